@@ -1,0 +1,1 @@
+"""How Weft is run: the local supervisor behind `weft up`, compose files, dashboards."""

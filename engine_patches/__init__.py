@@ -1,0 +1,1 @@
+"""The vLLM plugin: scheduler class, report channel, endpoints. Only `wire` may be imported without vLLM."""

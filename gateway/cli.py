@@ -1,0 +1,158 @@
+"""The `weft` command. Each command imports what it needs when it runs, so that `weft --help` is
+fast and the gateway alone needs neither torch nor vLLM."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="weft",
+    help="Serve agent programs, not calls: an OpenAI-compatible gateway in front of vLLM.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench = typer.Typer(help="Measure: replay real programs, compare proxies.", no_args_is_help=True)
+app.add_typer(bench, name="bench")
+
+DEFAULT_PORT = 8080
+
+
+@app.command()
+def up(
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="engines to start")] = 2,
+    model: Annotated[str, typer.Option(help="model name or folder; default: the demo model")] = "",
+    attach: Annotated[
+        list[str] | None, typer.Option(help="URL of an engine that runs already; repeatable")
+    ] = None,
+    redis: Annotated[str, typer.Option(help="process table on Redis; default: in memory")] = "",
+    policy: Annotated[str, typer.Option(help="order in the engines: fcfs or plas")] = "plas",
+    balancer: Annotated[
+        str, typer.Option(help="locality, round_robin or least_used")
+    ] = "locality",
+    host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
+) -> None:
+    """Start everything on this machine: engines, the gateway, and print its base URL."""
+    from deploy.local.up import UpOptions, run
+
+    options = UpOptions(
+        replicas=replicas,
+        model=model,
+        attach=tuple(attach or ()),
+        redis_url=redis,
+        policy=policy,
+        balancer=balancer,
+        host=host,
+        port=port,
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def serve(
+    replica: Annotated[
+        list[str] | None, typer.Option(help="base URL of an engine; repeatable (WEFT_REPLICAS)")
+    ] = None,
+    redis: Annotated[str | None, typer.Option(help="process table on Redis (WEFT_REDIS_URL)")] = None,
+    balancer: Annotated[str | None, typer.Option(help="locality, round_robin, least_used")] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on (WEFT_HOST)")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
+) -> None:
+    """Run the gateway alone. Every setting can also come from WEFT_* variables."""
+    from gateway.config import SettingsError, load
+    from gateway.serve import run
+
+    try:
+        settings = load(
+            replicas=",".join(replica) if replica else None,
+            redis_url=redis,
+            balancer=balancer,
+            host=host,
+            port=port,
+        )
+    except SettingsError as error:
+        typer.echo(f"weft: settings are wrong\n{error}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(run(settings))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def replica(
+    context: typer.Context,
+    model: Annotated[str, typer.Option(help="model name or folder")],
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8001,
+    policy: Annotated[str, typer.Option(help="order: fcfs or plas")] = "plas",
+) -> None:
+    """Run one vLLM engine with Weft's plugin. Further arguments go to vLLM as they are."""
+    import importlib
+
+    # By name: the gateway may import nothing of the plugin but its wire module.
+    launch = importlib.import_module("engine_patches.launch")
+    raise typer.Exit(
+        launch.run(model=model, host=host, port=port, policy=policy, extra=context.args)
+    )
+
+
+@bench.command("replay")
+def bench_replay(
+    trace: Annotated[str, typer.Option(help="file or folder of a real trace")] = "",
+    policy: Annotated[str, typer.Option(help="policies to compare, comma-separated")] = "fcfs,plas",
+    base_url: Annotated[
+        str, typer.Option(help="a running gateway; default: start one as `weft up` does")
+    ] = "",
+    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 24,
+    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 1.0,
+    seed: Annotated[int, typer.Option(help="seed of arrivals and of the sample")] = 0,
+    gap_scale: Annotated[float, typer.Option(min=0.0, help="factor on tool gaps")] = 1.0,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+    plot: Annotated[str, typer.Option(help="write a PNG here")] = "",
+) -> None:
+    """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
+    from loadgen.replay_command import ReplayOptions, run
+
+    options = ReplayOptions(
+        trace=trace,
+        policies=tuple(p.strip() for p in policy.split(",") if p.strip()),
+        base_url=base_url,
+        programs=programs,
+        rate=rate,
+        seed=seed,
+        gap_scale=gap_scale,
+        json_file=json_file,
+        plot=plot,
+    )
+    raise typer.Exit(run(options))
+
+
+@bench.command("overhead")
+def bench_overhead(
+    peers: Annotated[
+        str, typer.Option(help="peers to compare with, comma-separated; 'none' for ours alone")
+    ] = "litellm,vllm-router",
+    concurrency: Annotated[str, typer.Option(help="calls at once, comma-separated")] = "1,8,64",
+    requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests a cell")] = 600,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """Requests/s and added latency against a fast mock engine, beside the peers."""
+    from loadgen.overhead_command import OverheadOptions, run
+
+    options = OverheadOptions(
+        peers=tuple(p for p in peers.split(",") if p and p != "none"),
+        concurrency=tuple(int(c) for c in concurrency.split(",")),
+        requests=requests,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The vocabulary as frozen dataclasses. Standard library only; no I/O."""
+
+from gateway.model.program import (
+    Closing,
+    Opened,
+    Opening,
+    Outcome,
+    Program,
+    ProgramKey,
+    Thread,
+)
+from gateway.model.replica import ReplicaView
+from gateway.model.routing import Decision, RouteRequest
+
+__all__ = [
+    "Closing",
+    "Decision",
+    "Opened",
+    "Opening",
+    "Outcome",
+    "Program",
+    "ProgramKey",
+    "ReplicaView",
+    "RouteRequest",
+    "Thread",
+]

@@ -1,0 +1,1 @@
+"""Whose call is it, and what has its program used: identity and the process table."""

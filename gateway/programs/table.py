@@ -1,0 +1,81 @@
+"""The process table's protocol: the one owner of state about programs (Agentix 4.2.1).
+
+Two implementations, `memory` and `redis`, pass one contract suite (`tests/contract`).
+
+Contracts that hold for both:
+- `open_call` and `close_call` are one atomic round trip each; if one raises, nothing has changed.
+- Closing a call twice, or one that was never opened, changes nothing and returns None.
+- Times only grow: negative service or waiting is refused with ValueError before any change.
+- `in_flight` counts over all gateways that share the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gateway.model import Closing, Opened, Opening, Program, ProgramKey
+
+
+class TableUnavailable(Exception):
+    """The table's store cannot be reached. The message names it."""
+
+
+class ProcessTable(Protocol):
+    """State of all programs, shared by all gateways."""
+
+    async def open_call(self, opening: Opening) -> Opened:
+        """Open a call: create the program if it is new, settle the call's replica, add a thread."""
+        ...
+
+    async def close_call(self, closing: Closing) -> Program | None:
+        """Close a call: remove its thread, add what it used. Returns the program afterwards.
+
+        `critical_path_s` becomes max(itself, its value when the call opened + service_s)
+        (Algorithm 1, line 4). An ephemeral program, or one that has been ended, goes with its last
+        call; its last state is still returned.
+        """
+        ...
+
+    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+        """Create the program if it does not exist. Returns it and whether it is new."""
+        ...
+
+    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
+        """End a program: remove its row, at once or, with calls in flight, after the last one.
+        None if it is unknown (or ended before)."""
+        ...
+
+    async def get(self, key: ProgramKey) -> Program | None:
+        """The program as the store has it now."""
+        ...
+
+    async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
+        """A tenant's programs in the order of their ids, those greater than `after`, at most
+        `limit`."""
+        ...
+
+    def peek(self, key: ProgramKey) -> Program | None:
+        """What this process last saw of the program. No I/O; may be stale (Redis), never raises."""
+        ...
+
+    def in_flight(self) -> Mapping[str, int]:
+        """Calls open per replica, as of this process's last round trip. No I/O."""
+        ...
+
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
+        """Remove programs without active calls whose last activity is older than `idle_s`."""
+        ...
+
+    async def check(self) -> Sequence[str]:
+        """Integrity: every violated invariant in words (open calls against per-replica counts,
+        negative times, ephemeral or ended programs without calls). Empty when all is well."""
+        ...
+
+    async def ping(self) -> None:
+        """Raise TableUnavailable if the store cannot be reached."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections. The rows stay where the store is shared."""
+        ...
