@@ -63,6 +63,10 @@ class Settings(BaseSettings):
     program_idle_s: float = Field(
         3600.0, gt=0, description="a program without calls for so long is ended, seconds"
     )
+    engine_secret: str = Field("", description="shared secret for the engines' /weft/* routes")
+    drain_s: float = Field(
+        30.0, ge=0, le=3600, description="calls in flight may take so long at shutdown, seconds"
+    )
     retry_after_s: int = Field(2, ge=1, le=3600, description="Retry-After of a 503, seconds")
 
     @field_validator("replicas", "api_keys", mode="before")

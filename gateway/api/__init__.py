@@ -1,0 +1,1 @@
+"""HTTP and nothing else: the hot handler, sessions, models, health, administration, errors."""

@@ -1,0 +1,71 @@
+"""Administration: the order of the engines' queues, and the state of everything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+import httpx
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.api.services import Services
+from gateway.engine.health import secret_headers
+from gateway.engine.registry import Replica
+
+
+class Policy(BaseModel):
+    """An order for the engines' waiting queues."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy: Literal["fcfs", "plas"]
+    reset_cache: bool = Field(False, description="also empty the prefix caches")
+
+
+def router(services: Services) -> APIRouter:
+    """POST /weft/policy and GET /weft/state, for administrators."""
+
+    def guard(request: Request) -> None:
+        peer = request.client.host if request.client else ""
+        services.auth.require_admin(dict(request.headers.raw), peer)
+
+    api = APIRouter(prefix="/weft", tags=["administration"], dependencies=[Depends(guard)])
+
+    async def ask(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        async def one(replica: Replica) -> dict[str, Any]:
+            headers = secret_headers(replica, services.settings.engine_secret)
+            try:
+                answer = await services.cold.request(
+                    method, f"{replica.url}{path}", json=body, headers=headers, timeout=30.0
+                )
+                return {"status": answer.status_code, "answer": answer.json()}
+            except httpx.HTTPError as error:
+                return {"status": None, "error": type(error).__name__}
+            except ValueError:
+                return {"status": answer.status_code, "answer": answer.text[:1000]}
+
+        replicas = list(services.registry)
+        answers = await asyncio.gather(*(one(replica) for replica in replicas))
+        return {replica.name: answer for replica, answer in zip(replicas, answers, strict=True)}
+
+    @api.post("/policy", summary="Change the order in every engine")
+    async def set_policy(policy: Policy) -> dict[str, Any]:
+        """Each replica's answer, by name. `applied` says whether all of them took it."""
+        answers = await ask("POST", "/weft/policy", policy.model_dump())
+        applied = all(answer["status"] == 200 for answer in answers.values())
+        return {"policy": policy.policy, "applied": applied, "replicas": answers}
+
+    @api.get("/state", summary="Every replica's state, and the process table's integrity")
+    async def state() -> dict[str, Any]:
+        """`table.violations` is empty when all is well."""
+        answers = await ask("GET", "/weft/state", None)
+        return {
+            "replicas": answers,
+            "table": {
+                "violations": list(await services.table.check()),
+                "in_flight": dict(services.table.in_flight()),
+            },
+        }
+
+    return api

@@ -1,0 +1,72 @@
+"""Who calls: the tenant behind an API key, and who may administer."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gateway.api.errors import ApiError
+from gateway.engine.lower import tenant_salt
+from gateway.programs.identity import tenant_of
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client. tenant: a digest of its key. salt: of the prefix cache; "" for anonymous ones,
+    who share what stock vLLM would share among them."""
+
+    tenant: str
+    salt: str
+
+
+class Authenticator:
+    """Turns credentials into callers. With accepted keys configured, others are refused."""
+
+    def __init__(self, api_keys: tuple[str, ...], admin_key: str) -> None:
+        self._accepted = frozenset(tenant_of(key) for key in api_keys)
+        self._admin_key = admin_key
+        # Keys repeat; two digests for each call would not be free.
+        self._caller = lru_cache(maxsize=4096)(self._make_caller)
+
+    def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """The caller of a request. ApiError 401 if its key is not accepted."""
+        caller = self._caller(_presented(headers))
+        if self._accepted and caller.tenant not in self._accepted:
+            raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
+        return caller
+
+    def require_admin(self, headers: Mapping[bytes, bytes], peer: str) -> None:
+        """ApiError unless the request may administer: it carries the admin key or, where none is
+        set, comes from this machine (`peer`: its IP address)."""
+        if self._admin_key:
+            if not hmac.compare_digest(_presented(headers), self._admin_key.encode()):
+                raise ApiError(401, "invalid_admin_key", "Incorrect admin key provided.")
+        elif not _is_loopback(peer):
+            raise ApiError(
+                403, "admin_forbidden", "Without an admin key, only this machine may do that."
+            )
+
+    @staticmethod
+    def _make_caller(key: bytes) -> Caller:
+        tenant = tenant_of(key.decode("latin-1"))
+        return Caller(tenant, tenant_salt(tenant) if key else "")
+
+
+def _presented(headers: Mapping[bytes, bytes]) -> bytes:
+    authorization = headers.get(b"authorization", b"")
+    scheme, _, token = authorization.partition(b" ")
+    if scheme.lower() == b"bearer" and token.strip():
+        return token.strip()
+    return headers.get(b"x-api-key", b"").strip()
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

@@ -1,0 +1,256 @@
+"""The hot path: one call from its first byte to its last. Plain ASGI, no framework, no model.
+
+    read -> parse -> authenticate -> identify -> place -> open -> send -> relay -> close
+
+Every open call is closed exactly once, whichever way this ends; `Ledger` sees to the writing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter, time
+from typing import Any, Final
+
+import orjson
+
+from engine_patches.wire import CALL_HEADER, CallContext
+from gateway.api import errors, reports
+from gateway.api.auth import Caller
+from gateway.api.errors import ApiError
+from gateway.api.http import Departure, Receive, Scope, Send, read_body, respond_error
+from gateway.api.ledger import OpenCall
+from gateway.api.relay import Relay
+from gateway.api.services import Services
+from gateway.engine.endpoints import Endpoint
+from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
+from gateway.engine.headers import for_engine, sane_request_id
+from gateway.engine.lower import CONTEXT_HEADER, lower, program_digest
+from gateway.engine.pool import Exchange
+from gateway.engine.registry import Replica
+from gateway.model import Opening, Outcome, RouteRequest
+from gateway.programs.identity import Identity, IdentityError, resolve
+from gateway.programs.table import TableUnavailable
+
+_CALL_LINE: Final = f"{CALL_HEADER}: ".encode()
+_CONTEXT_LINE: Final = f"{CONTEXT_HEADER}: ".encode()
+
+
+@dataclass(slots=True)
+class Request:
+    """A client's request, read and understood."""
+
+    endpoint: Endpoint
+    target: str
+    headers: list[tuple[bytes, bytes]]
+    raw: bytes
+    body: dict[str, Any]
+    model: str
+    caller: Caller
+    identity: Identity
+    request_id: bytes
+    begun: float
+
+
+class CallHandler:
+    """Serves the endpoints that run the model."""
+
+    def __init__(self, services: Services) -> None:
+        self._s = services
+
+    async def __call__(
+        self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, program: str | None
+    ) -> None:
+        """Serve one request. `program`: its program as the path named it, if it did."""
+        begun = perf_counter()
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        request_id = sane_request_id(headers.get(b"x-request-id"))
+        call = self._s.next_call()
+        if request_id is None:
+            request_id = b"req" + call.removeprefix("call").encode()
+        try:
+            request = await self._read(
+                endpoint, scope, headers, receive, program, request_id, begun
+            )
+            await self._serve(request, call, Departure(receive), send)
+        except ApiError as error:
+            self._s.metrics.error(error.code)
+            await respond_error(send, error, endpoint.errors, ((b"x-request-id", request_id),))
+        except ClientGone:
+            return
+
+    async def _read(
+        self,
+        endpoint: Endpoint,
+        scope: Scope,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        program: str | None,
+        request_id: bytes,
+        begun: float,
+    ) -> Request:
+        s = self._s
+        caller = s.auth.caller(headers)
+        raw = await read_body(headers, receive, s.settings.max_body_bytes)
+        try:
+            body = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise ApiError(400, "invalid_body", "The body must be a JSON object.")
+        try:
+            identity = resolve(
+                tenant=caller.tenant,
+                headers=scope["headers"],
+                body=body,
+                path_program=program,
+                chains=s.chains,
+                traceparent=s.settings.traceparent_programs,
+            )
+        except IdentityError as error:
+            raise ApiError(400, error.code, str(error)) from None
+        query = scope["query_string"]
+        target = f"{endpoint.path}?{query.decode('latin-1')}" if query else endpoint.path
+        return Request(
+            endpoint=endpoint,
+            target=target,
+            headers=scope["headers"],
+            raw=raw,
+            body=body,
+            model=self._model(body),
+            caller=caller,
+            identity=identity,
+            request_id=request_id,
+            begun=begun,
+        )
+
+    def _model(self, body: dict[str, Any]) -> str:
+        """The model that the call is for. Where only one is served, its engine decides what a
+        missing or malformed name means."""
+        registry = self._s.registry
+        model = body.get("model")
+        if isinstance(model, str) and model:
+            if not registry.knows(model):
+                raise errors.model_not_found(model)
+            return model
+        served = registry.models()
+        if len(served) > 1:
+            raise ApiError(400, "missing_model", "You must provide a model.", param="model")
+        return next(iter(served), "")
+
+    async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
+        """Place the call, send it, relay the answer; on another replica while none was reached."""
+        avoid: frozenset[str] = frozenset()
+        open_call: OpenCall | None = None
+        try:
+            while True:
+                previous, open_call = open_call, await self._open(request, call, avoid)
+                if previous is not None:
+                    # In this order the program never seems to be without a call.
+                    await self._s.ledger.close(previous, Outcome.ERROR, None)
+                replica = self._s.registry[open_call.replica]
+                exchange = Exchange(replica.upstream)
+                try:
+                    departure.stop_on_departure(exchange)
+                    await self._send(request, open_call, replica, exchange)
+                    relay = Relay(self._s, request, open_call, replica, exchange)
+                    await relay.run(send)
+                    return
+                except ConnectFailed as error:
+                    self._failed(error, replica)
+                    avoid |= {replica.name}
+                    call = self._s.next_call()
+                finally:
+                    exchange.close()
+        except ReplicaError as error:
+            self._failed(error, replica)
+            raise ApiError(error.status, error.code, str(error)) from None
+        except TableUnavailable:
+            raise errors.table_unavailable(self._s.settings.retry_after_s) from None
+        finally:
+            # Nothing to do for a call that was answered: it is closed by now.
+            if open_call is not None and not open_call.closed:
+                if departure.gone:
+                    self._aborted(open_call)
+                else:
+                    await self._s.ledger.close(open_call, Outcome.ERROR, None)
+
+    async def _open(self, request: Request, call: str, avoid: frozenset[str]) -> OpenCall:
+        s = self._s
+        now = time()
+        identity = request.identity
+        decision = s.router.route(
+            RouteRequest(
+                model=request.model,
+                prompt_tokens=s.estimator.estimate(request.model, len(request.raw)),
+                program=s.table.peek(identity.key),
+                replicas=s.registry.views(s.table.in_flight()),
+                avoid=avoid,
+            ),
+            now,
+            s.rng,
+        )
+        if not decision.replica:
+            raise errors.no_replica(s.settings.retry_after_s)
+        opened = await s.ledger.open(
+            Opening(
+                key=identity.key,
+                call=call,
+                thread=identity.thread,
+                candidate=decision.replica,
+                eligible=decision.eligible,
+                sticky=decision.sticky,
+                now_s=now,
+                ephemeral=identity.ephemeral,
+            )
+        )
+        return OpenCall(
+            key=identity.key,
+            call=call,
+            endpoint=request.endpoint.name,
+            model=request.model,
+            body_bytes=len(request.raw),
+            replica=opened.replica,
+            program=opened.program,
+            final=identity.final,
+        )
+
+    async def _send(
+        self, request: Request, call: OpenCall, replica: Replica, exchange: Exchange
+    ) -> None:
+        program = call.program
+        context = CallContext(
+            call=call.call,
+            program=program_digest(call.key),
+            service_s=program.service_s,
+            waiting_s=program.waiting_s,
+            arrival_s=program.arrival_s,
+        )
+        body, carried = lower(
+            request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt
+        )
+        lines = b"%bx-request-id: %b\r\n%b%b\r\n" % (
+            for_engine(request.headers),
+            request.request_id,
+            _CALL_LINE,
+            call.call.encode(),
+        )
+        if carried:
+            lines += b"%b%b\r\n" % (_CONTEXT_LINE, carried)
+        head = replica.request_head("POST", request.target, lines, len(body))
+        self._s.metrics.overhead.observe(perf_counter() - request.begun)
+        await exchange.start(head, body)
+
+    def _failed(self, error: ReplicaError, replica: Replica) -> None:
+        self._s.metrics.error(error.code)
+        self._s.registry.failed(replica.name, error)
+
+    def _aborted(self, call: OpenCall) -> None:
+        """The client has gone, and the engine has been told. What the call used is asked for and
+        written off the hot path."""
+        s = self._s
+        replica = s.registry[call.replica]
+        s.ledger.close_later(
+            call,
+            Outcome.ABORTED,
+            lambda: reports.ask(s.cold, replica, call.call, s.settings.engine_secret),
+        )

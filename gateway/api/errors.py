@@ -1,0 +1,110 @@
+"""The gateway's own errors, in the shape that the endpoint's clients expect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+
+from gateway.engine.endpoints import ErrorShape
+
+_ANTHROPIC_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class ApiError(Exception):
+    """An answer that the gateway gives itself. `code` is one of a bounded set: it labels metrics."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.param = param
+        self.headers = headers
+
+    def body(self, shape: ErrorShape = "openai") -> bytes:
+        """The JSON body, in OpenAI's or Anthropic's shape."""
+        if shape == "anthropic":
+            kind = _ANTHROPIC_TYPES.get(
+                self.status, "invalid_request_error" if self.status < 500 else "api_error"
+            )
+            inner = {"type": kind, "message": self.message, "code": self.code}
+            return orjson.dumps({"type": "error", "error": inner})
+        return orjson.dumps(
+            {
+                "error": {
+                    "message": self.message,
+                    "type": "invalid_request_error" if self.status < 500 else "server_error",
+                    "param": self.param,
+                    "code": self.code,
+                }
+            }
+        )
+
+    def event(self, shape: ErrorShape = "openai") -> bytes:
+        """The same as a server-sent event, for a stream that has begun."""
+        name = b"event: error\n" if shape == "anthropic" else b""
+        return name + b"data: " + self.body(shape) + b"\n\n"
+
+
+def model_not_found(model: str) -> ApiError:
+    """The model is served by no replica: as OpenAI answers it."""
+    return ApiError(
+        404,
+        "model_not_found",
+        f"The model `{model[:256]}` does not exist or you do not have access to it.",
+        param="model",
+    )
+
+
+def no_replica(retry_after_s: int) -> ApiError:
+    """No replica can take the call now."""
+    return ApiError(
+        503,
+        "no_replica",
+        "No replica can take this call now. Try again shortly.",
+        headers=((b"retry-after", str(retry_after_s).encode()),),
+    )
+
+
+def table_unavailable(retry_after_s: int) -> ApiError:
+    """The process table's store cannot be reached."""
+    return ApiError(
+        503,
+        "table_unavailable",
+        "The process table cannot be reached. Try again shortly.",
+        headers=((b"retry-after", str(retry_after_s).encode()),),
+    )
+
+
+def unknown_route(method: str, path: str) -> ApiError:
+    """No such URL."""
+    return ApiError(404, "unknown_url", f"Unknown request URL: {method} {path[:256]}.")
+
+
+def wrong_method(method: str, path: str, allow: str) -> ApiError:
+    """The URL exists, with other methods."""
+    return ApiError(
+        405,
+        "method_not_allowed",
+        f"Not allowed: {method[:16]} {path[:256]}.",
+        headers=((b"allow", allow.encode()),),
+    )

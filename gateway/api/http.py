@@ -1,0 +1,106 @@
+"""ASGI in small: read a body, send an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Protocol
+
+from gateway.api.errors import ApiError
+from gateway.engine.endpoints import ErrorShape
+from gateway.engine.errors import ClientGone
+from gateway.engine.response import Headers
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
+    """The whole request body. ApiError 413 past `limit` bytes, as early as it is known;
+    ClientGone if the client leaves before it has sent everything."""
+    try:
+        declared = int(headers.get(b"content-length", b"0"))
+    except ValueError:
+        declared = 0
+    if declared > limit:
+        raise _too_large(limit)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message["type"] == "http.request" and not message.get("more_body"):
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    parts, size = [body], len(body)
+    while message["type"] == "http.request" and message.get("more_body"):
+        if size > limit:
+            raise _too_large(limit)
+        message = await receive()
+        part: bytes = message.get("body", b"")
+        parts.append(part)
+        size += len(part)
+    if message["type"] != "http.request":
+        raise ClientGone
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"The request body is larger than {limit} bytes.")
+
+
+async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """Send a whole answer: one start, one body."""
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_error(
+    send: Send,
+    error: ApiError,
+    shape: ErrorShape = "openai",
+    extra: Iterable[tuple[bytes, bytes]] = (),
+) -> None:
+    """Send one of our errors."""
+    headers = [(b"content-type", b"application/json"), *error.headers, *extra]
+    await respond(send, error.status, headers, error.body(shape))
+
+
+class Cancellable(Protocol):
+    """Something that can be stopped from outside, with a reason."""
+
+    def cancel(self, error: Exception) -> None:
+        """Stop; whoever waits gets `error`."""
+        ...
+
+
+class Departure:
+    """Notices that the client has gone, and stops at once what works for it.
+
+    Used after the request body has been read: all that ASGI can still bring is the disconnect.
+    """
+
+    __slots__ = ("_receive", "_task", "_work", "gone")
+
+    def __init__(self, receive: Receive) -> None:
+        self.gone = False
+        self._receive = receive
+        self._work: Cancellable | None = None
+        # Ends by itself: once the answer is sent, `receive` brings the disconnect too.
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    def stop_on_departure(self, work: Cancellable) -> None:
+        """Cancel `work` when the client goes. Raises ClientGone if it has already."""
+        if self.gone:
+            raise ClientGone
+        self._work = work
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        if self._work is not None:
+            self._work.cancel(ClientGone())

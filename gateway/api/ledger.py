@@ -1,0 +1,152 @@
+"""Opening and closing calls: the process table, what metrics and the estimator learn from it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from time import time
+from typing import Any, Final
+
+from engine_patches.wire import CallReport
+from gateway.engine.estimate import PromptEstimator
+from gateway.model import Closing, Opened, Opening, Outcome, Program, ProgramKey
+from gateway.programs.table import ProcessTable, TableUnavailable
+from gateway.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_RETRIES: Final = 6
+_RETRY_S: Final = 0.5
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call that is open in the table. final: its program ends with it. model, body_bytes: what
+    the estimator learns from. closed: the closing has been decided, whether written yet or not."""
+
+    key: ProgramKey
+    call: str
+    endpoint: str
+    model: str
+    body_bytes: int
+    replica: str
+    program: Program
+    final: bool = False
+    closed: bool = False
+
+
+class Ledger:
+    """Keeps open calls in the table equal to calls in flight, whatever happens to them."""
+
+    def __init__(self, table: ProcessTable, metrics: Metrics, estimator: PromptEstimator) -> None:
+        self._table = table
+        self._metrics = metrics
+        self._estimator = estimator
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, opening: Opening) -> Opened:
+        """Open a call. TableUnavailable: nothing has changed."""
+        opened = await self._table.open_call(opening)
+        if opened.created:
+            self._metrics.programs.inc()
+        return opened
+
+    async def close(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
+        """Close a call, once: later closings of the same call do nothing. Where the table cannot be
+        reached, the closing is tried again behind the client's back."""
+        if call.closed:
+            return
+        call.closed = True
+        self._learn(call, outcome, report)
+        closing = _closing(call, outcome, report)
+        try:
+            await self._write(call, closing)
+        except TableUnavailable:
+            self._metrics.error("table_unavailable")
+            self._spawn(self._write_later(call, closing))
+        except asyncio.CancelledError:
+            self._spawn(self._write_later(call, closing))
+            raise
+
+    def close_later(
+        self,
+        call: OpenCall,
+        outcome: Outcome,
+        ask: Callable[[], Awaitable[CallReport | None]] | None = None,
+    ) -> None:
+        """Close a call off the hot path, after asking what it had used."""
+        if not call.closed:
+            self._spawn(self._ask_and_close(call, outcome, ask))
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait for what is still being written, at most `timeout_s` seconds."""
+        if self._tasks:
+            await asyncio.wait(tuple(self._tasks), timeout=timeout_s)
+
+    async def _ask_and_close(
+        self,
+        call: OpenCall,
+        outcome: Outcome,
+        ask: Callable[[], Awaitable[CallReport | None]] | None,
+    ) -> None:
+        report = None
+        try:
+            report = await ask() if ask is not None else None
+        finally:
+            await self.close(call, outcome, report)
+
+    async def _write(self, call: OpenCall, closing: Closing) -> None:
+        program = await self._table.close_call(closing)
+        if program is not None and not program.threads and (program.ephemeral or program.ended):
+            self._metrics.programs.dec()
+        elif call.final and await self._table.end(call.key, time()) is not None:
+            self._metrics.programs.dec()
+
+    async def _write_later(self, call: OpenCall, closing: Closing) -> None:
+        for attempt in range(_RETRIES):
+            try:
+                await self._write(call, closing)
+                return
+            except TableUnavailable:
+                await asyncio.sleep(_RETRY_S * 2**attempt)
+        log.error("call %s could not be closed in the process table", call.call)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _learn(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
+        self._metrics.bind(call.endpoint, call.replica).outcomes[outcome].inc()
+        if report is None:
+            return
+        self._metrics.used(
+            call.replica,
+            report.service_s,
+            report.waiting_s,
+            report.prompt_tokens,
+            report.cached_tokens,
+            report.output_tokens,
+            report.preemptions,
+        )
+        if outcome is Outcome.OK:
+            self._estimator.learn(call.model, call.body_bytes, report.prompt_tokens)
+
+
+def _closing(call: OpenCall, outcome: Outcome, report: CallReport | None) -> Closing:
+    if report is None:
+        return Closing(call.key, call.call, time(), outcome)
+    return Closing(
+        call.key,
+        call.call,
+        time(),
+        outcome,
+        service_s=report.service_s,
+        waiting_s=report.waiting_s,
+        prompt_tokens=report.prompt_tokens,
+        cached_tokens=report.cached_tokens,
+        output_tokens=report.output_tokens,
+        preemptions=report.preemptions,
+    )

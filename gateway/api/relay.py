@@ -1,0 +1,160 @@
+"""A replica's answer on its way to the client. Bytes pass as they are; the call is closed in the
+process table before the client can know that its answer is complete."""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from gateway.api import reports
+from gateway.api.errors import ApiError
+from gateway.api.http import Send
+from gateway.api.ledger import OpenCall
+from gateway.api.services import Services
+from gateway.engine.errors import ReplicaError, ReplicaTimeout
+from gateway.engine.headers import for_client, header_safe
+from gateway.engine.pool import Exchange
+from gateway.engine.registry import Replica
+from gateway.engine.response import Headers
+from gateway.engine.sse import StreamFilter
+from gateway.model import Outcome
+
+if TYPE_CHECKING:
+    from gateway.api.call import Request
+
+_STREAM: Final = b"text/event-stream"
+_RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')
+# Once the client's last frame has come, the engine has only its report left to send.
+_END_WITHIN_S: Final = 1.0
+
+
+class Relay:
+    """Passes one answer on, after its head has arrived."""
+
+    def __init__(
+        self,
+        services: Services,
+        request: Request,
+        call: OpenCall,
+        replica: Replica,
+        exchange: Exchange,
+    ) -> None:
+        self._s = services
+        self._request = request
+        self._call = call
+        self._replica = replica
+        self._exchange = exchange
+        self._metrics = services.metrics.bind(call.endpoint, replica.name)
+
+    async def run(self, send: Send) -> None:
+        """Relay the answer and close the call.
+
+        Raises ReplicaError only where nothing has been sent to the client; ClientGone when it left.
+        """
+        headers, report = for_client(self._exchange.headers)
+        headers += (
+            (b"x-weft-program", header_safe(self._call.key.program)),
+            (b"x-weft-replica", self._replica.name.encode()),
+            (b"x-request-id", self._request.request_id),
+        )
+        content_type = next((v for n, v in headers if n == b"content-type"), b"")
+        if content_type.startswith(_STREAM):
+            await self._stream(headers, send)
+        else:
+            await self._plain(headers, report, send)
+        self._metrics.latency.observe(perf_counter() - self._request.begun)
+
+    async def _plain(self, headers: Headers, report: bytes | None, send: Send) -> None:
+        exchange, call = self._exchange, self._call
+        body = await exchange.read_all()
+        status = exchange.status
+        exchange.close()
+        self._metrics.first_byte.observe(perf_counter() - self._request.begun)
+        self._s.registry.succeeded(self._replica.name)
+        good = status < 400
+        if good and self._request.endpoint.chained:
+            self._record_chain(_plain_id(body))
+        await self._s.ledger.close(
+            call, Outcome.OK if good else Outcome.ERROR, reports.parse(report, call.call)
+        )
+        headers.append((b"content-length", str(len(body)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _stream(self, headers: Headers, send: Send) -> None:
+        exchange = self._exchange
+        stream = StreamFilter(self._request.endpoint.terminals)
+        await send(
+            {"type": "http.response.start", "status": exchange.status, "headers": headers}
+        )
+        begun = False
+        last = b""
+        try:
+            while True:
+                data = await exchange.read()
+                if not begun:
+                    self._first(data)
+                    begun = True
+                passed = stream.feed(data)
+                if not data or exchange.complete:
+                    passed += stream.finish()
+                    break
+                if stream.report is not None and not self._call.closed:
+                    await self._close(stream, Outcome.OK)
+                elif stream.ended and stream.report is None:
+                    exchange.expect_end_within(_END_WITHIN_S)
+                if passed:
+                    last = passed
+                    await send({"type": "http.response.body", "body": passed, "more_body": True})
+            outcome = Outcome.OK if exchange.status < 400 else Outcome.ERROR
+        except ReplicaError as error:
+            passed, outcome = self._broken(stream, error, last)
+        if outcome is Outcome.OK:
+            self._s.registry.succeeded(self._replica.name)
+        exchange.close()
+        await self._close(stream, outcome)
+        await send({"type": "http.response.body", "body": passed})
+
+    def _broken(
+        self, stream: StreamFilter, error: ReplicaError, last: bytes
+    ) -> tuple[bytes, Outcome]:
+        """The last bytes for the client, and the outcome, after the replica failed mid-stream."""
+        rest = stream.finish()
+        if stream.ended:  # The client has its whole answer.
+            if not isinstance(error, ReplicaTimeout):
+                self._s.registry.failed(self._replica.name, error)
+            return rest, Outcome.OK
+        self._s.metrics.error(error.code)
+        self._s.registry.failed(self._replica.name, error)
+        last = (last + rest)[-2:]
+        # A frame that broke off is ended first, so that the error is one of its own.
+        gap = b"" if not last or last == b"\n\n" else b"\n\n"
+        shape = self._request.endpoint.errors
+        event = ApiError(error.status, error.code, str(error)).event(shape)
+        return rest + gap + event, Outcome.ERROR
+
+    async def _close(self, stream: StreamFilter, outcome: Outcome) -> None:
+        report = reports.accept(stream.report, self._call.call)
+        await self._s.ledger.close(self._call, outcome, report)
+
+    def _first(self, data: bytes) -> None:
+        self._metrics.first_byte.observe(perf_counter() - self._request.begun)
+        if self._request.endpoint.chained:
+            found = _RESPONSE_ID.search(data)
+            self._record_chain(found[1].decode("utf-8", "replace") if found else None)
+
+    def _record_chain(self, response_id: str | None) -> None:
+        if response_id:
+            self._s.chains.record(self._call.key, response_id)
+
+
+def _plain_id(body: bytes) -> str | None:
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    found = parsed.get("id") if isinstance(parsed, dict) else None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,55 @@
+"""What the handlers work with, put together by `gateway.app`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import httpx
+
+from gateway.api.auth import Authenticator
+from gateway.api.ledger import Ledger
+from gateway.config import Settings
+from gateway.engine.estimate import PromptEstimator
+from gateway.engine.registry import Registry
+from gateway.model import Program, ProgramKey
+from gateway.policies.route.registry import Router
+from gateway.programs.identity import ChainRoots
+from gateway.programs.table import ProcessTable
+from gateway.telemetry.metrics import Metrics
+
+
+def call_ids() -> Callable[[], str]:
+    """A source of call ids: unique over processes, and cheap."""
+    prefix = os.urandom(6).hex()
+    count = itertools.count(1)
+    return lambda: f"call-{prefix}-{next(count):x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The gateway's parts. `cold` is for health, models and administration; calls go through the
+    replicas' own connections."""
+
+    settings: Settings
+    auth: Authenticator
+    table: ProcessTable
+    router: Router
+    registry: Registry
+    ledger: Ledger
+    metrics: Metrics
+    chains: ChainRoots
+    estimator: PromptEstimator
+    cold: httpx.AsyncClient
+    next_call: Callable[[], str] = field(default_factory=call_ids)
+    rng: random.Random = field(default_factory=random.Random)
+
+    async def end_program(self, key: ProgramKey, now_s: float) -> Program | None:
+        """End a program by its handle. None if it is unknown. TableUnavailable."""
+        program = await self.table.end(key, now_s)
+        if program is not None and not program.threads:
+            self.metrics.programs.dec()
+        return program

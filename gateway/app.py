@@ -1,0 +1,161 @@
+"""The composition root: the one file that names concrete classes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+from time import time
+
+import httpx
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from gateway.api import admin, errors, models, sessions, status
+from gateway.api.auth import Authenticator
+from gateway.api.dispatch import Dispatcher
+from gateway.api.errors import ApiError
+from gateway.api.ledger import Ledger
+from gateway.api.openapi import describe_hot_routes
+from gateway.api.services import Services
+from gateway.config import Settings
+from gateway.engine.estimate import PromptEstimator
+from gateway.engine.health import HealthLoop
+from gateway.engine.pool import Timeouts, watch
+from gateway.engine.registry import Registry
+from gateway.policies.route import registry as routers
+from gateway.programs.identity import ChainRoots
+from gateway.programs.memory import MemoryTable
+from gateway.programs.redis import RedisTable
+from gateway.programs.table import ProcessTable, TableUnavailable
+from gateway.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+_REAP_EVERY_S = 30.0
+
+
+def make_table(settings: Settings) -> ProcessTable:
+    """The process table that the settings ask for."""
+    if settings.redis_url:
+        return RedisTable(settings.redis_url, settings.redis_prefix)
+    return MemoryTable()
+
+
+def make_services(settings: Settings, table: ProcessTable | None = None) -> Services:
+    """The gateway's parts, wired. `table`: instead of the one that the settings ask for."""
+    table = table if table is not None else make_table(settings)
+    timeouts = Timeouts(
+        settings.connect_timeout_s, settings.first_byte_timeout_s, settings.idle_timeout_s
+    )
+    metrics = Metrics()
+    estimator = PromptEstimator()
+    return Services(
+        settings=settings,
+        auth=Authenticator(settings.api_keys, settings.admin_key),
+        table=table,
+        router=routers.build(settings.balancer, settings.locality_threshold_tokens),
+        registry=Registry(settings.replicas, timeouts, settings.replica_api_key),
+        ledger=Ledger(table, metrics, estimator),
+        metrics=metrics,
+        chains=ChainRoots(),
+        estimator=estimator,
+        cold=httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False),
+    )
+
+
+def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
+    """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
+    services = make_services(settings, table)
+    cold = FastAPI(
+        title="Weft",
+        version=version("weft"),
+        description="An OpenAI-compatible, stateful serving gateway for agent programs.",
+        lifespan=lambda _: _lifespan(services),
+        redirect_slashes=False,
+    )
+    for module in (status, models, sessions, admin):
+        cold.include_router(module.router(services))
+    _install_error_shapes(cold, services)
+    describe_hot_routes(cold)
+    return Dispatcher(services, cold)
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(services: Services) -> AsyncIterator[None]:
+    settings = services.settings
+    health = HealthLoop(
+        services.registry, services.cold, settings.health_interval_s, settings.engine_secret
+    )
+    # Before the first call is taken, so that it finds replicas that are known to be up.
+    await health.check_all()
+    timeouts = Timeouts(
+        settings.connect_timeout_s, settings.first_byte_timeout_s, settings.idle_timeout_s
+    )
+    upstreams = [replica.upstream for replica in services.registry]
+    background = [
+        asyncio.create_task(work)
+        for work in (health.run(), watch(upstreams, timeouts), _reap(services))
+    ]
+    try:
+        yield
+    finally:
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+        services.registry.close()
+        await services.ledger.settle(timeout_s=5.0)
+        await services.cold.aclose()
+        await services.table.aclose()
+
+
+async def _reap(services: Services) -> None:
+    """End the programs that nobody has called for long."""
+    idle_s = services.settings.program_idle_s
+    while True:
+        await asyncio.sleep(min(_REAP_EVERY_S, idle_s / 2))
+        try:
+            gone = await services.table.expire(time(), idle_s)
+        except TableUnavailable as error:
+            log.warning("the process table cannot be reached: %s", error)
+        else:
+            services.metrics.programs.dec(len(gone))
+
+
+def _install_error_shapes(app: FastAPI, services: Services) -> None:
+    def answer(error: ApiError) -> Response:
+        services.metrics.error(error.code)
+        return Response(
+            error.body(),
+            status_code=error.status,
+            media_type="application/json",
+            headers={name.decode(): value.decode() for name, value in error.headers},
+        )
+
+    @app.exception_handler(ApiError)
+    async def own(_: Request, error: ApiError) -> Response:
+        return answer(error)
+
+    @app.exception_handler(TableUnavailable)
+    async def table(_: Request, error: TableUnavailable) -> Response:
+        return answer(errors.table_unavailable(services.settings.retry_after_s))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        method, path = request.method, request.url.path
+        if error.status_code == 405:
+            allow = (error.headers or {}).get("Allow", "GET")
+            return answer(errors.wrong_method(method, path, allow))
+        if error.status_code == 404:
+            return answer(errors.unknown_route(method, path))
+        return answer(ApiError(error.status_code, "http_error", str(error.detail)))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return answer(ApiError(400, "invalid_request", f"{where}: {first['msg']}", param=where))

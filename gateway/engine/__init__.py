@@ -1,0 +1,1 @@
+"""Replicas: the streaming client, framing, lowering of bodies, registry and health."""

@@ -1,0 +1,43 @@
+"""What can go wrong between the gateway and a replica. Each error knows its answer to the client."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ReplicaError(Exception):
+    """A replica failed a call. `code` and `status` are what the client sees, where the answer has
+    not begun; the message is fit for a client and names no address."""
+
+    code: ClassVar[str] = "replica_error"
+    status: ClassVar[int] = 502
+
+
+class ConnectFailed(ReplicaError):
+    """No connection: nothing was sent, so another replica can take the call."""
+
+    code = "replica_unreachable"
+    status = 503
+
+
+class ReplicaClosed(ReplicaError):
+    """The connection ended before the answer did."""
+
+    code = "replica_closed"
+
+
+class ReplicaGarbage(ReplicaError):
+    """What came is not HTTP."""
+
+    code = "replica_garbage"
+
+
+class ReplicaTimeout(ReplicaError):
+    """The first byte, or the next one, took too long."""
+
+    code = "replica_timeout"
+    status = 504
+
+
+class ClientGone(Exception):
+    """The client closed its connection before the answer was complete."""

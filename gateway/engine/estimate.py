@@ -1,0 +1,35 @@
+"""How long a prompt is, before the engine has counted it. No I/O."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRIOR_BYTES_PER_TOKEN: Final = 4.0
+_WEIGHT: Final = 0.1
+_MAX_MODELS: Final = 1024
+
+
+class PromptEstimator:
+    """Body bytes per prompt token, learned per model as a moving average of what engines report.
+
+    The whole body counts, not only its messages: tools and JSON are prompt too, and reading the
+    length costs nothing.
+    """
+
+    def __init__(self) -> None:
+        self._ratio: dict[str, float] = {}
+
+    def estimate(self, model: str, body_bytes: int) -> int:
+        """Prompt tokens of a call with a body of that size, at least 1."""
+        return max(1, round(body_bytes / self._ratio.get(model, PRIOR_BYTES_PER_TOKEN)))
+
+    def learn(self, model: str, body_bytes: int, prompt_tokens: int) -> None:
+        """Take in what an engine counted. Reports without tokens are ignored."""
+        if prompt_tokens <= 0 or body_bytes <= 0:
+            return
+        known = self._ratio.get(model)
+        if known is None and len(self._ratio) >= _MAX_MODELS:
+            return
+        seen = body_bytes / prompt_tokens
+        known = PRIOR_BYTES_PER_TOKEN if known is None else known
+        self._ratio[model] = known + _WEIGHT * (seen - known)

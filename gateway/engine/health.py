@@ -1,0 +1,97 @@
+"""Health checks: is a replica up, what does it serve, does it run our plugin. A cold path: httpx."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import httpx
+
+from gateway.engine.lower import ReplicaKind
+from gateway.engine.registry import Registry, Replica
+
+log = logging.getLogger(__name__)
+
+SECRET_HEADER: Final = "x-weft-secret"
+# What a replica serves changes rarely (LoRA adapters): it is asked again every so many checks.
+_LEARN_EVERY: Final = 15
+
+
+class HealthLoop:
+    """Checks every replica, at once and then every `interval_s` seconds, or when one is suspected."""
+
+    def __init__(
+        self, registry: Registry, client: httpx.AsyncClient, interval_s: float, secret: str = ""
+    ) -> None:
+        self._registry = registry
+        self._client = client
+        self._interval_s = interval_s
+        self._secret = secret
+        self._round = 0
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        suspicion = self._registry.suspicion
+        while True:
+            try:
+                await asyncio.wait_for(suspicion.wait(), self._interval_s)
+                # One check for a burst of failures, and never a tight loop.
+                await asyncio.sleep(min(0.2, self._interval_s))
+            except TimeoutError:
+                pass
+            suspicion.clear()
+            await self.check_all()
+
+    async def check_all(self) -> None:
+        """One round over all replicas, at once. Never raises."""
+        learn = self._round % _LEARN_EVERY == 0
+        self._round += 1
+        await asyncio.gather(*(self._check(replica, learn) for replica in self._registry))
+
+    async def _check(self, replica: Replica, learn: bool) -> None:
+        before = replica.circuit.healthy
+        error = "health_check"
+        try:
+            # A server without /health answers 404, and is up.
+            answer = await self._client.get(f"{replica.url}/health", headers=self._headers(replica))
+            good = answer.status_code < 500
+        except httpx.HTTPError as failure:
+            good, error = False, f"health_check: {type(failure).__name__}"
+        if good and (learn or not before or not replica.served):
+            await self._learn(replica)
+        replica.circuit = replica.circuit.checked(good, error)
+        if replica.circuit.healthy != before:
+            log.warning("replica %s is %s", replica.name, "up" if good else f"down ({error})")
+
+    async def _learn(self, replica: Replica) -> None:
+        """Models and kind. What cannot be learned stays as it was."""
+        models = await self._get_json(replica, "/v1/models")
+        cards = models.get("data") if isinstance(models, dict) else None
+        if isinstance(cards, list):
+            replica.learn([card for card in cards if isinstance(card, dict)])
+        state = await self._get_json(replica, "/weft/state")
+        if isinstance(state, dict) and "weft" in state:
+            replica.kind = ReplicaKind.WEFT
+        elif any(card.get("owned_by") == "vllm" for card in replica.models.values()):
+            replica.kind = ReplicaKind.VLLM
+        else:
+            replica.kind = ReplicaKind.STOCK
+
+    async def _get_json(self, replica: Replica, path: str) -> Any:
+        try:
+            answer = await self._client.get(f"{replica.url}{path}", headers=self._headers(replica))
+            return answer.json() if answer.status_code == 200 else None
+        except (httpx.HTTPError, ValueError):
+            return None
+
+    def _headers(self, replica: Replica) -> dict[str, str]:
+        return secret_headers(replica, self._secret)
+
+
+def secret_headers(replica: Replica, secret: str) -> dict[str, str]:
+    """What proves to a replica that the gateway asks."""
+    headers = {SECRET_HEADER: secret} if secret else {}
+    if replica.api_key:
+        headers["authorization"] = f"Bearer {replica.api_key}"
+    return headers

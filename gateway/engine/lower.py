@@ -1,0 +1,89 @@
+"""A client's body made into the engine's: Weft's context in, Weft's hints out. Pure.
+
+A body without anything of ours keeps its bytes: what we add is spliced in after the opening brace.
+Only a body with keys that must go, or be merged, is encoded again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from enum import StrEnum
+from typing import Any, Final
+
+import orjson
+
+from engine_patches.wire import CallContext
+from gateway.engine.endpoints import Endpoint
+from gateway.model import ProgramKey
+
+CONTEXT_HEADER: Final = "x-weft-context"
+
+# Hints and identities that end at the gateway.
+_STRIPPED: Final = frozenset({"weft", "nvext", "session_id", "session_params"})
+_CONFLICTS: Final = _STRIPPED | {"vllm_xargs", "cache_salt"}
+_NESTED_HINTS: Final = frozenset({"agentic_context", "session_id"})
+
+
+class ReplicaKind(StrEnum):
+    """What runs on a replica: vLLM with our plugin, vLLM without it, or something else."""
+
+    WEFT = "weft"
+    VLLM = "vllm"
+    STOCK = "stock"
+
+
+def tenant_salt(tenant: str, own: str = "") -> str:
+    """The prefix cache's salt for a tenant: hexadecimal, 64 characters. `own`: the client's salt,
+    which may divide a tenant's cache further, never join it with another's."""
+    return hashlib.sha256(f"weft-cache\0{tenant}\0{own}".encode("utf-8", "replace")).hexdigest()
+
+
+def program_digest(key: ProgramKey) -> str:
+    """A program's name to engines: opaque, unique over tenants, fit for a header."""
+    text = f"{key.tenant}\0{key.program}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=12).hexdigest()
+
+
+def lower(
+    raw: bytes,
+    body: dict[str, Any],
+    endpoint: Endpoint,
+    kind: ReplicaKind,
+    context: CallContext,
+    salt: str,
+) -> tuple[bytes, bytes]:
+    """The engine's body, and the value of the context header, b"" where none is needed.
+
+    `body` is `raw`, parsed; it is not changed. `salt`: the tenant's, "" for anonymous clients.
+    """
+    with_context = kind is ReplicaKind.WEFT
+    added: dict[str, Any] = {}
+    if with_context and endpoint.xargs:
+        added["vllm_xargs"] = context.to_xargs()
+    if salt and kind is not ReplicaKind.STOCK and endpoint.cache_salt:
+        added["cache_salt"] = salt
+    header = orjson.dumps(context.to_xargs()) if with_context and not endpoint.xargs else b""
+    if not _CONFLICTS.isdisjoint(body) or not body:
+        return orjson.dumps(_rebuilt(body, added, kind)), header
+    if not added:
+        return raw, header
+    brace = raw.index(b"{")
+    return b"%b,%b" % (orjson.dumps(added)[:-1], raw[brace + 1 :]), header
+
+
+def _rebuilt(body: dict[str, Any], added: dict[str, Any], kind: ReplicaKind) -> dict[str, Any]:
+    rebuilt = {key: value for key, value in body.items() if key not in _STRIPPED}
+    xargs = rebuilt.pop("vllm_xargs", None)
+    if xargs is not None and not isinstance(xargs, dict):
+        # Malformed: the engine says so better than we could.
+        return {**rebuilt, **added, "vllm_xargs": xargs}
+    if xargs:
+        xargs = {key: value for key, value in xargs.items() if key not in _NESTED_HINTS}
+        if xargs and kind is not ReplicaKind.STOCK:
+            rebuilt["vllm_xargs"] = xargs
+    own = rebuilt.get("cache_salt")
+    if isinstance(own, str) and own and "cache_salt" in added:
+        added = {**added, "cache_salt": tenant_salt(added["cache_salt"], own)}
+    if "vllm_xargs" in added:
+        added = {**added, "vllm_xargs": {**rebuilt.get("vllm_xargs", {}), **added["vllm_xargs"]}}
+    return {**rebuilt, **added}

@@ -1,0 +1,111 @@
+"""The replicas: their connections, what they serve, and whether they may get calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.engine.circuit import Circuit
+from gateway.engine.errors import ReplicaError
+from gateway.engine.lower import ReplicaKind
+from gateway.engine.pool import Timeouts, Upstream
+from gateway.model import ReplicaView
+
+
+@dataclass(slots=True)
+class Replica:
+    """One engine. models: what it serves, by id, as it described them; empty: not yet learned."""
+
+    name: str
+    url: str
+    upstream: Upstream
+    head: bytes
+    api_key: str = ""
+    kind: ReplicaKind = ReplicaKind.STOCK
+    circuit: Circuit = field(default_factory=Circuit)
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
+
+    def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
+        """Take over the entries of its /v1/models."""
+        self.models = {str(card["id"]): card for card in cards if card.get("id")}
+        self.served = frozenset(self.models)
+
+    def request_head(self, method: str, target: str, lines: bytes, length: int) -> bytes:
+        """The head of a request to this replica. `target`: path and query; `lines`: complete
+        header lines; `length`: of the body, bytes."""
+        return b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
+            method.encode(),
+            self.upstream.prefix.encode(),
+            target.encode("latin-1"),
+            self.head,
+            lines,
+            length,
+        )
+
+
+class Registry:
+    """All replicas, in the order of the settings, named r0, r1, ..."""
+
+    def __init__(self, urls: Sequence[str], timeouts: Timeouts, api_key: str = "") -> None:
+        self._replicas: dict[str, Replica] = {}
+        # Set when a call has failed, so that the next health check need not wait its turn.
+        self.suspicion = asyncio.Event()
+        for index, url in enumerate(urls):
+            upstream = Upstream(url, timeouts)
+            head = b"host: %b\r\n" % upstream.authority.encode()
+            if api_key:
+                head += b"authorization: Bearer %b\r\n" % api_key.encode()
+            name = f"r{index}"
+            self._replicas[name] = Replica(
+                name=name, url=url, upstream=upstream, head=head, api_key=api_key
+            )
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def __getitem__(self, name: str) -> Replica:
+        return self._replicas[name]
+
+    def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
+        """The replicas as policies see them. `in_flight`: calls open per replica."""
+        return tuple(
+            ReplicaView(r.name, r.served, r.circuit.healthy, in_flight.get(r.name, 0)) for r in self
+        )
+
+    def models(self) -> dict[str, Mapping[str, object]]:
+        """Every model that a replica serves, by id; the first replica's description wins."""
+        union: dict[str, Mapping[str, object]] = {}
+        for replica in self:
+            for name, card in replica.models.items():
+                union.setdefault(name, card)
+        return union
+
+    def knows(self, model: str) -> bool:
+        """Whether some replica serves `model`, or may: nobody has yet asked a healthy one."""
+        known = False
+        for replica in self:
+            if model in replica.served or (not replica.served and replica.circuit.healthy):
+                return True
+            known = known or bool(replica.served)
+        return not known
+
+    def failed(self, name: str, error: ReplicaError) -> None:
+        """Mark a replica that failed a call."""
+        replica = self._replicas[name]
+        replica.circuit = replica.circuit.failed(error)
+        self.suspicion.set()
+
+    def succeeded(self, name: str) -> None:
+        """Note that a replica answered a call."""
+        replica = self._replicas[name]
+        replica.circuit = replica.circuit.succeeded()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for replica in self:
+            replica.upstream.close()

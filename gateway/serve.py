@@ -1,0 +1,42 @@
+"""`weft serve`: the gateway in one process, on uvicorn with uvloop and httptools."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+
+import uvicorn
+
+from gateway.app import create_app
+from gateway.config import Settings
+
+
+def run(settings: Settings) -> int:
+    """Serve until a signal. Returns the exit status: 0, or 1 where the gateway could not start."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # httpx tells of every health check at this level.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    config = uvicorn.Config(
+        create_app(settings),
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        # Agents think and call tools between calls: a connection that is closed under them costs
+        # a failed request or a new handshake.
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=round(settings.drain_s),
+        backlog=4096,
+    )
+    server = uvicorn.Server(config)
+    try:
+        server.run()
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 1
+    return 0 if server.started else 1

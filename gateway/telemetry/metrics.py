@@ -1,0 +1,104 @@
+"""Prometheus metrics. Every label has bounded values: endpoints, outcomes, replicas, our codes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
+_OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
+
+
+class CallMetrics:
+    """The children for one (endpoint, replica), bound once: finding them costs more than using
+    them."""
+
+    __slots__ = ("first_byte", "latency", "outcomes")
+
+    def __init__(self, metrics: Metrics, endpoint: str, replica: str) -> None:
+        self.latency = metrics.latency.labels(endpoint)
+        self.first_byte = metrics.first_byte.labels(endpoint)
+        self.outcomes = {
+            outcome: metrics.calls.labels(endpoint, outcome, replica)
+            for outcome in ("ok", "error", "aborted")
+        }
+
+
+class Metrics:
+    """The gateway's metrics in a registry of their own, so that several gateways fit a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        r = self.registry
+        self.calls = Counter(
+            "weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), registry=r
+        )
+        self.errors = Counter("weft_errors", "Errors of the gateway's own", ("code",), registry=r)
+        self.in_flight = Gauge(
+            "weft_calls_in_flight", "Calls open, over all gateways", ("replica",), registry=r
+        )
+        self.latency = Histogram(
+            "weft_call_seconds", "From request to end", ("endpoint",), buckets=_LATENCY, registry=r
+        )
+        self.first_byte = Histogram(
+            "weft_first_byte_seconds",
+            "From request to the first byte of the answer",
+            ("endpoint",),
+            buckets=_LATENCY,
+            registry=r,
+        )
+        self.overhead = Histogram(
+            "weft_overhead_seconds",
+            "The gateway's own time before a call is on its way to a replica",
+            buckets=_OVERHEAD,
+            registry=r,
+        )
+        self.service = Counter("weft_service_seconds", "Attained service", ("replica",), registry=r)
+        self.waiting = Counter(
+            "weft_waiting_seconds", "Time in engine queues", ("replica",), registry=r
+        )
+        self.prompt = Counter("weft_prompt_tokens", "Prompt tokens", ("replica",), registry=r)
+        self.cached = Counter(
+            "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), registry=r
+        )
+        self.output = Counter("weft_output_tokens", "Output tokens", ("replica",), registry=r)
+        self.preemptions = Counter("weft_preemptions", "Preemptions", ("replica",), registry=r)
+        self.programs = Gauge(
+            "weft_programs",
+            "Programs begun less programs ended by this gateway; summed over gateways, those alive",
+            registry=r,
+        )
+        self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
+        self.bind = lru_cache(maxsize=4096)(self._bind)
+
+    def _bind(self, endpoint: str, replica: str) -> CallMetrics:
+        return CallMetrics(self, endpoint, replica)
+
+    def error(self, code: str) -> None:
+        """Count an error of ours."""
+        self.errors.labels(code).inc()
+
+    def used(
+        self,
+        replica: str,
+        service_s: float,
+        waiting_s: float,
+        prompt: int,
+        cached: int,
+        output: int,
+        preemptions: int,
+    ) -> None:
+        """Add what one call used, as its engine reported it."""
+        self.service.labels(replica).inc(service_s)
+        self.waiting.labels(replica).inc(waiting_s)
+        self.prompt.labels(replica).inc(prompt)
+        self.cached.labels(replica).inc(cached)
+        self.output.labels(replica).inc(output)
+        if preemptions:
+            self.preemptions.labels(replica).inc(preemptions)
+
+    def render(self) -> bytes:
+        """The text exposition format."""
+        return generate_latest(self.registry)
