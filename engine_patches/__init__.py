@@ -1,1 +1,1 @@
-"""The vLLM plugin: scheduler class, report channel, endpoints. Only `wire` may be imported without vLLM."""
+"""The vLLM plugin: scheduler class, report channel, endpoints. `wire` needs no vLLM."""

@@ -1,0 +1,105 @@
+"""The scheduler's end of the channel between the engine-core process and the API server.
+
+vLLM carries no per-call report to streamed answers and has no way to reach the scheduler from an
+HTTP route, so the scheduler opens two ZMQ DEALER sockets of its own to a ROUTER that the API
+server binds: one to push reports, used by the scheduler's thread, one to take commands, used by a
+daemon thread, since an idle engine does not step. Commands wait for the next `schedule()`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import zmq
+
+from engine_patches.orders import ORDERS
+from engine_patches.wire import CallReport
+
+logger = logging.getLogger("vllm.weft")
+
+# A report that cannot be sent at once is dropped: the engine never waits for its listeners.
+_HIGH_WATER_MARK: Final = 100_000
+_POLL_MS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A change asked for over HTTP, carried out between two steps."""
+
+    policy: str = ""
+    reset_cache: bool = False
+
+
+class EngineChannel:
+    """Sends reports, takes commands, answers questions about the state."""
+
+    def __init__(self, address: str, state: Callable[[], dict[str, Any]]) -> None:
+        self._context = zmq.Context()
+        self._address = address
+        self._state = state
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._reports = self._connect("reports")
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="weft-commands", daemon=True)
+        self._thread.start()
+
+    def send_report(self, report: CallReport) -> None:
+        """Push one report; drop it if nobody drains the channel."""
+        try:
+            self._reports.send_multipart([b"report", report.to_json().encode()], zmq.DONTWAIT)
+        except zmq.Again:
+            logger.warning("nobody reads the report channel; dropped the report of a call")
+
+    def take_commands(self) -> list[Command]:
+        """Commands that have come since the last step."""
+        taken: list[Command] = []
+        while True:
+            try:
+                taken.append(self._commands.get_nowait())
+            except queue.Empty:
+                return taken
+
+    def close(self) -> None:
+        """Stop the thread and close the sockets."""
+        self._closed.set()
+        self._thread.join(timeout=2)
+        self._reports.close(linger=0)
+        self._context.destroy(linger=0)
+
+    def _connect(self, role: str) -> Any:
+        socket = self._context.socket(zmq.DEALER)
+        socket.setsockopt(zmq.SNDHWM, _HIGH_WATER_MARK)
+        socket.setsockopt(zmq.IDENTITY, f"{role}-{os.getpid()}-{id(self):x}".encode())
+        socket.connect(self._address)
+        return socket
+
+    def _listen(self) -> None:
+        socket = self._connect("commands")
+        socket.send_multipart([b"hello", b"{}"])
+        while not self._closed.is_set():
+            if not socket.poll(_POLL_MS):
+                continue
+            number, body = socket.recv_multipart()
+            try:
+                reply = self._answer(json.loads(body))
+            except Exception as error:  # a bad command must not end the thread
+                reply = {"error": str(error)}
+            socket.send_multipart([number, json.dumps(reply).encode()])
+        socket.close(linger=0)
+
+    def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        if message.get("do") == "state":
+            return self._state()
+        policy = str(message.get("policy", ""))
+        if policy and policy not in ORDERS:
+            raise ValueError(f"unknown policy {policy!r}; known: {', '.join(sorted(ORDERS))}")
+        command = Command(policy=policy, reset_cache=bool(message.get("reset_cache", False)))
+        self._commands.put(command)
+        return {"policy": policy or self._state()["policy"], "reset_cache": command.reset_cache}

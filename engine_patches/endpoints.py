@@ -1,0 +1,103 @@
+"""The endpoint plugin: `/weft/*` on the engine's own server, guarded by a shared secret."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+from argparse import Namespace
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from engine_patches.compat import TESTED_VERSION
+from engine_patches.hub import ChannelError, ReportHub
+from engine_patches.settings import PluginSettings
+
+SECRET_HEADER: Final = "x-weft-secret"
+SECRET_VARIABLE: Final = "WEFT_ENGINE_SECRET"
+_REPORT_WAIT_S: Final = 1.0
+
+router = APIRouter(prefix="/weft", tags=["weft"])
+
+
+class WeftEndpoints:
+    """Entry point `weft` of the group `vllm.endpoint_plugins`."""
+
+    name = "weft"
+    required_tasks: tuple[str, ...] | None = ("generate",)
+
+    def attach_router(self, app: FastAPI) -> None:
+        """Add the routes."""
+        app.include_router(router)
+
+    async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
+        """Bind the channel, if the engine was started with one."""
+        if engine_client is None:
+            return
+        config = engine_client.vllm_config.additional_config
+        settings = PluginSettings.from_config(config)
+        state.weft_hub = ReportHub(settings.channel) if settings.channel else None
+
+
+def _refusal(status: int, message: str, code: str) -> JSONResponse:
+    return JSONResponse(
+        {"error": {"message": message, "type": "weft_error", "param": None, "code": code}}, status
+    )
+
+
+def _guard(request: Request) -> JSONResponse | None:
+    secret = os.environ.get(SECRET_VARIABLE, "")
+    given = request.headers.get(SECRET_HEADER, "")
+    if secret and not hmac.compare_digest(secret.encode(), given.encode()):
+        return _refusal(403, f"{SECRET_HEADER} is missing or wrong", "bad_secret")
+    if getattr(request.app.state, "weft_hub", None) is None:
+        return _refusal(503, "the engine was started without Weft's channel", "no_channel")
+    return None
+
+
+@router.get("/state")
+async def state(request: Request) -> JSONResponse:
+    """Queues and counters of every engine core."""
+    refused = _guard(request)
+    if refused is not None:
+        return refused
+    try:
+        engines = await request.app.state.weft_hub.command({"do": "state"})
+    except ChannelError as error:
+        return _refusal(503, str(error), "no_engine")
+    return JSONResponse({"weft": {"vllm": TESTED_VERSION}, "engines": engines})
+
+
+@router.get("/calls/{call}")
+async def call_report(request: Request, call: str) -> JSONResponse:
+    """The report of a call that has ended, also of one that was aborted."""
+    refused = _guard(request)
+    if refused is not None:
+        return refused
+    report = await request.app.state.weft_hub.report(call, _REPORT_WAIT_S)
+    if report is None:
+        return _refusal(404, f"no report of call {call!r}", "unknown_call")
+    return JSONResponse(json.loads(report.to_json()))
+
+
+@router.post("/policy")
+async def policy(request: Request) -> JSONResponse:
+    """Switch the order, `{"policy": NAME}`, and empty the prefix cache, `"reset_cache": true`."""
+    refused = _guard(request)
+    if refused is not None:
+        return refused
+    try:
+        body = json.loads(await request.body())
+        message = {
+            "policy": str(body.get("policy", "")),
+            "reset_cache": body.get("reset_cache", False) is True,
+        }
+    except (ValueError, AttributeError):
+        return _refusal(400, "the body must be a JSON object", "bad_json")
+    try:
+        engines = await request.app.state.weft_hub.command(message)
+    except ChannelError as error:
+        return _refusal(400, str(error), "bad_command")
+    return JSONResponse({"engines": engines})

@@ -1,0 +1,86 @@
+"""`weft replica`: vLLM's own OpenAI server with Weft's plugin, started with the right flags.
+
+Where the start goes: importing vLLM costs most of it, and stock vLLM imports it in three
+processes (API server, engine core, worker). On a CPU with one thread an engine this launcher runs
+the worker inside the engine core, and the engine core is forked from the API server, so that vLLM
+is imported once. See docs/decisions/0002-one-import.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+# One sequence of the demo model at most; engines of users take vLLM's own default.
+_CPU_ARGUMENTS = (
+    "--dtype", "float32",
+    "--enforce-eager",
+    "--block-size", "32",
+    "--max-num-seqs", "16",
+)  # fmt: skip
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA device is there, without importing torch."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def arguments(
+    model: str, host: str, port: int, policy: str, channel: str, extra: Sequence[str], gpu: bool
+) -> list[str]:
+    """vLLM's command line. What the user gives in `extra` comes last and wins."""
+    weft: dict[str, object] = {"policy": policy, "channel": channel}
+    options = os.environ.get("WEFT_ORDER_OPTIONS", "")
+    if options:
+        weft["options"] = json.loads(options)
+    line = ["--model", model, "--host", host, "--port", str(port)]
+    if not gpu:
+        line += _CPU_ARGUMENTS
+        line += ["--distributed-executor-backend", "uni"]
+    line += ["--scheduler-cls", "engine_patches.scheduler.WeftScheduler"]
+    line += ["--middleware", "engine_patches.middleware.ReportMiddleware"]
+    line += ["--additional-config", json.dumps({"weft": weft})]
+    line += ["--disable-uvicorn-access-log"]
+    return [*line, *extra]
+
+
+def environment(gpu: bool) -> dict[str, str]:
+    """Variables that vLLM needs before it is imported; those already set are kept."""
+    values = {"VLLM_PLUGINS": "weft", "VLLM_NO_USAGE_STATS": "1"}
+    if not gpu:
+        # Without it the CPU platform insists on a worker process of its own.
+        values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        values["VLLM_CPU_KVCACHE_SPACE"] = "1"
+        values["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+        values["OMP_NUM_THREADS"] = "1"
+    return {name: os.environ.get(name, value) for name, value in values.items()}
+
+
+def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit status; bad settings give 2 and a message."""
+    gpu = has_gpu()
+    os.environ.update(environment(gpu))
+    try:
+        from engine_patches import compat, server
+        from engine_patches.settings import PluginSettings
+    except ImportError as error:
+        print(f"weft replica: vLLM is not installed here ({error})", file=sys.stderr)
+        return 2
+    except RuntimeError as error:
+        print(f"weft replica: {error}", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory(prefix="weft-") as folder:
+        channel = f"ipc://{folder}/engine"
+        line = arguments(model, host, port, policy, channel, extra, gpu)
+        try:
+            config = json.loads(line[line.index("--additional-config") + 1])
+            PluginSettings.from_config(config)
+        except ValueError as error:
+            print(f"weft replica: {error}", file=sys.stderr)
+            return 2
+        compat.warn_of_kernels_package()
+        return server.serve(line, fork=not gpu)

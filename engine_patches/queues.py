@@ -1,0 +1,47 @@
+"""The K queues with exponentially growing quanta (Agentix 4.2.2, Figure 10). Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLadder:
+    """Queue 0 is the best. Queue i covers attained service [floor(i), floor(i + 1)) and grants a
+    quantum of that width; the last queue has neither an end nor a quantum.
+
+    count: K. first_quantum_s: width of queue 0, seconds. growth: width ratio of neighbours.
+    Raises ValueError when built with values that make no ladder.
+    """
+
+    count: int = 8
+    first_quantum_s: float = 0.5
+    growth: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"queues must be at least 1, got {self.count}")
+        if not (self.first_quantum_s > 0 and math.isfinite(self.first_quantum_s)):
+            raise ValueError(f"first_quantum_s must be positive, got {self.first_quantum_s}")
+        if not (self.growth >= 1 and math.isfinite(self.growth)):
+            raise ValueError(f"growth must be at least 1, got {self.growth}")
+
+    def quantum(self, queue: int) -> float:
+        """Seconds of service a call may use in this queue; infinite in the last."""
+        if queue >= self.count - 1:
+            return math.inf
+        return self.first_quantum_s * self.growth**queue
+
+    def floor(self, queue: int) -> float:
+        """Least attained service, in seconds, that enters this queue."""
+        return sum(self.quantum(i) for i in range(min(queue, self.count - 1)))
+
+    def index(self, service_s: float) -> int:
+        """The queue of a program with this attained service (Algorithm 1, line 12)."""
+        ceiling = 0.0
+        for queue in range(self.count - 1):
+            ceiling += self.quantum(queue)
+            if service_s < ceiling:
+                return queue
+        return self.count - 1

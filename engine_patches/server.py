@@ -1,0 +1,64 @@
+"""Runs vLLM's API server with an argument line, and may fork the engine core from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+
+def serve(line: Sequence[str], fork: bool) -> int:
+    """Parse vLLM's arguments and serve until a signal. Returns the exit status.
+
+    fork: start the engine core with fork instead of spawn, which spares it the import of vLLM.
+    Safe only where the API server has started no OpenMP threads and no CUDA context: on CPU.
+    """
+    import uvloop
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    cli_env_setup()
+    parser = make_arg_parser(FlexibleArgumentParser(prog="weft replica"))
+    args = parser.parse_args(list(line))
+    validate_parsed_serve_args(args)
+    try:
+        uvloop.run(_serve(args, fork))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 130
+    return 0
+
+
+async def _serve(args: Any, fork: bool) -> None:
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.entrypoints.launchers.api_server.entry import build_and_serve
+    from vllm.entrypoints.launchers.launcher import setup_server
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # uvicorn takes the signals over once it runs.
+    signal.signal(signal.SIGTERM, interrupted)
+    address, sock = setup_server(args, reuse_port=False)
+    engine_args = AsyncEngineArgs.from_cli_args(args)
+    config = engine_args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    if fork:
+        # The CPU platform has just set spawn, to keep OpenMP settings apart; with one thread an
+        # engine there is nothing to keep apart.
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+    engine = AsyncLLM.from_vllm_config(
+        vllm_config=config,
+        usage_context=UsageContext.OPENAI_API_SERVER,
+        enable_log_requests=engine_args.enable_log_requests,
+        disable_log_stats=engine_args.disable_log_stats,
+    )
+    try:
+        shutdown = await build_and_serve(engine, address, sock, args)
+        await shutdown
+    finally:
+        engine.shutdown(timeout=config.shutdown_timeout)
+        sock.close()

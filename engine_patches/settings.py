@@ -1,0 +1,39 @@
+"""The plugin's settings: the object `weft` inside vLLM's `--additional-config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from engine_patches.orders import build_order
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSettings:
+    """policy: name of the order. options: the order's own settings. channel: ZMQ address between
+    scheduler and API server, "" for none. max_displacements: after so many a call is left alone.
+    """
+
+    policy: str = "plas"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    channel: str = ""
+    max_displacements: int = 3
+
+    @classmethod
+    def from_config(cls, additional_config: Any) -> PluginSettings:
+        """Read and check the settings. ValueError names the wrong one."""
+        raw = additional_config.get("weft", {}) if isinstance(additional_config, Mapping) else {}
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"additional-config 'weft' must be an object, got {raw!r}")
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(raw) - known)
+        if unknown:
+            raise ValueError(
+                f"additional-config 'weft' has unknown settings {unknown}; known: {sorted(known)}"
+            )
+        settings = cls(**raw)
+        build_order(settings.policy, settings.options)
+        if settings.max_displacements < 0:
+            raise ValueError(f"max_displacements must be >= 0, got {settings.max_displacements}")
+        return settings

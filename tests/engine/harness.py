@@ -1,0 +1,170 @@
+"""vLLM's real scheduler and KV-cache manager, in this process, in virtual time.
+
+The model is replaced by a rule (every scheduled sequence yields token 7 when its prefill is done);
+everything that decides is vLLM's own code with our subclass on top.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from vllm import SamplingParams
+from vllm.engine.arg_utils import EngineArgs
+from vllm.utils.hashing import sha256
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+from engine_patches.scheduler import WeftScheduler
+from engine_patches.wire import CallContext, CallReport
+
+BLOCK = 16
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 512,
+    "max_position_embeddings": 4096,
+    "torch_dtype": "float32",
+}
+
+
+@dataclass
+class Engine:
+    """A scheduler with a virtual clock. `step_s` is what each step takes."""
+
+    scheduler: WeftScheduler
+    step_s: float = 1.0
+    depth: int = 1
+    now: float = 0.0
+    reports: list[CallReport] = field(default_factory=list)
+    tokens: dict[str, list[int]] = field(default_factory=dict)
+    batches: list[frozenset[str]] = field(default_factory=list)
+    _flying: deque[tuple[Any, list[str]]] = field(default_factory=deque)
+
+    def add(
+        self,
+        name: str,
+        *,
+        program: str = "",
+        service: float = 0.0,
+        waiting: float = 0.0,
+        prompt: list[int] | None = None,
+        tokens: int = 1,
+        call: str = "",
+    ) -> None:
+        """A request arrives now."""
+        context = CallContext(call or name, program or name, service, waiting, 0.0)
+        self.scheduler.add_request(
+            Request(
+                request_id=name,
+                prompt_token_ids=prompt or [1, 2, 3],
+                sampling_params=SamplingParams(
+                    max_tokens=tokens, ignore_eos=True, extra_args=context.to_xargs()
+                ),
+                pooling_params=None,
+                arrival_time=self.now,
+                block_hasher=get_request_block_hasher(BLOCK, sha256),
+            )
+        )
+
+    def abort(self, name: str) -> None:
+        """The client goes away."""
+        self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+
+    def step(self) -> None:
+        """Schedule one step, and finish the oldest step in flight once the pipeline is full."""
+        output = self.scheduler.schedule()
+        scheduled = list(output.num_scheduled_tokens)
+        self.batches.append(frozenset(scheduled))
+        yields = [r for r in scheduled if not self.scheduler.requests[r].is_prefill_chunk]
+        self._flying.append((output, yields))
+        if len(self._flying) >= self.depth:
+            self._land()
+
+    def run(self, limit: int = 5000) -> None:
+        """Step until nothing is left."""
+        for _ in range(limit):
+            if not self.scheduler.has_unfinished_requests() and not self._flying:
+                return
+            if self.scheduler.has_unfinished_requests():
+                self.step()
+            else:
+                self._land()
+        raise AssertionError("the engine did not come to an end")
+
+    def _land(self) -> None:
+        output, yields = self._flying.popleft()
+        self.now += self.step_s
+        names = list(output.num_scheduled_tokens)
+        result = ModelRunnerOutput(
+            req_ids=names,
+            req_id_to_index={r: i for i, r in enumerate(names)},
+            sampled_token_ids=[[7] if r in yields else [] for r in names],
+        )
+        for outputs in self.scheduler.update_from_output(output, result).values():
+            for item in outputs.outputs:
+                self.tokens.setdefault(item.request_id, []).extend(item.new_token_ids)
+
+
+def make_engine(
+    folder: Path,
+    *,
+    policy: str = "plas",
+    options: dict[str, Any] | None = None,
+    max_num_seqs: int = 2,
+    blocks: int = 512,
+    async_scheduling: bool = False,
+    max_displacements: int = 3,
+) -> Engine:
+    """A scheduler as vLLM would build it, for a model that exists only as a config file."""
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    config = EngineArgs(
+        model=str(folder),
+        skip_tokenizer_init=True,
+        load_format="dummy",
+        dtype="float32",
+        block_size=BLOCK,
+        max_model_len=2048,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=2048,
+        additional_config={
+            "weft": {
+                "policy": policy,
+                "options": options or {},
+                "max_displacements": max_displacements,
+            }
+        },
+    ).create_engine_config()
+    config.cache_config.num_gpu_blocks = blocks
+    config.scheduler_config.async_scheduling = async_scheduling
+    init_none_hash(sha256)
+    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32)
+    scheduler = WeftScheduler(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer.0"], spec)],
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK,
+        hash_block_size=BLOCK,
+        log_stats=False,
+    )
+    engine = Engine(scheduler, depth=2 if async_scheduling else 1)
+    scheduler.clock = lambda: engine.now  # type: ignore[method-assign]
+    scheduler._send = engine.reports.append  # type: ignore[method-assign]
+    return engine
