@@ -1,0 +1,19 @@
+"""The table of endpoints."""
+
+from gateway.engine.endpoints import BY_PATH, ENDPOINTS
+
+
+def test_names_label_metrics_and_are_unique() -> None:
+    assert len({endpoint.name for endpoint in ENDPOINTS}) == len(ENDPOINTS) == len(BY_PATH)
+
+
+def test_only_messages_speak_anthropic() -> None:
+    assert [e.path for e in ENDPOINTS if e.errors == "anthropic"] == ["/v1/messages"]
+
+
+def test_terminals_begin_a_line_of_a_stream() -> None:
+    for endpoint in ENDPOINTS:
+        assert endpoint.terminals
+        for terminal in endpoint.terminals:
+            assert terminal.startswith((b"data: ", b"event: "))
+            assert b"\n" not in terminal

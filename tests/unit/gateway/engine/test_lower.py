@@ -1,0 +1,120 @@
+"""Bodies made into the engine's."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.wire import CallContext
+from gateway.engine.endpoints import BY_PATH
+from gateway.engine.lower import ReplicaKind, lower, program_digest, tenant_salt
+from gateway.model import ProgramKey
+
+CHAT = BY_PATH["/v1/chat/completions"]
+EMBEDDINGS = BY_PATH["/v1/embeddings"]
+CONTEXT = CallContext(call="call-1", program="p", service_s=2.5, waiting_s=0.5, arrival_s=9.0)
+SALT = tenant_salt("tenant")
+
+
+def lowered(
+    raw: bytes, kind: ReplicaKind = ReplicaKind.WEFT, salt: str = SALT, endpoint: Any = CHAT
+) -> tuple[dict[str, Any], bytes]:
+    body, header = lower(raw, json.loads(raw), endpoint, kind, CONTEXT, salt)
+    return json.loads(body), header
+
+
+def test_a_body_without_ours_keeps_its_bytes() -> None:
+    raw = b'  {"model" : "m","n":1.0,\n "u":"\\u00e9", "big":123456789012345678901234567890}'
+    body, header = lower(raw, json.loads(raw), CHAT, ReplicaKind.WEFT, CONTEXT, SALT)
+    assert body.endswith(raw[raw.index(b"{") + 1 :])
+    assert header == b""
+    sent = json.loads(body)
+    assert sent.pop("vllm_xargs") == CONTEXT.to_xargs()
+    assert sent.pop("cache_salt") == SALT
+    assert sent == json.loads(raw)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), values))
+def test_nothing_of_the_clients_is_lost(client: dict[str, Any]) -> None:
+    raw = json.dumps(client).encode()
+    sent, _ = lowered(raw)
+    gone = {"weft", "nvext", "session_id", "session_params", "vllm_xargs", "cache_salt"}
+    kept = {key: value for key, value in client.items() if key not in gone}
+    assert {key: value for key, value in sent.items() if key not in gone} == kept
+
+
+@pytest.mark.parametrize("raw", [b"{}", b" { } "])
+def test_an_empty_body_is_still_json(raw: bytes) -> None:
+    sent, _ = lowered(raw)
+    assert sent == {"vllm_xargs": CONTEXT.to_xargs(), "cache_salt": SALT}
+
+
+def test_hints_end_at_the_gateway() -> None:
+    raw = b'{"model":"m","weft":{"a":1},"nvext":{},"session_id":"s","session_params":{}}'
+    for kind in ReplicaKind:
+        sent, _ = lowered(raw, kind)
+        assert not {"weft", "nvext", "session_id", "session_params"} & sent.keys()
+
+
+def test_the_clients_xargs_are_merged_and_cannot_forge_ours() -> None:
+    raw = json.dumps(
+        {"vllm_xargs": {"mine": 1, "weft_service": 0, "agentic_context": {"a": {}}}}
+    ).encode()
+    sent, _ = lowered(raw)
+    assert sent["vllm_xargs"] == {"mine": 1, **CONTEXT.to_xargs()}
+
+
+def test_malformed_xargs_are_left_for_the_engine_to_refuse() -> None:
+    sent, _ = lowered(b'{"vllm_xargs": [1]}')
+    assert sent["vllm_xargs"] == [1]
+
+
+def test_plain_vllm_gets_the_salt_only_and_other_servers_nothing() -> None:
+    raw = b'{"model":"m"}'
+    assert lowered(raw, ReplicaKind.VLLM)[0] == {"model": "m", "cache_salt": SALT}
+    body, header = lower(raw, {"model": "m"}, CHAT, ReplicaKind.STOCK, CONTEXT, SALT)
+    assert (body, header) == (raw, b"")
+    assert lowered(b'{"vllm_xargs":{"a":1}}', ReplicaKind.STOCK)[0] == {}
+
+
+def test_anonymous_clients_get_no_salt() -> None:
+    assert "cache_salt" not in lowered(b'{"model":"m"}', salt="")[0]
+
+
+def test_the_clients_own_salt_divides_its_tenants_cache_further() -> None:
+    raw = b'{"cache_salt":"mine"}'
+    sent = lowered(raw)[0]["cache_salt"]
+    other = lowered(raw, salt=tenant_salt("other"))[0]["cache_salt"]
+    assert len({sent, other, SALT, "mine"}) == 4
+    assert lowered(raw, salt="")[0]["cache_salt"] == "mine"
+
+
+def test_salts_are_what_vllm_takes() -> None:
+    salt = tenant_salt("t/e@n\\ant\0")
+    assert 0 < len(salt) <= 128
+    assert salt.isalnum()
+
+
+def test_where_the_body_takes_no_context_a_header_carries_it() -> None:
+    sent, header = lowered(b'{"model":"m"}', endpoint=EMBEDDINGS)
+    assert sent == {"model": "m", "cache_salt": SALT}
+    assert json.loads(header) == CONTEXT.to_xargs()
+    assert lowered(b'{"model":"m"}', ReplicaKind.VLLM, endpoint=EMBEDDINGS)[1] == b""
+
+
+def test_programs_of_different_tenants_have_different_names() -> None:
+    names = {
+        program_digest(ProgramKey(tenant, program))
+        for tenant, program in (("a", "b"), ("b", "b"), ("a", "c"), ("ab", ""), ("", "ab"))
+    }
+    assert len(names) == 5
+    assert all(name.isalnum() for name in names)

@@ -1,0 +1,64 @@
+"""The replicas as policies and clients see them."""
+
+import pytest
+
+from gateway.engine.errors import ConnectFailed
+from gateway.engine.pool import Timeouts
+from gateway.engine.registry import Registry
+
+URLS = ("http://127.0.0.1:8001", "http://127.0.0.1:8002/engine")
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = Registry(URLS, Timeouts(1, 1, 1), api_key="sk-replica")
+    for replica in made:
+        replica.circuit = replica.circuit.checked(True)
+    return made
+
+
+def test_replicas_are_named_in_order(registry: Registry) -> None:
+    assert [replica.name for replica in registry] == ["r0", "r1"]
+    views = registry.views({"r1": 3})
+    assert [(view.name, view.healthy, view.in_flight) for view in views] == [
+        ("r0", True, 0),
+        ("r1", True, 3),
+    ]
+
+
+def test_models_are_the_union_and_the_first_description_wins(registry: Registry) -> None:
+    registry["r0"].learn([{"id": "a", "n": 0}])
+    registry["r1"].learn([{"id": "a", "n": 1}, {"id": "b"}, {"no": "id"}])
+    assert registry.models() == {"a": {"id": "a", "n": 0}, "b": {"id": "b"}}
+
+
+def test_a_model_is_unknown_when_everybody_asked_does_not_have_it(registry: Registry) -> None:
+    assert registry.knows("a")  # Nobody was asked.
+    registry["r0"].learn([{"id": "a"}])
+    assert registry.knows("b")  # r1 may have it.
+    registry["r1"].learn([{"id": "c"}])
+    assert not registry.knows("b")
+    assert registry.knows("c")
+
+
+def test_a_dead_replica_makes_no_model_possible(registry: Registry) -> None:
+    registry["r0"].learn([{"id": "a"}])
+    registry.failed("r1", ConnectFailed())
+    assert not registry.knows("b")
+    registry.failed("r0", ConnectFailed())
+    assert registry.knows("a")  # Known and down is not unknown.
+
+
+def test_a_failure_marks_the_replica_and_asks_for_a_check(registry: Registry) -> None:
+    registry.failed("r0", ConnectFailed())
+    assert not registry["r0"].circuit.healthy
+    assert registry["r1"].circuit.healthy
+    assert registry.suspicion.is_set()
+
+
+def test_the_head_of_a_request(registry: Registry) -> None:
+    head = registry["r1"].request_head("POST", "/v1/x?b=1", b"a: b\r\n", 12)
+    assert head == (
+        b"POST /engine/v1/x?b=1 HTTP/1.1\r\nhost: 127.0.0.1:8002\r\n"
+        b"authorization: Bearer sk-replica\r\na: b\r\ncontent-length: 12\r\n\r\n"
+    )

@@ -1,0 +1,32 @@
+"""The metrics that are shown."""
+
+from gateway.telemetry.metrics import Metrics
+
+
+def test_a_call_shows_up() -> None:
+    metrics = Metrics()
+    bound = metrics.bind("chat", "r0")
+    bound.outcomes["ok"].inc()
+    bound.latency.observe(0.2)
+    metrics.used("r0", 1.5, 0.25, 100, 60, 20, 1)
+    metrics.error("replica_closed")
+    text = metrics.render().decode()
+    assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text
+    assert 'weft_service_seconds_total{replica="r0"} 1.5' in text
+    assert 'weft_cached_tokens_total{replica="r0"} 60.0' in text
+    assert 'weft_preemptions_total{replica="r0"} 1.0' in text
+    assert 'weft_errors_total{code="replica_closed"} 1.0' in text
+    assert 'weft_call_seconds_count{endpoint="chat"} 1.0' in text
+
+
+def test_two_gateways_fit_one_process() -> None:
+    first, second = Metrics(), Metrics()
+    first.programs.inc()
+    assert "weft_programs 1.0" in first.render().decode()
+    assert "weft_programs 0.0" in second.render().decode()
+
+
+def test_children_are_bound_once() -> None:
+    metrics = Metrics()
+    assert metrics.bind("chat", "r0") is metrics.bind("chat", "r0")
+    assert metrics.bind("chat", "r1") is not metrics.bind("chat", "r0")
