@@ -30,7 +30,6 @@ from gateway.engine.registry import Registry
 from gateway.policies.route import registry as routers
 from gateway.programs.identity import ChainRoots
 from gateway.programs.memory import MemoryTable
-from gateway.programs.redis import RedisTable
 from gateway.programs.table import ProcessTable, TableUnavailable
 from gateway.telemetry.metrics import Metrics
 
@@ -42,6 +41,9 @@ _REAP_EVERY_S = 30.0
 def make_table(settings: Settings) -> ProcessTable:
     """The process table that the settings ask for."""
     if settings.redis_url:
+        # Its client is not loaded, nor needed, where the table is in memory.
+        from gateway.programs.redis import RedisTable
+
         return RedisTable(settings.redis_url, settings.redis_prefix)
     return MemoryTable()
 

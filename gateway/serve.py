@@ -13,7 +13,9 @@ from gateway.config import Settings
 
 def run(settings: Settings) -> int:
     """Serve until a signal. Returns the exit status: 0, or 1 where the gateway could not start."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     # httpx tells of every health check at this level.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     config = uvicorn.Config(

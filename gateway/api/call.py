@@ -156,13 +156,14 @@ class CallHandler:
                     await relay.run(send)
                     return
                 except ConnectFailed as error:
-                    self._failed(error, replica)
+                    self._s.metrics.error(error.code)
+                    self._s.registry.failed(replica.name, error)
                     avoid |= {replica.name}
                     call = self._s.next_call()
                 finally:
                     exchange.close()
         except ReplicaError as error:
-            self._failed(error, replica)
+            self._s.registry.failed(replica.name, error)
             raise ApiError(error.status, error.code, str(error)) from None
         except TableUnavailable:
             raise errors.table_unavailable(self._s.settings.retry_after_s) from None
@@ -239,10 +240,6 @@ class CallHandler:
         head = replica.request_head("POST", request.target, lines, len(body))
         self._s.metrics.overhead.observe(perf_counter() - request.begun)
         await exchange.start(head, body)
-
-    def _failed(self, error: ReplicaError, replica: Replica) -> None:
-        self._s.metrics.error(error.code)
-        self._s.registry.failed(replica.name, error)
 
     def _aborted(self, call: OpenCall) -> None:
         """The client has gone, and the engine has been told. What the call used is asked for and

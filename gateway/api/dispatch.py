@@ -10,7 +10,7 @@ from gateway.api.http import Receive, Scope, Send, respond_error
 from gateway.api.passthrough import Passthrough, methods
 from gateway.api.services import Services
 from gateway.api.sessions import decoded_id
-from gateway.engine.endpoints import BY_PATH
+from gateway.engine.endpoints import BY_PATH, ErrorShape
 from gateway.engine.errors import ClientGone
 from gateway.engine.headers import sane_request_id
 
@@ -24,7 +24,7 @@ class Dispatcher:
 
     def __init__(self, services: Services, cold: object) -> None:
         """`cold`: the ASGI application for the other routes and for the lifespan."""
-        self._services = services
+        self.services = services
         self._calls = CallHandler(services)
         self._passthrough = Passthrough(services)
         self._cold = cold
@@ -41,10 +41,10 @@ class Dispatcher:
         try:
             await self._rarer(scope, receive, send)
         except ApiError as error:
-            self._services.metrics.error(error.code)
+            self.services.metrics.error(error.code)
             given = sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
             extra = ((b"x-request-id", given),) if given else ()
-            shape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
+            shape: ErrorShape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
             await respond_error(send, error, shape, extra)
         except ClientGone:
             return
@@ -73,6 +73,6 @@ class Dispatcher:
             return
         if raw.startswith(_SESSIONS):
             # Kept percent-encoded, so that the id is one segment whatever it contains.
-            segment = quote_from_bytes(raw[len(_SESSIONS) :], safe="%")
-            scope = {**scope, "path": _SESSIONS.decode() + segment}
+            encoded = quote_from_bytes(raw[len(_SESSIONS) :], safe="%")
+            scope = {**scope, "path": _SESSIONS.decode() + encoded}
         await self._cold(scope, receive, send)  # type: ignore[operator]

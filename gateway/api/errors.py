@@ -22,7 +22,7 @@ _ANTHROPIC_TYPES: Final = {
 
 
 class ApiError(Exception):
-    """An answer that the gateway gives itself. `code` is one of a bounded set: it labels metrics."""
+    """An answer that the gateway gives itself. `code` labels metrics: one of few."""
 
     def __init__(
         self,

@@ -99,9 +99,11 @@ class Ledger:
 
     async def _write(self, call: OpenCall, closing: Closing) -> None:
         program = await self._table.close_call(closing)
-        if program is not None and not program.threads and (program.ephemeral or program.ended):
-            self._metrics.programs.dec()
-        elif call.final and await self._table.end(call.key, time()) is not None:
+        gone = program is not None and not program.threads and (program.ephemeral or program.ended)
+        if call.final and not gone:
+            program = await self._table.end(call.key, time())
+            gone = program is not None and not program.threads
+        if gone:
             self._metrics.programs.dec()
 
     async def _write_later(self, call: OpenCall, closing: Closing) -> None:

@@ -1,4 +1,4 @@
-"""The hot routes as the OpenAPI page shows them: they do not pass through FastAPI, so it is told."""
+"""The hot routes on the OpenAPI page: they do not pass through FastAPI, so it is told of them."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _operation(path: str, summary: str, example: dict[str, Any]) -> dict[str, An
         "tags": ["calls"],
         "summary": summary,
         "operationId": path.strip("/").replace("/", "_"),
-        "description": "Passed to a replica, and its answer passed back, byte for byte but for what "
-        "Weft adds. Also under /p/{program}, which names the call's program.",
+        "description": "Passed to a replica, and its answer passed back, byte for byte but for "
+        "what Weft adds. Also under /p/{program}, which names the call's program.",
         "parameters": _PARAMETERS,
         "requestBody": {
             "required": True,

@@ -87,9 +87,7 @@ class Relay:
     async def _stream(self, headers: Headers, send: Send) -> None:
         exchange = self._exchange
         stream = StreamFilter(self._request.endpoint.terminals)
-        await send(
-            {"type": "http.response.start", "status": exchange.status, "headers": headers}
-        )
+        await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
         last = b""
         try:

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field
 from gateway.api.errors import ApiError
 from gateway.api.services import Services
 from gateway.model import Program, ProgramKey
-
-MAX_ID_BYTES = 256
+from gateway.programs.identity import MAX_ID_BYTES
 
 
 class NewSession(BaseModel):
@@ -130,8 +129,13 @@ def router(services: Services) -> APIRouter:
 
 
 def decoded_id(segment: str) -> str:
-    """The id that a percent-encoded path segment names. Bytes that are not UTF-8 are kept apart."""
-    return unquote_to_bytes(segment).decode("utf-8", "backslashreplace")
+    """The id that a percent-encoded path segment names. Bytes that are not UTF-8 stay distinct as
+    Latin-1, as they do in headers."""
+    raw = unquote_to_bytes(segment)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
 
 
 def checked_id(session_id: str) -> str:

@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
             self._transport.writelines((head, body))
 
     async def head(self) -> None:
-        """Wait until status and headers are there. Raises ReplicaError, or what `fail` was given."""
+        """Wait for status and headers. Raises ReplicaError, or what `fail` was given."""
         while not self.machine.head_complete:
             await self._wait()
 

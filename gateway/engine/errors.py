@@ -1,4 +1,4 @@
-"""What can go wrong between the gateway and a replica. Each error knows its answer to the client."""
+"""What can go wrong between the gateway and a replica, and what the client is told of it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ _VALUE_SAFE: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) != "%")
 
 def for_engine(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """The client's headers that go on, as lines. Names must be in lower case (as ASGI has them)."""
-    lines = []
+    lines: list[bytes] = []
     for name, value in headers:
         if name in _TO_ENGINE or (
             name.startswith(_TO_ENGINE_PREFIXES) and not _CREDENTIAL.search(name)

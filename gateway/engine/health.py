@@ -1,4 +1,4 @@
-"""Health checks: is a replica up, what does it serve, does it run our plugin. A cold path: httpx."""
+"""Health checks: is a replica up, what does it serve, does it run our plugin. Cold: httpx."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEARN_EVERY: Final = 15
 
 
 class HealthLoop:
-    """Checks every replica, at once and then every `interval_s` seconds, or when one is suspected."""
+    """Checks every replica each `interval_s` seconds, and sooner when one is suspected."""
 
     def __init__(
         self, registry: Registry, client: httpx.AsyncClient, interval_s: float, secret: str = ""

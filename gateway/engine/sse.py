@@ -17,7 +17,7 @@ MAX_REPORT_BYTES: Final = 16_384
 
 
 class StreamFilter:
-    """One stream's filter. report: the last report seen, or None. ended: the terminal frame came."""
+    """One stream's filter. report: the last one seen, or None. ended: the terminal frame came."""
 
     __slots__ = ("_held", "_markers", "_mid_line", "_tail", "_terminals", "ended", "report")
 

@@ -61,7 +61,10 @@ class Metrics:
         )
         self.prompt = Counter("weft_prompt_tokens", "Prompt tokens", ("replica",), registry=r)
         self.cached = Counter(
-            "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), registry=r
+            "weft_cached_tokens",
+            "Prompt tokens found in the prefix cache",
+            ("replica",),
+            registry=r,
         )
         self.output = Counter("weft_output_tokens", "Output tokens", ("replica",), registry=r)
         self.preemptions = Counter("weft_preemptions", "Preemptions", ("replica",), registry=r)

@@ -33,6 +33,8 @@ def test_impossible_reports_are_not(bad: CallReport) -> None:
     assert accept(bad, "c") is None
 
 
-@pytest.mark.parametrize("text", [None, b"", b"{", b"[]", b'{"call":1}', b'{"call":"c","queue_path":1}'])
+@pytest.mark.parametrize(
+    "text", [None, b"", b"{", b"[]", b'{"call":1}', b'{"call":"c","queue_path":1}']
+)
 def test_what_is_no_report_is_none(text: bytes | None) -> None:
     assert parse(text, "c") is None

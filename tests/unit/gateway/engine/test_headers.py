@@ -66,7 +66,9 @@ def test_connection_headers_stay_behind_also_those_that_connection_names() -> No
 
 
 def test_an_engine_cannot_speak_in_our_name() -> None:
-    kept, _ = for_client([(b"x-weft-program", b"x"), (b"x-weft-replica", b"y"), (b"x-request-id", b"z")])
+    kept, _ = for_client(
+        [(b"x-weft-program", b"x"), (b"x-weft-replica", b"y"), (b"x-request-id", b"z")]
+    )
     assert kept == []
 
 

@@ -1,5 +1,7 @@
 """The stream filter: what goes in, what must come out, for every way to split the bytes."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_any_split_passes_the_same_bytes_and_the_same_report(
     whole = b"".join(parts)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=20)))
     bounds = [0, *cuts, len(whole)]
-    pieces = [whole[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    pieces = [whole[a:b] for a, b in pairwise(bounds)]
 
     expected, at_once = play([whole])
     passed, stream = play(pieces)
@@ -99,7 +101,9 @@ def test_the_last_frame_passes_at_the_end_where_no_report_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    "terminal", [b"event: message_stop", b"event: response.completed"], ids=["messages", "responses"]
+    "terminal",
+    [b"event: message_stop", b"event: response.completed"],
+    ids=["messages", "responses"],
 )
 def test_other_endpoints_end_with_frames_of_their_own(terminal: bytes) -> None:
     last = terminal + b'\ndata: {"type":"x"}\n\n'

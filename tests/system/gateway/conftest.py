@@ -1,0 +1,267 @@
+"""A real gateway on a real port, in front of engines that do exactly what a test says.
+
+Everything runs in the test's own event loop, so that a test can look into the process table. On
+leaving, every gateway is checked: nothing in flight, no invariant broken, no connection kept busy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httptools
+import httpx
+import pytest
+import uvicorn
+
+from gateway.api.dispatch import Dispatcher
+from gateway.api.services import Services
+from gateway.app import create_app
+from gateway.config import load
+from gateway.programs.table import ProcessTable
+
+DEADLINE_S = 20.0
+
+
+async def wait_until(condition: Callable[[], Any], what: str = "the condition") -> Any:
+    """Wait for a condition with a deadline; its value."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not (value := condition()):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert value, what
+    return value
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[Any]]:
+    """`await until(condition)`: wait for it, with a deadline."""
+    return wait_until
+
+
+class Received:
+    """A request as an engine received it."""
+
+    def __init__(self) -> None:
+        self.target = ""
+        self.headers: dict[str, str] = {}
+        self.raw = b""
+        self.method = ""
+        self.done = False
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.raw)
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode().lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self.raw += body
+
+    def on_message_complete(self) -> None:
+        self.done = True
+
+
+Script = Callable[["Wire", Received], Awaitable[None]]
+
+
+class Wire:
+    """What a script writes to, piece by piece, each piece on its way before the next."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+
+    async def send(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0)
+
+    async def plain(
+        self, body: Any, status: str = "200 OK", headers: dict[str, str] | None = None
+    ) -> None:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+        if "content-type" not in lines:
+            lines += "content-type: application/json\r\n"
+        head = f"HTTP/1.1 {status}\r\n{lines}content-length: {len(raw)}\r\n\r\n"
+        await self.send(head.encode() + raw)
+
+    async def stream(self, *pieces: bytes, end: bool = True) -> None:
+        await self.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
+        )
+        await self.pieces(*pieces, end=end)
+
+    async def pieces(self, *pieces: bytes, end: bool = True) -> None:
+        await self.send(*(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces))
+        if end:
+            await self.send(b"0\r\n\r\n")
+
+    async def closed(self) -> None:
+        """Until the gateway has closed this connection."""
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(DEADLINE_S):
+                assert await self._reader.read(1) == b""
+
+
+async def echo(wire: Wire, request: Received) -> None:
+    """The script of an engine that works."""
+    await wire.plain({"id": "resp_1", "object": "echo", "model": request.json.get("model")})
+
+
+@dataclass
+class Engine:
+    """An engine under a test's control. weft: answers as one with our plugin."""
+
+    script: Script = echo
+    models: tuple[str, ...] = ("tiny",)
+    weft: bool = True
+    healthy: bool = True
+    url: str = ""
+    requests: list[Received] = field(default_factory=list)
+    other: list[Received] = field(default_factory=list)
+    asides: dict[str, Any] = field(default_factory=dict)
+    connections: int = 0
+    gone: int = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        wire = Wire(reader, writer)
+        try:
+            while (request := await _read(reader)) is not None:
+                await self._answer(wire, request)
+        except ConnectionError:
+            pass
+        finally:
+            self.gone += 1
+            writer.close()
+
+    async def _answer(self, wire: Wire, request: Received) -> None:
+        path = request.target.partition("?")[0]
+        if path == "/health":
+            await wire.plain({}, "200 OK" if self.healthy else "503 Service Unavailable")
+        elif path == "/v1/models":
+            cards = [
+                {"id": m, "object": "model", "owned_by": "vllm", "max_model_len": 4096}
+                for m in self.models
+            ]
+            await wire.plain({"object": "list", "data": cards})
+        elif path in self.asides:
+            self.other.append(request)
+            await wire.plain(self.asides[path])
+        elif path == "/weft/state" and self.weft:
+            await wire.plain({"weft": {"policy": "fcfs"}})
+        elif path.startswith("/weft/"):
+            self.other.append(request)
+            await wire.plain({"detail": "Not Found"}, "404 Not Found")
+        else:
+            self.requests.append(request)
+            await self.script(wire, request)
+
+
+async def _read(reader: asyncio.StreamReader) -> Received | None:
+    request = Received()
+    parser = httptools.HttpRequestParser(request)
+    while not request.done:
+        data = await reader.read(65536)
+        if not data:
+            return None
+        parser.feed_data(data)
+    request.method = parser.get_method().decode()
+    return request
+
+
+@pytest.fixture
+def engine() -> Callable[..., AbstractAsyncContextManager[Engine]]:
+    """`async with engine(script=..., ...) as stub`: an engine on a port of its own."""
+
+    @contextlib.asynccontextmanager
+    async def start(**options: Any) -> AsyncIterator[Engine]:
+        stub = Engine(**options)
+        tasks: set[asyncio.Task[None]] = set()
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.get_running_loop().create_task(stub.handle(reader, writer))
+            tasks.add(task)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield stub
+        finally:
+            server.close()
+            for task in tasks:
+                task.cancel()
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+
+    return start
+
+
+@dataclass
+class Weft:
+    """A running gateway, seen from outside (`client`, `url`) and from inside (`services`)."""
+
+    url: str
+    client: httpx.AsyncClient
+    services: Services
+
+    async def call(self, path: str = "/v1/chat/completions", **options: Any) -> httpx.Response:
+        """One call, of the model `tiny` unless the body says otherwise."""
+        body = {"model": "tiny", "messages": []} | options.pop("body", {})
+        return await self.client.post(path, json=body, **options)
+
+    def in_flight(self) -> int:
+        return sum(self.services.table.in_flight().values())
+
+
+@pytest.fixture
+def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
+    """`async with weft(engine, ..., setting=...) as gateway`: a gateway before those engines."""
+
+    @contextlib.asynccontextmanager
+    async def start(
+        *engines: Engine | str, table: ProcessTable | None = None, **settings: Any
+    ) -> AsyncIterator[Weft]:
+        urls = [e if isinstance(e, str) else e.url for e in engines]
+        # Checks are made at the start and on suspicion; between them a test is not disturbed.
+        settings = {"health_interval_s": 60, "balancer": "round_robin"} | settings
+        app: Dispatcher = create_app(load(replicas=",".join(urls), **settings), table=table)
+        config = uvicorn.Config(
+            app, port=0, http="httptools", ws="none", lifespan="on", log_level="warning"
+        )
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server._serve())
+        await wait_until(lambda: server.started or task.done(), "the gateway has started")
+        url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        services = app.services
+        try:
+            async with httpx.AsyncClient(
+                base_url=url, timeout=DEADLINE_S, trust_env=False
+            ) as client:
+                gateway = Weft(url, client, services)
+                yield gateway
+            await wait_until(lambda: gateway.in_flight() == 0, "no call is in flight")
+            assert list(await services.table.check()) == []
+            await wait_until(
+                lambda: not any(replica.upstream.busy for replica in services.registry),
+                "no connection is busy",
+            )
+        finally:
+            server.should_exit = True
+            await task
+
+    return start

@@ -1,0 +1,126 @@
+"""Clients that go away."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from engine_patches.wire import CallReport
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+async def leave(gateway: Any, arrived: asyncio.Event, stream: bool) -> None:
+    """Start a call, and go when the engine has it (and, streaming, has begun to answer)."""
+    body = {"model": "tiny", "stream": stream}
+    headers = {"x-weft-program": "run"}
+
+    async def call() -> None:
+        async with gateway.client.stream(
+            "POST", "/v1/completions", json=body, headers=headers
+        ) as got:
+            async for _ in got.aiter_raw():
+                arrived.set()
+
+    task = asyncio.create_task(call())
+    async with asyncio.timeout(10):
+        await arrived.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
+async def test_the_engine_loses_its_connection_and_the_table_learns_what_was_used(
+    stream: bool, engine: Any, weft: Any, until: Any
+) -> None:
+    arrived, dropped = asyncio.Event(), asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        call = request.headers["x-weft-call"]
+        used = CallReport(call=call, service_s=0.75, waiting_s=0.25, output_tokens=3)
+        stub.asides[f"/weft/calls/{call}"] = used.to_json().encode()
+        if stream:
+            await wire.stream(b"data: 1\n\n", end=False)
+        else:
+            arrived.set()
+        await wire.closed()
+        dropped.set()
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await leave(gateway, arrived, stream)
+        async with asyncio.timeout(10):
+            await dropped.wait()
+        await until(lambda: gateway.in_flight() == 0)
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["service_s"], session["waiting_s"]) == (0.75, 0.25)
+        assert session["output_tokens"] == 3
+        metrics = (await gateway.client.get("/metrics")).text
+        assert 'outcome="aborted",replica="r0"} 1.0' in metrics
+        assert gateway.services.registry["r0"].circuit.failures == 0
+
+
+async def test_an_engine_that_cannot_say_what_was_used_still_frees_the_call(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    arrived = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        arrived.set()
+        await wire.closed()
+
+    async with engine(script=script, weft=False) as stub, weft(stub) as gateway:
+        await leave(gateway, arrived, stream=False)
+        await until(lambda: gateway.in_flight() == 0)
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["service_s"]) == (1, 0.0)
+
+
+async def test_a_client_that_leaves_inside_its_request_opens_nothing(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        assert (await gateway.call()).status_code == 200
+        assert len(stub.requests) == 1
+
+
+async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any) -> None:
+    """The engine writes faster than the client reads: the gateway stops reading, and waits."""
+    frame = b"data: " + b"x" * 65_000 + b"\n\n"
+    written = 0
+
+    async def script(wire: Any, request: Any) -> None:
+        nonlocal written
+        await wire.stream(end=False)
+        for _ in range(400):
+            await wire.pieces(frame, end=False)
+            written += 1
+        await wire.pieces(b"data: [DONE]\n\n")
+
+    async with engine(script=script) as stub, weft(stub, idle_timeout_s=0.3) as gateway:
+        host, port = gateway.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+        body = b'{"model":"tiny","stream":true}'
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b"
+            % (len(body), body)
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        # Until the engine is held back: it has not written more for three times the timeout.
+        seen = -1
+        while seen != written:
+            seen = written
+            await asyncio.sleep(1.0)
+        assert written < 400
+        got = b""
+        async with asyncio.timeout(20):
+            while b"[DONE]" not in got[-100:]:
+                got += await reader.read(1 << 20)
+        assert got.count(b"data: x") == 400
+        writer.close()

@@ -1,0 +1,253 @@
+"""Engines that fail: what the client sees, what the table keeps, what is marked."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from gateway.model import Opened, Opening
+from gateway.programs.memory import MemoryTable
+from gateway.programs.table import TableUnavailable
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def marked(gateway: Any, name: str = "r0") -> tuple[int, str]:
+    circuit = gateway.services.registry[name].circuit
+    return circuit.failures, circuit.last_error
+
+
+async def garbage(wire: Any, request: Any) -> None:
+    await wire.send(b"\x16\x03\x01 this is not http\r\n\r\n")
+
+
+async def early_close(wire: Any, request: Any) -> None:
+    wire.writer.close()
+
+
+async def close_in_body(wire: Any, request: Any) -> None:
+    await wire.send(b'HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"half":')
+    wire.writer.close()
+
+
+async def hang(wire: Any, request: Any) -> None:
+    await wire.closed()
+
+
+async def hang_in_body(wire: Any, request: Any) -> None:
+    await wire.send(b'HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"half":')
+    await wire.closed()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(
+    ("script", "status", "code"),
+    [
+        (garbage, 502, "replica_garbage"),
+        (early_close, 502, "replica_closed"),
+        (close_in_body, 502, "replica_closed"),
+        (hang, 504, "replica_timeout"),
+        (hang_in_body, 504, "replica_timeout"),
+    ],
+)
+async def test_a_failing_engine_is_an_error_and_is_marked(
+    script: Any, status: int, code: str, path: str, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=script) as stub,
+        weft(stub, first_byte_timeout_s=0.2, idle_timeout_s=0.2) as gateway,
+    ):
+        got = await gateway.call(path, headers={"x-weft-program": "run", "x-request-id": "q"})
+        assert got.status_code == status
+        assert got.json()["error"]["code"] == code
+        assert ("type" in got.json()) == (path == "/v1/messages")
+        assert got.headers["x-request-id"] == "q"
+        assert marked(gateway) == (1, code)
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 1)
+        health = (await gateway.client.get("/health")).json()
+        assert health["replicas"][0]["last_error"] == code
+        assert (
+            f'weft_errors_total{{code="{code}"}} 1.0' in (await gateway.client.get("/metrics")).text
+        )
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("how", ["close", "hang", "garbage"])
+async def test_a_stream_that_breaks_ends_with_an_error_event(
+    how: str, path: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(b"data: 1\n\n", b"data: {half", end=False)
+        if how == "close":
+            wire.writer.close()
+        elif how == "garbage":
+            await wire.send(b"zz not a chunk size\r\n")
+        else:
+            await wire.closed()
+
+    codes = {"close": "replica_closed", "hang": "replica_timeout", "garbage": "replica_garbage"}
+    async with (
+        engine(script=script) as stub,
+        weft(stub, first_byte_timeout_s=0.3, idle_timeout_s=0.3) as gateway,
+    ):
+        got = await gateway.call(path, body={"stream": True}, headers={"x-weft-program": "run"})
+        assert got.status_code == 200
+        frames = got.text.split("\n\n")
+        assert frames[:2] == ["data: 1", "data: {half"]
+        lines = frames[2].split("\n")
+        assert (lines[0] == "event: error") == (path == "/v1/messages")
+        event = json.loads(lines[-1].removeprefix("data: "))
+        assert event["error"]["code"] == codes[how]
+        assert frames[3:] == [""]
+        assert marked(gateway) == (1, codes[how])
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls_in_flight"], session["errors"]) == (0, 1)
+
+
+async def test_an_answer_that_is_complete_is_good_though_the_engine_then_fails(
+    engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(b"data: 1\n\n", b"data: [DONE]\n\n", end=False)
+        wire.writer.close()
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(body={"stream": True}, headers={"x-weft-program": "run"})
+        assert got.content == b"data: 1\n\ndata: [DONE]\n\n"
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert session["errors"] == 0
+
+
+async def test_repeated_failures_take_a_replica_out_until_it_is_healthy_again(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(script=early_close, healthy=True) as stub, weft(stub) as gateway:
+        stub.healthy = False
+        for _ in range(3):
+            assert (await gateway.call()).status_code in (502, 503)
+        circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
+        await until(lambda: not circuit().healthy)
+        got = await gateway.call()
+        assert got.status_code == 503
+        assert got.json()["error"]["code"] == "no_replica"
+        assert got.headers["retry-after"] == "2"
+        assert (await gateway.client.get("/health")).status_code == 503
+        stub.healthy = True
+        gateway.services.registry.suspicion.set()
+        await until(lambda: circuit().healthy)
+        assert (await gateway.client.get("/health")).status_code == 200
+
+
+async def test_no_replica_at_all_is_503(weft: Any) -> None:
+    async with weft(NOBODY) as gateway:
+        got = await gateway.call("/v1/messages")
+        assert got.status_code == 503
+        assert got.json()["error"]["type"] == "overloaded_error"
+        assert int(got.headers["retry-after"]) > 0
+        assert (await gateway.client.get("/health")).status_code == 503
+
+
+async def test_a_refused_connection_moves_the_call_to_another_replica(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(NOBODY, stub) as gateway:
+        dead = gateway.services.registry["r0"]
+        for _ in range(4):
+            dead.circuit = dead.circuit.checked(True)
+            got = await gateway.call(headers={"x-weft-program": "run"})
+            assert got.status_code == 200
+            assert got.headers["x-weft-replica"] == "r1"
+        assert dead.circuit.last_error == "replica_unreachable"
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert session["calls_in_flight"] == 0
+        seen = {request.headers["x-weft-call"] for request in stub.requests}
+        assert len(seen) == 4
+
+
+async def test_when_every_connection_is_refused_the_client_gets_503(engine: Any, weft: Any) -> None:
+    async with weft(NOBODY, "http://127.0.0.1:10") as gateway:
+        for replica in gateway.services.registry:
+            replica.circuit = replica.circuit.checked(True)
+        got = await gateway.call(headers={"x-weft-program": "run"})
+        assert got.status_code == 503
+        assert all(not r.circuit.healthy for r in gateway.services.registry)
+
+
+async def test_a_kept_connection_that_went_stale_costs_nothing(engine: Any, weft: Any) -> None:
+    closing = False
+
+    async def script(wire: Any, request: Any) -> None:
+        if closing and len(stub.requests) == 2:
+            wire.writer.close()  # Accepted on a kept connection, and closed without a byte.
+            return
+        await wire.plain({"ok": True})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        assert (await gateway.call()).status_code == 200
+        closing = True
+        assert (await gateway.call()).status_code == 200
+        assert len(stub.requests) == 3
+        assert marked(gateway) == (0, "")
+
+
+async def test_a_fresh_connection_is_not_tried_twice(engine: Any, weft: Any) -> None:
+    async with engine(script=early_close) as stub, weft(stub) as gateway:
+        assert (await gateway.call()).status_code == 502
+        assert len(stub.requests) == 1
+
+
+class BrokenTable(MemoryTable):
+    """A table whose store goes away when told so."""
+
+    broken = False
+    closings_refused = 0
+
+    async def open_call(self, opening: Opening) -> Opened:
+        if self.broken:
+            raise TableUnavailable("the store is away")
+        return await super().open_call(opening)
+
+    async def close_call(self, closing: Any) -> Any:
+        if self.closings_refused:
+            self.closings_refused -= 1
+            raise TableUnavailable("the store is away")
+        return await super().close_call(closing)
+
+
+async def test_without_the_table_calls_are_refused(engine: Any, weft: Any) -> None:
+    table = BrokenTable()
+    async with engine() as stub, weft(stub, table=table) as gateway:
+        table.broken = True
+        got = await gateway.call()
+        assert got.status_code == 503
+        assert got.json()["error"]["code"] == "table_unavailable"
+        assert "retry-after" in got.headers
+        assert stub.requests == []
+        table.broken = False
+        assert (await gateway.call()).status_code == 200
+
+
+async def test_a_closing_that_fails_is_made_up_for(engine: Any, weft: Any) -> None:
+    table = BrokenTable()
+    async with engine() as stub, weft(stub, table=table) as gateway:
+        table.closings_refused = 2
+        assert (await gateway.call()).status_code == 200
+        assert gateway.in_flight() == 1
+        # Leaving checks that it was made up for.
+
+
+async def test_many_failing_calls_at_once_leave_nothing_behind(engine: Any, weft: Any) -> None:
+    scripts = [garbage, early_close, close_in_body]
+
+    async def script(wire: Any, request: Any) -> None:
+        await scripts[len(stub.requests) % len(scripts)](wire, request)
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        answers = await asyncio.gather(
+            *(gateway.call(headers={"x-weft-program": f"p{n % 5}"}) for n in range(40))
+        )
+        assert {answer.status_code for answer in answers} <= {502, 503}

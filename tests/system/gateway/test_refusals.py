@@ -1,0 +1,115 @@
+"""Requests that the gateway refuses itself, each in the shape of its endpoint."""
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+def code(got: Any) -> tuple[int, str]:
+    return got.status_code, got.json()["error"]["code"]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", "invalid_json"),
+        (b"{", "invalid_json"),
+        (b'{"a": NaN}', "invalid_json"),
+        (b"\xff\xfe", "invalid_json"),
+        (b"[1]", "invalid_body"),
+        (b'"text"', "invalid_body"),
+        (b"null", "invalid_body"),
+    ],
+)
+async def test_bad_bodies_are_400(body: bytes, expected: str, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.client.post("/v1/chat/completions", content=body)
+        assert code(got) == (400, expected)
+        assert stub.requests == []
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["content-length", "chunked"])
+async def test_a_body_over_the_limit_is_413(declared: bool, engine: Any, weft: Any) -> None:
+    body = b'{"x":"' + b"y" * 4096 + b'"}'
+
+    async def pieces() -> Any:
+        for start in range(0, len(body), 512):
+            yield body[start : start + 512]
+
+    async with engine() as stub, weft(stub, max_body_bytes=2048) as gateway:
+        content = body if declared else pieces()
+        got = await gateway.client.post("/v1/messages", content=content)
+        assert got.status_code == 413
+        assert got.json()["error"]["type"] == "request_too_large"
+        assert (await gateway.call()).status_code == 200
+
+
+async def test_an_unknown_model_is_404_as_openai_has_it(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.call(body={"model": "nobody"})
+        assert code(got) == (404, "model_not_found")
+        assert got.json()["error"]["type"] == "invalid_request_error"
+        assert stub.requests == []
+
+
+async def test_a_missing_model_is_for_the_engine_where_there_is_one(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.client.post("/v1/completions", json={"prompt": "x"})
+        assert got.status_code == 200
+        assert "model" not in stub.requests[0].json
+
+
+async def test_a_missing_model_is_400_where_there_are_several(engine: Any, weft: Any) -> None:
+    async with engine(models=("a", "b")) as stub, weft(stub) as gateway:
+        got = await gateway.client.post("/v1/completions", json={"prompt": "x"})
+        assert code(got) == (400, "missing_model")
+
+
+async def test_calls_go_where_their_model_is(engine: Any, weft: Any) -> None:
+    async with (
+        engine(models=("a",)) as first,
+        engine(models=("b",)) as second,
+        weft(first, second) as gateway,
+    ):
+        for _ in range(3):
+            got = await gateway.call(body={"model": "b"})
+            assert got.headers["x-weft-replica"] == "r1"
+        assert first.requests == []
+
+
+async def test_only_accepted_keys_are_served(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, api_keys="sk-good") as gateway:
+        good = {"authorization": "Bearer sk-good"}
+        assert code(await gateway.call()) == (401, "invalid_api_key")
+        assert code(await gateway.call(headers={"x-api-key": "sk-bad"}))[0] == 401
+        assert (await gateway.client.get("/v1/models")).status_code == 401
+        assert (await gateway.client.get("/v1/sessions")).status_code == 401
+        assert (await gateway.client.get("/health")).status_code == 200
+        assert (await gateway.call(headers=good)).status_code == 200
+        assert (await gateway.call(headers={"x-api-key": "sk-good"})).status_code == 200
+        assert (await gateway.client.get("/v1/models", headers=good)).status_code == 200
+        assert len(stub.requests) == 2
+
+
+async def test_wrong_methods_and_unknown_routes_have_our_shape(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.client.get("/v1/chat/completions")
+        assert code(got) == (405, "method_not_allowed")
+        assert got.headers["allow"] == "POST"
+        assert code(await gateway.client.delete("/health")) == (405, "method_not_allowed")
+        assert code(await gateway.client.get("/v1/nothing")) == (404, "unknown_url")
+        assert code(await gateway.client.post("/p/x/other", json={})) == (404, "unknown_url")
+        got = await gateway.client.get("/v1/messages")
+        assert (got.status_code, got.json()["type"]) == (405, "error")
+
+
+async def test_program_ids_have_at_most_256_bytes(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        assert (await gateway.call(headers={"x-weft-program": "x" * 256})).status_code == 200
+        got = await gateway.call(headers={"x-weft-program": "x" * 257})
+        assert got.status_code == 400
+        got = await gateway.call("/p/" + "%C3%A9" * 129 + "/v1/messages")
+        assert (got.status_code, got.json()["type"]) == (400, "error")
+        assert len(stub.requests) == 1

@@ -1,0 +1,197 @@
+"""Everything but calls: sessions, models, health, metrics, administration, the OpenAPI page."""
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+async def test_a_session_from_start_to_end(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        made = await gateway.client.post("/v1/sessions", json={"id": "s", "metadata": {"a": 1}})
+        assert made.status_code == 201
+        assert made.json()["metadata"] == {"a": 1}
+        again = await gateway.client.post("/v1/sessions", json={"id": "s"})
+        assert again.status_code == 200
+        await gateway.call(headers={"x-session-id": "s"})
+        session = (await gateway.client.get("/v1/sessions/s")).json()
+        assert (session["object"], session["calls"]) == ("session", 1)
+        assert session["created_at"] == made.json()["created_at"]
+        assert session["last_call_completion"] >= session["last_call_arrival"]
+        ended = await gateway.client.delete("/v1/sessions/s")
+        assert ended.json() == {"id": "s", "object": "session.deleted", "deleted": True}
+        assert (await gateway.client.get("/v1/sessions/s")).status_code == 404
+        gone = await gateway.client.delete("/v1/sessions/s")
+        assert gone.json()["error"]["code"] == "session_not_found"
+
+
+async def test_a_session_without_an_id_gets_one(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        made = await gateway.client.post("/v1/sessions")
+        assert made.status_code == 201
+        assert (await gateway.client.get(f"/v1/sessions/{made.json()['id']}")).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b?#%", "né\n\t", "..", "x" * 256, "%2F", "/"])
+async def test_ids_may_contain_anything(name: str, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        assert (await gateway.client.post("/v1/sessions", json={"id": name})).status_code == 201
+        path = "/v1/sessions/" + quote(name, safe="").replace(".", "%2E")
+        assert (await gateway.client.get(path)).json()["id"] == name
+        assert (await gateway.client.delete(path)).status_code == 200
+
+
+async def test_vllm_routers_way_to_end_a_session(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        await gateway.client.post("/v1/sessions", json={"id": "a/b"})
+        params = {"session_id": "a/b"}
+        assert (await gateway.client.post("/finish_session", params=params)).status_code == 200
+        assert (await gateway.client.post("/finish_session", params=params)).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, "é" * 129])
+async def test_ids_out_of_bounds_are_400(name: str, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.client.post("/v1/sessions", json={"id": name})
+        assert got.status_code == 400
+        assert got.json()["error"]["param"] == "id"
+
+
+async def test_bad_session_bodies_have_our_shape(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.client.post("/v1/sessions", json={"id": 7})
+        assert (got.status_code, got.json()["error"]["code"]) == (400, "invalid_request")
+
+
+async def test_sessions_are_listed_in_pages_and_per_tenant(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        for n in range(5):
+            await gateway.client.post("/v1/sessions", json={"id": f"s{n}"})
+        other = {"authorization": "Bearer sk-other"}
+        assert (await gateway.client.get("/v1/sessions", headers=other)).json()["data"] == []
+        assert (await gateway.client.get("/v1/sessions/s0", headers=other)).status_code == 404
+        seen, after = [], ""
+        while True:
+            params = {"limit": 2, "after": after}
+            page = (await gateway.client.get("/v1/sessions", params=params)).json()
+            seen += [session["id"] for session in page["data"]]
+            after = page["last_id"]
+            if not page["has_more"]:
+                break
+        assert seen == ["s0", "s1", "s2", "s3", "s4"]
+
+
+async def test_models_are_the_union_and_ids_may_have_slashes(engine: Any, weft: Any) -> None:
+    async with (
+        engine(models=("org/a", "b")) as first,
+        engine(models=("b", "c")) as second,
+        weft(first, second) as gateway,
+    ):
+        listed = (await gateway.client.get("/v1/models")).json()
+        assert listed["object"] == "list"
+        assert [card["id"] for card in listed["data"]] == ["org/a", "b", "c"]
+        for path in ("/v1/models/org/a", "/v1/models/org%2Fa"):
+            assert (await gateway.client.get(path)).json()["id"] == "org/a"
+        got = await gateway.client.get("/v1/models/nobody")
+        assert (got.status_code, got.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_health_tells_each_replicas_state(engine: Any, weft: Any) -> None:
+    async with engine() as up, engine(healthy=False) as down, weft(up, down) as gateway:
+        got = await gateway.client.get("/health")
+        assert got.status_code == 200
+        first, second = got.json()["replicas"]
+        assert (first["healthy"], first["kind"], first["models"]) == (True, "weft", ["tiny"])
+        assert first["max_model_len"] == {"tiny": 4096}
+        assert not second["healthy"]
+
+
+async def test_kinds_are_learned(engine: Any, weft: Any) -> None:
+    async with (
+        engine(weft=False) as vllm,
+        engine(weft=False, models=()) as stock,
+        weft(vllm, stock) as gateway,
+    ):
+        kinds = [r["kind"] for r in (await gateway.client.get("/health")).json()["replicas"]]
+        assert kinds == ["vllm", "stock"]
+
+
+async def test_the_policy_reaches_every_engine_with_the_secret(engine: Any, weft: Any) -> None:
+    answer = {"/weft/policy": {"policy": "plas"}}
+    async with (
+        engine(asides=answer) as first,
+        engine(asides=answer) as second,
+        weft(first, second, engine_secret="shh") as gateway,
+    ):
+        got = await gateway.client.post("/weft/policy", json={"policy": "plas"})
+        assert got.json()["applied"]
+        assert got.json()["replicas"]["r1"]["answer"] == {"policy": "plas"}
+        for stub in (first, second):
+            assert stub.other[0].headers["x-weft-secret"] == "shh"
+            assert stub.other[0].json == {"policy": "plas", "reset_cache": False}
+        bad = await gateway.client.post("/weft/policy", json={"policy": "magic"})
+        assert bad.status_code == 400
+
+
+async def test_a_policy_that_an_engine_refuses_is_not_applied(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, "http://127.0.0.1:9") as gateway:
+        got = (await gateway.client.post("/weft/policy", json={"policy": "fcfs"})).json()
+        assert not got["applied"]
+        assert got["replicas"]["r0"]["status"] == 404
+        assert got["replicas"]["r1"]["error"] == "ConnectError"
+
+
+async def test_the_state_shows_the_tables_integrity(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got = (await gateway.client.get("/weft/state")).json()
+        assert got["table"]["violations"] == []
+        assert got["replicas"]["r0"]["answer"] == {"weft": {"policy": "fcfs"}}
+
+
+async def test_administration_takes_the_admin_key(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, admin_key="root") as gateway:
+        assert (await gateway.client.get("/weft/state")).status_code == 401
+        headers = {"authorization": "Bearer root"}
+        assert (await gateway.client.get("/weft/state", headers=headers)).status_code == 200
+
+
+async def test_the_openapi_page_describes_the_hot_routes(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        page = (await gateway.client.get("/openapi.json")).json()
+        for path in ("chat/completions", "completions", "responses", "messages", "embeddings"):
+            operation = page["paths"][f"/v1/{path}"]["post"]
+            example = operation["requestBody"]["content"]["application/json"]["example"]
+            assert example["model"]
+        assert "/v1/sessions" in page["paths"]
+        assert (await gateway.client.get("/docs")).status_code == 200
+
+
+async def test_other_routes_of_the_engine_pass_without_a_program(engine: Any, weft: Any) -> None:
+    async def knows_one(wire: Any, request: Any) -> None:
+        if request.target == "/v1/responses/resp_2":
+            await wire.plain({"id": "resp_2"})
+        else:
+            await wire.plain({"error": "unknown"}, "404 Not Found")
+
+    async def counts(wire: Any, request: Any) -> None:
+        await wire.plain({"input_tokens": 3})
+
+    async with (
+        engine(script=counts) as first,
+        engine(script=knows_one) as second,
+        weft(second, first) as gateway,
+    ):
+        got = await gateway.client.post("/v1/messages/count_tokens", json={"model": "tiny"})
+        assert got.json() == {"input_tokens": 3}
+    async with (
+        engine(script=knows_one) as first,
+        engine(script=knows_one) as second,
+        weft(first, second) as gateway,
+    ):
+        assert (await gateway.client.get("/v1/responses/resp_2")).json() == {"id": "resp_2"}
+        got = await gateway.client.get("/v1/responses/resp_3")
+        assert (got.status_code, got.json()) == (404, {"error": "unknown"})
+        assert (await gateway.client.post("/v1/responses/resp_2")).status_code == 405
+        assert gateway.in_flight() == 0
