@@ -12,13 +12,15 @@ from gateway.model.replica import ReplicaView
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
     """One call to place. prompt_tokens: estimated length. program: the local view of its row,
-    possibly stale, None for an unknown program. avoid: replicas that just failed this call."""
+    possibly stale, None for an unknown program. avoid: replicas that just failed this call.
+    ordinal: how many calls this gateway has placed before, for taking turns."""
 
     model: str
     prompt_tokens: int
     program: Program | None
     replicas: tuple[ReplicaView, ...]
     avoid: frozenset[str] = frozenset()
+    ordinal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

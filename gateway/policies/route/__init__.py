@@ -1,0 +1,1 @@
+"""Where a call goes: filters, scorers, a picker."""

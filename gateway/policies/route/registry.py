@@ -1,0 +1,37 @@
+"""Routers by name. Adding one is a function and a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gateway.policies.route.filters import Healthy, NotAvoided, ServesModel
+from gateway.policies.route.pickers import InTurn, MaxScore
+from gateway.policies.route.protocols import Filter
+from gateway.policies.route.router import Router
+from gateway.policies.route.scorers import Home, LeastInFlight
+
+__all__ = ["ROUTERS", "Router", "build"]
+
+_FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided())
+# A home outweighs any difference in load, which is below 1.
+_HOME_WEIGHT: Final = 2.0
+
+
+def _locality(threshold_tokens: int) -> Router:
+    scorers = ((Home(threshold_tokens), _HOME_WEIGHT), (LeastInFlight(), 1.0))
+    return Router("least_used", _FILTERS, scorers, MaxScore(), threshold_tokens)
+
+
+ROUTERS: Final[dict[str, Callable[[int], Router]]] = {
+    "locality": _locality,
+    "least_used": lambda _: Router("least_used", _FILTERS, ((LeastInFlight(), 1.0),), MaxScore()),
+    "round_robin": lambda _: Router("round_robin", _FILTERS, (), InTurn()),
+}
+
+
+def build(name: str, threshold_tokens: int) -> Router:
+    """The router of that name. ValueError lists the known names."""
+    if name not in ROUTERS:
+        raise ValueError(f"unknown balancer {name!r}; known: {', '.join(sorted(ROUTERS))}")
+    return ROUTERS[name](threshold_tokens)

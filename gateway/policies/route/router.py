@@ -1,0 +1,57 @@
+"""A router: filters, then weighted scorers, then a picker. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from gateway.model import Decision, RouteRequest
+from gateway.policies.route.protocols import Filter, Picker, Scorer
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Chooses a replica and explains the choice.
+
+    sticky_above_tokens: longer calls ask the process table to keep them at their program's home
+    (Algorithm 2, lines 5 to 10); None: never.
+    """
+
+    name: str
+    filters: tuple[Filter, ...]
+    scorers: tuple[tuple[Scorer, float], ...]
+    picker: Picker
+    sticky_above_tokens: int | None = None
+
+    def route(self, request: RouteRequest, now_s: float, rng: Random) -> Decision:
+        """Where the call goes, as far as this snapshot tells; the table settles sticky calls."""
+        rejected: dict[str, str] = {}
+        kept = []
+        for replica in request.replicas:
+            for filter_ in self.filters:
+                if not filter_.keeps(request, replica):
+                    rejected[replica.name] = filter_.name
+                    break
+            else:
+                kept.append(replica)
+        if not kept:
+            return Decision("", False, frozenset(), "no replica is eligible", {}, rejected)
+        scores = {scorer.name: scorer.scores(request, kept) for scorer, _ in self.scorers}
+        totals = {
+            r.name: sum(weight * scores[scorer.name][r.name] for scorer, weight in self.scorers)
+            for r in kept
+        }
+        chosen = self.picker.pick(totals, request.ordinal, rng)
+        long_call = (
+            self.sticky_above_tokens is not None
+            and request.prompt_tokens > self.sticky_above_tokens
+        )
+        at_home = scores.get("home", {}).get(chosen, 0.0) > 0.0
+        return Decision(
+            replica=chosen,
+            sticky=long_call,
+            eligible=frozenset(totals),
+            reason="home" if at_home else self.name if not long_call else "new home",
+            scores=scores,
+            rejected=rejected,
+        )

@@ -1,0 +1,80 @@
+"""The alias table: every name by which clients already say whose call it is. Data, not code.
+
+Rows are tried in order, names inside a row in order; the first that is present wins. A row's
+`also` names give the thread, its parent and the end of the program, where the same client sends
+them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderAlias:
+    """A header that names a program, with its companions ("" where there is none)."""
+
+    program: bytes
+    thread: bytes = b""
+    parent: bytes = b""
+    final: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyAlias:
+    """A path of keys in the body that names a program. chained: the value names a link of a chain
+    of answers, which is folded to its root."""
+
+    program: tuple[str, ...]
+    thread: tuple[str, ...] = ()
+    parent: tuple[str, ...] = ()
+    chained: bool = False
+
+
+HEADERS: Final = (
+    # Row 1: Weft's own.
+    HeaderAlias(b"x-weft-program", b"x-weft-thread", b"x-weft-parent"),
+    # Row 2: session headers of agents, SDKs and other gateways.
+    HeaderAlias(b"x-session-id", parent=b"x-parent-session-id"),
+    HeaderAlias(
+        b"x-dynamo-session-id",
+        parent=b"x-dynamo-parent-session-id",
+        final=b"x-dynamo-session-final",
+    ),
+    HeaderAlias(
+        b"x-claude-code-session-id",
+        b"x-claude-code-agent-id",
+        b"x-claude-code-parent-agent-id",
+    ),
+    HeaderAlias(b"session-id", b"thread-id"),
+    HeaderAlias(b"session_id", b"thread-id"),
+    HeaderAlias(b"x-session-affinity"),
+    HeaderAlias(b"x-litellm-session-id"),
+    HeaderAlias(b"x-smg-routing-key"),
+    HeaderAlias(b"x-correlation-id"),
+)
+
+BODY: Final = (
+    # Row 3. `user` is not here: it names a person.
+    BodyAlias(("session_id",)),
+    BodyAlias(("session_params", "session_id")),
+    BodyAlias(("metadata", "session_id")),
+    BodyAlias(("prompt_cache_key",)),
+    BodyAlias(("vllm_xargs", "session_id")),
+    BodyAlias(
+        ("vllm_xargs", "agentic_context", "program_id"),
+        ("vllm_xargs", "agentic_context", "agent_id"),
+        ("vllm_xargs", "agentic_context", "parent_program_id"),
+    ),
+    BodyAlias(
+        ("vllm_xargs", "agentic_context", "session_id"),
+        ("vllm_xargs", "agentic_context", "agent_id"),
+    ),
+    BodyAlias(("previous_response_id",), chained=True),
+    BodyAlias(("conversation", "id"), chained=True),
+    BodyAlias(("conversation",), chained=True),
+)
+
+# Row 4, when configured.
+TRACEPARENT: Final = b"traceparent"

@@ -1,0 +1,24 @@
+-- End a program: at once, or with the last of its open calls. With `before` given, only if it has
+-- no open call and its last activity is older than that.
+-- KEYS: row, activity, tenant's names   ARGV: member, program, before
+local row, activity, names = KEYS[1], KEYS[2], KEYS[3]
+local member, program, before = ARGV[1], ARGV[2], ARGV[3]
+if redis.call('EXISTS', row) == 0 or redis.call('HEXISTS', row, 'ended') == 1 then
+  return false
+end
+local calls = tonumber(redis.call('HGET', row, 'calls') or '0')
+local open = calls - tonumber(redis.call('HGET', row, 'calls_closed') or '0')
+if before then
+  local last = redis.call('ZSCORE', activity, member)
+  if open > 0 or (last and tonumber(last) >= tonumber(before)) then
+    return false
+  end
+end
+redis.call('HSET', row, 'ended', '1')
+local after = redis.call('HGETALL', row)
+if open == 0 then
+  redis.call('DEL', row)
+  redis.call('ZREM', activity, member)
+  redis.call('ZREM', names, program)
+end
+return after

@@ -1,0 +1,103 @@
+"""How a program's row changes when its calls open and close. Pure; both tables obey it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread
+
+
+def fresh(key: ProgramKey, now_s: float, ephemeral: bool) -> Program:
+    """The row of a program that has just arrived."""
+    return Program(key=key, arrival_s=now_s, last_arrival_s=now_s, ephemeral=ephemeral)
+
+
+def settle(program: Program, opening: Opening) -> tuple[str, str]:
+    """The call's replica and the program's home (Agentix Algorithm 2, lines 5 to 10).
+
+    A sticky call goes home if home can take it; else its candidate becomes the home.
+    """
+    if not opening.sticky:
+        return opening.candidate, program.home
+    if program.home in opening.eligible:
+        return program.home, program.home
+    return opening.candidate, opening.candidate
+
+
+def opened(program: Program, opening: Opening) -> tuple[Program, str]:
+    """The row with the call open, and the call's replica. A program that was ended while calls
+    were in flight lives on: its client has come back."""
+    replica, home = settle(program, opening)
+    thread = Thread(opening.call, opening.thread, replica, opening.now_s)
+    return (
+        replace(
+            program,
+            home=home,
+            threads=(*program.threads, thread),
+            last_arrival_s=max(program.last_arrival_s, opening.now_s),
+            calls=program.calls + 1,
+            ended=False,
+        ),
+        replica,
+    )
+
+
+def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -> Program:
+    """The row after a call (Algorithm 1, line 4)."""
+    return replace(
+        program,
+        service_s=program.service_s + closing.service_s,
+        critical_path_s=max(program.critical_path_s, critical_path_at_open_s + closing.service_s),
+        waiting_s=program.waiting_s + closing.waiting_s,
+        threads=tuple(t for t in program.threads if t.call != closing.call),
+        last_completion_s=max(program.last_completion_s, closing.now_s),
+        calls_closed=program.calls_closed + 1,
+        errors=program.errors + (closing.outcome is Outcome.ERROR),
+        prompt_tokens=program.prompt_tokens + closing.prompt_tokens,
+        cached_tokens=program.cached_tokens + closing.cached_tokens,
+        output_tokens=program.output_tokens + closing.output_tokens,
+        preemptions=program.preemptions + closing.preemptions,
+    )
+
+
+def check_closing(closing: Closing) -> None:
+    """Refuse numbers that would make time or tokens run backwards. Raises ValueError."""
+    for name in (
+        "service_s",
+        "waiting_s",
+        "prompt_tokens",
+        "cached_tokens",
+        "output_tokens",
+        "preemptions",
+    ):
+        value = getattr(closing, name)
+        # Written so that not-a-number is refused too.
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"{name} of call {closing.call} must not be negative, got {value}")
+
+
+def goes(program: Program) -> bool:
+    """Whether the row is to be removed now that a call has closed."""
+    return not program.threads and (program.ephemeral or program.ended)
+
+
+def violations(program: Program) -> list[str]:
+    """Invariants of one row that do not hold, in words."""
+    found = []
+    if program.calls - program.calls_closed != len(program.threads):
+        found.append(
+            f"{program.key}: {program.calls} calls opened, {program.calls_closed} closed, but "
+            f"{len(program.threads)} are open"
+        )
+    found += [
+        f"{program.key}: {name} is {getattr(program, name)}"
+        for name in ("service_s", "critical_path_s", "waiting_s")
+        if not getattr(program, name) >= 0
+    ]
+    if program.critical_path_s > program.service_s + 1e-6:
+        found.append(f"{program.key}: the critical path is longer than all service")
+    if not program.threads and program.ephemeral:
+        found.append(f"{program.key}: an ephemeral program has no call")
+    if not program.threads and program.ended:
+        found.append(f"{program.key}: an ended program is still there without calls")
+    return found

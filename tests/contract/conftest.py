@@ -1,0 +1,32 @@
+"""Both process tables, the Redis one on a real server."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer
+
+from gateway.programs.memory import MemoryTable
+from gateway.programs.redis import RedisTable
+
+_prefixes = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(Path(tmp_path_factory.mktemp("redis")))
+    yield server
+    server.kill()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def make_table(request: pytest.FixtureRequest) -> Callable[[], Any]:
+    """A maker of empty tables; to be called inside the event loop that uses them."""
+    if request.param == "memory":
+        return MemoryTable
+    server: RedisServer = request.getfixturevalue("redis_server")
+    return lambda: RedisTable(server.url, f"test{next(_prefixes)}")

@@ -1,0 +1,94 @@
+"""Algorithm 2 and its neighbours, as pure decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from gateway.model import Program, ProgramKey, ReplicaView, RouteRequest
+from gateway.policies.route.registry import build
+
+
+def replica(name, in_flight=0, healthy=True, models=("m",)):
+    return ReplicaView(name, frozenset(models), healthy, in_flight)
+
+
+def route(router, replicas, *, tokens=100, home="", ordinal=0, model="m", avoid=(), seed=0):
+    program = Program(ProgramKey("t", "p"), 0.0, home=home) if home else None
+    request = RouteRequest(model, tokens, program, tuple(replicas), frozenset(avoid), ordinal)
+    return build(router, 2048).route(request, 0.0, Random(seed))
+
+
+def test_short_calls_go_to_the_least_used_replica_even_away_from_home():
+    decision = route("locality", [replica("a", 3), replica("b", 1)], tokens=2048, home="a")
+    assert (decision.replica, decision.sticky) == ("b", False)
+
+
+def test_long_calls_go_home_however_busy_it_is():
+    decision = route("locality", [replica("a", 50), replica("b", 0)], tokens=2049, home="a")
+    assert (decision.replica, decision.sticky, decision.reason) == ("a", True, "home")
+
+
+def test_long_calls_without_a_home_go_to_the_least_used_and_stay_there():
+    decision = route("locality", [replica("a", 3), replica("b", 1)], tokens=5000)
+    assert (decision.replica, decision.sticky, decision.reason) == ("b", True, "new home")
+
+
+def test_a_home_that_is_down_is_left():
+    replicas = [replica("a", healthy=False), replica("b")]
+    decision = route("locality", replicas, tokens=5000, home="a")
+    assert decision.replica == "b"
+    assert decision.eligible == {"b"}
+    assert decision.rejected == {"a": "healthy"}
+
+
+def test_least_used_ignores_homes():
+    decision = route("least_used", [replica("a", 1), replica("b", 0)], tokens=9999, home="a")
+    assert (decision.replica, decision.sticky) == ("b", False)
+
+
+def test_round_robin_takes_turns():
+    names = [
+        route("round_robin", [replica("b"), replica("a")], ordinal=i).replica for i in range(4)
+    ]
+    assert names == ["a", "b", "a", "b"]
+
+
+def test_ties_are_broken_by_the_given_random_stream():
+    replicas = [replica("a"), replica("b")]
+    counts = Counter(route("least_used", replicas, seed=s).replica for s in range(200))
+    assert min(counts.values()) > 60
+    assert route("least_used", replicas, seed=7) == route("least_used", replicas, seed=7)
+
+
+def test_only_replicas_of_the_model_are_eligible_and_unknown_ones_may_serve():
+    replicas = [replica("a", models=("x",)), replica("b", 5), replica("c", 9, models=())]
+    decision = route("least_used", replicas)
+    assert decision.replica == "b"
+    assert decision.eligible == {"b", "c"}
+    assert decision.rejected == {"a": "model"}
+
+
+def test_a_replica_that_failed_this_call_is_avoided():
+    decision = route("locality", [replica("a"), replica("b", 9)], avoid=["a"])
+    assert (decision.replica, decision.rejected) == ("b", {"a": "not_avoided"})
+
+
+def test_nothing_eligible_gives_no_replica_and_the_reasons():
+    decision = route("locality", [replica("a", healthy=False)], avoid=["a"])
+    assert decision.replica == ""
+    assert decision.rejected == {"a": "healthy"}
+
+
+def test_scores_explain_the_choice_and_lie_between_0_and_1():
+    decision = route("locality", [replica("a", 3), replica("b", 0)], tokens=5000, home="a")
+    assert set(decision.scores) == {"home", "least_used"}
+    for scores in decision.scores.values():
+        assert all(0.0 <= score <= 1.0 for score in scores.values())
+
+
+def test_an_unknown_name_fails_with_the_known_ones():
+    with pytest.raises(ValueError, match="least_used, locality, round_robin"):
+        build("prefix_tree", 1)

@@ -1,0 +1,158 @@
+"""The alias table of the wire conventions, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.model import ProgramKey
+from gateway.programs.aliases import BODY, HEADERS
+from gateway.programs.identity import ChainRoots, IdentityError, resolve, tenant_of
+
+
+def identify(headers=None, body=None, path=None, chains=None, **options):
+    return resolve(
+        tenant="t",
+        headers=[(k.encode(), v if isinstance(v, bytes) else v.encode()) for k, v in (headers or {}).items()],
+        body=body or {},
+        path_program=path,
+        chains=chains or ChainRoots(),
+        **options,
+    )  # fmt: skip
+
+
+def nested(path, value):
+    for key in reversed(path):
+        value = {key: value}
+    return value
+
+
+@pytest.mark.parametrize("alias", HEADERS, ids=lambda a: a.program.decode())
+def test_every_header_names_the_program(alias):
+    found = identify({alias.program.decode(): "abc"})
+    assert found.key == ProgramKey("t", "abc")
+    assert found.thread == "main"
+    assert not found.ephemeral
+
+
+@pytest.mark.parametrize("alias", [a for a in HEADERS if a.thread], ids=lambda a: a.thread.decode())
+def test_companion_headers_name_thread_and_parent(alias):
+    headers = {alias.program.decode(): "abc", alias.thread.decode(): "th"}
+    if alias.parent:
+        headers[alias.parent.decode()] = "pa"
+    found = identify(headers)
+    assert found.thread == "th"
+    assert found.parent == ("pa" if alias.parent else "")
+
+
+@pytest.mark.parametrize("alias", BODY, ids=lambda a: ".".join(a.program))
+def test_every_body_field_names_the_program(alias):
+    assert identify(body=nested(alias.program, "abc")).key.program == "abc"
+
+
+def test_rows_win_in_their_order():
+    body = {"session_id": "body", "prompt_cache_key": "cache"}
+    headers = {"x-session-id": "two", "x-weft-program": "one"}
+    assert identify(headers, body, path="path").key.program == "path"
+    assert identify(headers, body).key.program == "one"
+    assert identify({"x-session-id": "two"}, body).key.program == "two"
+    assert identify(None, body).key.program == "body"
+
+
+def test_the_path_takes_threads_from_wefts_own_headers():
+    found = identify({"x-weft-thread": "t1", "x-weft-parent": "t0"}, path="p")
+    assert (found.thread, found.parent, found.source) == ("t1", "t0", "path")
+
+
+def test_dynamo_says_when_a_session_is_final():
+    headers = {"x-dynamo-session-id": "s", "x-dynamo-session-final": "true"}
+    assert identify(headers).final
+    assert not identify({"x-dynamo-session-id": "s", "x-dynamo-session-final": "0"}).final
+
+
+def test_agentic_context_names_thread_and_parent():
+    context = {"program_id": "p", "agent_id": "a", "parent_program_id": "q"}
+    found = identify(body={"vllm_xargs": {"agentic_context": context}})
+    assert (found.key.program, found.thread, found.parent) == ("p", "a", "q")
+
+
+def test_nothing_gives_a_new_program_each_time():
+    a, b = identify(), identify()
+    assert a.key != b.key
+    assert a.ephemeral
+    assert b.ephemeral
+
+
+@pytest.mark.parametrize(
+    "body", [{"user": "me"}, {"metadata": {"user_id": "me"}}, {"metadata": None}]
+)
+def test_a_person_is_not_a_program(body):
+    assert identify(body=body).ephemeral
+
+
+def test_an_empty_id_is_as_good_as_none():
+    assert identify({"x-session-id": "", "x-correlation-id": "c"}).key.program == "c"
+    assert identify(body={"session_id": ""}).ephemeral
+
+
+def test_an_id_may_have_256_bytes_and_no_more():
+    assert len(identify({"x-session-id": "x" * 256}).key.program) == 256
+    for wrong in ({"headers": {"x-session-id": "x" * 257}}, {"body": {"session_id": "ü" * 129}}):
+        with pytest.raises(IdentityError) as raised:
+            identify(**wrong)
+        assert raised.value.code == "id_too_long"
+    with pytest.raises(IdentityError):
+        identify(path="x" * 257)
+
+
+@pytest.mark.parametrize("value", [True, ["a"], 1.5])
+def test_an_id_of_another_type_is_refused(value):
+    with pytest.raises(IdentityError) as raised:
+        identify(body={"session_id": value})
+    assert raised.value.code == "bad_id"
+
+
+def test_a_number_is_taken_as_text():
+    assert identify(body={"session_id": 17}).key.program == "17"
+
+
+def test_any_bytes_are_kept_apart():
+    assert identify({"x-session-id": b"\xff"}).key != identify({"x-session-id": b"\xfe"}).key
+
+
+def test_traceparent_counts_only_when_configured():
+    headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    assert identify(headers).ephemeral
+    assert identify(headers, traceparent=True).key.program == "a" * 32
+    assert identify({"traceparent": "nonsense"}, traceparent=True).ephemeral
+
+
+def test_a_chain_of_answers_folds_to_its_root():
+    chains = ChainRoots()
+    chains.record(ProgramKey("t", "root"), "resp_1")
+    found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
+    assert found.key.program == "root"
+    chains.record(found.key, "resp_2")
+    assert identify(body={"previous_response_id": "resp_2"}, chains=chains).key.program == "root"
+    assert identify(body={"previous_response_id": "other"}, chains=chains).key.program == "other"
+
+
+def test_chains_are_kept_apart_by_tenant_and_bounded():
+    chains = ChainRoots(limit=2)
+    chains.record(ProgramKey("someone-else", "root"), "resp_1")
+    assert chains.root("t", "resp_1") == "resp_1"
+    for number in range(3):
+        chains.record(ProgramKey("t", "p"), f"r{number}")
+    assert chains.root("t", "r0") == "r0"
+    assert chains.root("t", "r2") == "p"
+
+
+def test_a_stored_answer_can_be_continued():
+    assert not identify(body={"input": "hi", "store": True}).ephemeral
+    assert identify(body={"input": "hi"}).ephemeral
+
+
+def test_tenants_are_digests_of_keys():
+    assert tenant_of("") == "public"
+    assert tenant_of("a") != tenant_of("b")
+    assert len(tenant_of("a")) == 16
+    assert "/" not in tenant_of("a/b")
