@@ -1,0 +1,112 @@
+"""What `weft up` starts: commands and variables, from the options. Pure."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from deploy.local.demo_model import SERVED_NAME
+from engine_patches.orders import ORDERS
+from gateway.config import Balancer
+
+_WEFT: Final = (sys.executable, "-m", "gateway.cli")
+# 8,192 tokens hold the real dialogues that the bench replays; the demo model's grammar for tools
+# is enforced, since it would not write valid arguments by itself.
+_DEMO_ARGUMENTS: Final = (
+    "--served-model-name", SERVED_NAME,
+    "--max-model-len", "8192",
+    "--enable-auto-tool-choice",
+    "--tool-call-parser", "hermes",
+    "--tool-strict-level", "parameter",
+)  # fmt: skip
+
+
+class OptionError(ValueError):
+    """An option of `weft up` is wrong; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The options of `weft up`. model "" is the demo model; attach: engines that run already."""
+
+    replicas: int = 2
+    model: str = ""
+    attach: tuple[str, ...] = ()
+    redis_url: str = ""
+    policy: str = "plas"
+    balancer: str = "locality"
+    host: str = "127.0.0.1"
+    port: int = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One process to start, and the URL that answers 200 when it is ready."""
+
+    name: str
+    command: tuple[str, ...]
+    ready_url: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def check(options: UpOptions) -> None:
+    """Raise OptionError if the options cannot be carried out."""
+    if options.policy not in ORDERS:
+        raise OptionError(
+            f"--policy {options.policy}: unknown; known are {', '.join(sorted(ORDERS))}"
+        )
+    known = [str(balancer.value) for balancer in Balancer]
+    if options.balancer not in known:
+        raise OptionError(f"--balancer {options.balancer}: unknown; known are {', '.join(known)}")
+    if options.attach and options.model:
+        raise OptionError("--model and --attach exclude each other: attached engines have theirs")
+    if len(set(options.attach)) != len(options.attach):
+        raise OptionError("--attach names the same engine twice")
+
+
+def replica(
+    options: UpOptions, number: int, port: int, model: Path | str, secret: str, gpus: int
+) -> Start:
+    """One engine. `gpus`: devices on this machine; engines share them in turn."""
+    demo = not options.model
+    command = [
+        *_WEFT, "replica", "--model", str(model), "--host", "127.0.0.1", "--port", str(port),
+        "--policy", options.policy,
+    ]  # fmt: skip
+    environment = {"WEFT_ENGINE_SECRET": secret, "VLLM_NO_USAGE_STATS": "1"}
+    if demo:
+        command += _DEMO_ARGUMENTS
+        environment["HF_HUB_OFFLINE"] = "1"
+    if gpus:
+        sharing = -(-options.replicas // gpus)
+        environment["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
+        if sharing > 1:
+            command += ["--gpu-memory-utilization", f"{0.9 / sharing:.2f}"]
+    return Start(
+        f"replica-{number}", tuple(command), f"http://127.0.0.1:{port}/health", environment
+    )
+
+
+def gateway(options: UpOptions, urls: Sequence[str], secret: str) -> Start:
+    """The gateway in front of the engines."""
+    command = [*_WEFT, "serve", "--host", options.host, "--port", str(options.port)]
+    command += ["--balancer", options.balancer]
+    for url in urls:
+        command += ["--replica", url]
+    if options.redis_url:
+        command += ["--redis", options.redis_url]
+    return Start(
+        "gateway",
+        tuple(command),
+        f"{base_url(options)}/health",
+        {"WEFT_ENGINE_SECRET": secret} if secret else {},
+    )
+
+
+def base_url(options: UpOptions) -> str:
+    """Where the gateway can be reached from this machine."""
+    host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
+    return f"http://[{host}]:{options.port}" if ":" in host else f"http://{host}:{options.port}"
