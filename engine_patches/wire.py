@@ -95,10 +95,16 @@ class CallReport:
     @classmethod
     def from_json(cls, text: str | bytes) -> CallReport:
         """Parse a report; unknown fields are ignored. ValueError if it is not a report."""
-        raw = json.loads(text)
+        return cls.from_mapping(json.loads(text))
+
+    @classmethod
+    def from_mapping(cls, raw: Any) -> CallReport:
+        """A report from parsed JSON; unknown fields are ignored. ValueError if it is none."""
         if not isinstance(raw, dict) or not isinstance(raw.get("call"), str):
             raise ValueError("not a call report")
-        known = {f.name for f in fields(cls)}
-        values = {k: v for k, v in raw.items() if k in known}
+        values = {k: v for k, v in raw.items() if k in _REPORT_FIELDS}
         values["queue_path"] = tuple(values.get("queue_path", ()))
         return cls(**values)
+
+
+_REPORT_FIELDS: Final = frozenset(field.name for field in fields(CallReport))

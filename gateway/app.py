@@ -101,7 +101,12 @@ async def _lifespan(services: Services) -> AsyncIterator[None]:
     upstreams = [replica.upstream for replica in services.registry]
     background = [
         asyncio.create_task(work)
-        for work in (health.run(), watch(upstreams, timeouts), _reap(services))
+        for work in (
+            health.run(),
+            watch(upstreams, timeouts),
+            services.departures.run(),
+            _reap(services),
+        )
     ]
     try:
         yield

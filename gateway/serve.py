@@ -7,6 +7,7 @@ import logging
 
 import uvicorn
 
+from gateway.api.cork import CorkedProtocol
 from gateway.app import create_app
 from gateway.config import Settings
 
@@ -23,7 +24,7 @@ def run(settings: Settings) -> int:
         host=settings.host,
         port=settings.port,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
-        http="httptools",
+        http=CorkedProtocol,
         ws="none",
         lifespan="on",
         access_log=False,

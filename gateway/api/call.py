@@ -71,7 +71,11 @@ class CallHandler:
             request = await self._read(
                 endpoint, scope, headers, receive, program, request_id, begun
             )
-            await self._serve(request, call, Departure(receive), send)
+            departure = self._s.departures.expect(receive)
+            try:
+                await self._serve(request, call, departure, send)
+            finally:
+                self._s.departures.done(departure)
         except ApiError as error:
             self._s.metrics.error(error.code)
             await respond_error(send, error, endpoint.errors, ((b"x-request-id", request_id),))

@@ -94,6 +94,8 @@ class Ledger:
         report = None
         try:
             report = await ask() if ask is not None else None
+        except Exception:
+            log.exception("asking about call %s failed", call.call)
         finally:
             await self.close(call, outcome, report)
 
@@ -121,11 +123,11 @@ class Ledger:
         task.add_done_callback(self._tasks.discard)
 
     def _learn(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
-        self._metrics.bind(call.endpoint, call.replica).outcomes[outcome].inc()
+        metrics = self._metrics.bind(call.endpoint, call.replica)
+        metrics.outcomes[outcome].inc()
         if report is None:
             return
-        self._metrics.used(
-            call.replica,
+        metrics.used(
             report.service_s,
             report.waiting_s,
             report.prompt_tokens,

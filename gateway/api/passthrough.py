@@ -52,11 +52,14 @@ class Passthrough:
         healthy = [replica for replica in s.registry if replica.circuit.healthy]
         if not healthy:
             raise errors.no_replica(s.settings.retry_after_s)
-        departure = Departure(receive)
-        for replica in healthy:
-            last = replica is healthy[-1]
-            if await self._try(replica, path, scope, body, departure, send, last=last):
-                return
+        departure = s.departures.expect(receive)
+        try:
+            for replica in healthy:
+                last = replica is healthy[-1]
+                if await self._try(replica, path, scope, body, departure, send, last=last):
+                    return
+        finally:
+            s.departures.done(departure)
 
     async def _try(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import httpx
+import orjson
 
 from engine_patches.wire import CallReport
 from gateway.engine.health import secret_headers
@@ -37,7 +38,7 @@ def parse(text: bytes | None, call: str) -> CallReport | None:
     if text is None:
         return None
     try:
-        return accept(CallReport.from_json(text), call)
+        return accept(CallReport.from_mapping(orjson.loads(text)), call)
     except (ValueError, TypeError):
         return None
 

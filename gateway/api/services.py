@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from gateway.api.auth import Authenticator
+from gateway.api.http import DepartureWatch
 from gateway.api.ledger import Ledger
 from gateway.config import Settings
 from gateway.engine.estimate import PromptEstimator
@@ -44,6 +45,7 @@ class Services:
     chains: ChainRoots
     estimator: PromptEstimator
     cold: httpx.AsyncClient
+    departures: DepartureWatch = field(default_factory=DepartureWatch)
     next_call: Callable[[], str] = field(default_factory=call_ids)
     rng: random.Random = field(default_factory=random.Random)
 

@@ -26,11 +26,25 @@ class Replica:
     circuit: Circuit = field(default_factory=Circuit)
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
+    _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
         """Take over the entries of its /v1/models."""
         self.models = {str(card["id"]): card for card in cards if card.get("id")}
         self.served = frozenset(self.models)
+
+    def view(self, in_flight: int) -> ReplicaView:
+        """This replica as policies see it; the same object while nothing has changed."""
+        view = self._view
+        if (
+            view is None
+            or view.in_flight != in_flight
+            or view.healthy is not self.circuit.healthy
+            or view.models is not self.served
+        ):
+            view = ReplicaView(self.name, self.served, self.circuit.healthy, in_flight)
+            self._view = view
+        return view
 
     def request_head(self, method: str, target: str, lines: bytes, length: int) -> bytes:
         """The head of a request to this replica. `target`: path and query; `lines`: complete
@@ -73,9 +87,7 @@ class Registry:
 
     def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
         """The replicas as policies see them. `in_flight`: calls open per replica."""
-        return tuple(
-            ReplicaView(r.name, r.served, r.circuit.healthy, in_flight.get(r.name, 0)) for r in self
-        )
+        return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
 
     def models(self) -> dict[str, Mapping[str, object]]:
         """Every model that a replica serves, by id; the first replica's description wins."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import orjson
+
 from engine_patches.wire import REPORT_COMMENT, CallReport
 
 MAX_REPORT_BYTES: Final = 16_384
@@ -91,6 +93,6 @@ class StreamFilter:
 
     def _take(self, text: bytes) -> None:
         try:
-            self.report = CallReport.from_json(text)
+            self.report = CallReport.from_mapping(orjson.loads(text))
         except (ValueError, TypeError):
             return  # Still a comment of ours, and of no use to the client.

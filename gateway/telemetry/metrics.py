@@ -15,7 +15,17 @@ class CallMetrics:
     """The children for one (endpoint, replica), bound once: finding them costs more than using
     them."""
 
-    __slots__ = ("first_byte", "latency", "outcomes")
+    __slots__ = (
+        "cached",
+        "first_byte",
+        "latency",
+        "outcomes",
+        "output",
+        "preemptions",
+        "prompt",
+        "service",
+        "waiting",
+    )
 
     def __init__(self, metrics: Metrics, endpoint: str, replica: str) -> None:
         self.latency = metrics.latency.labels(endpoint)
@@ -24,6 +34,30 @@ class CallMetrics:
             outcome: metrics.calls.labels(endpoint, outcome, replica)
             for outcome in ("ok", "error", "aborted")
         }
+        self.service = metrics.service.labels(replica)
+        self.waiting = metrics.waiting.labels(replica)
+        self.prompt = metrics.prompt.labels(replica)
+        self.cached = metrics.cached.labels(replica)
+        self.output = metrics.output.labels(replica)
+        self.preemptions = metrics.preemptions.labels(replica)
+
+    def used(
+        self,
+        service_s: float,
+        waiting_s: float,
+        prompt: int,
+        cached: int,
+        output: int,
+        preemptions: int,
+    ) -> None:
+        """Add what one call used, as its engine reported it."""
+        self.service.inc(service_s)
+        self.waiting.inc(waiting_s)
+        self.prompt.inc(prompt)
+        self.cached.inc(cached)
+        self.output.inc(output)
+        if preemptions:
+            self.preemptions.inc(preemptions)
 
 
 class Metrics:
@@ -82,25 +116,6 @@ class Metrics:
     def error(self, code: str) -> None:
         """Count an error of ours."""
         self.errors.labels(code).inc()
-
-    def used(
-        self,
-        replica: str,
-        service_s: float,
-        waiting_s: float,
-        prompt: int,
-        cached: int,
-        output: int,
-        preemptions: int,
-    ) -> None:
-        """Add what one call used, as its engine reported it."""
-        self.service.labels(replica).inc(service_s)
-        self.waiting.labels(replica).inc(waiting_s)
-        self.prompt.labels(replica).inc(prompt)
-        self.cached.labels(replica).inc(cached)
-        self.output.labels(replica).inc(output)
-        if preemptions:
-            self.preemptions.labels(replica).inc(preemptions)
 
     def render(self) -> bytes:
         """The text exposition format."""

@@ -8,7 +8,7 @@ def test_a_call_shows_up() -> None:
     bound = metrics.bind("chat", "r0")
     bound.outcomes["ok"].inc()
     bound.latency.observe(0.2)
-    metrics.used("r0", 1.5, 0.25, 100, 60, 20, 1)
+    bound.used(1.5, 0.25, 100, 60, 20, 1)
     metrics.error("replica_closed")
     text = metrics.render().decode()
     assert 'weft_calls_total{endpoint="chat",outcome="ok",replica="r0"} 1.0' in text

@@ -1,0 +1,57 @@
+"""Callers and administrators."""
+
+import pytest
+
+from gateway.api.auth import Authenticator
+from gateway.api.errors import ApiError
+
+OPEN = Authenticator((), "")
+
+
+def bearer(key: str) -> dict[bytes, bytes]:
+    return {b"authorization": b"Bearer " + key.encode()}
+
+
+def test_every_key_is_a_tenant_of_its_own() -> None:
+    a, b, nobody = OPEN.caller(bearer("a")), OPEN.caller(bearer("b")), OPEN.caller({})
+    assert len({a.tenant, b.tenant, nobody.tenant}) == 3
+    assert a.salt != b.salt
+    assert nobody.salt == ""
+
+
+def test_both_ways_to_present_a_key_are_the_same_tenant() -> None:
+    assert OPEN.caller(bearer("a")) == OPEN.caller({b"x-api-key": b"a"})
+    assert OPEN.caller({b"authorization": b"bearer  a "}) == OPEN.caller(bearer("a"))
+
+
+def test_the_key_itself_is_nowhere() -> None:
+    assert "sk-secret" not in repr(OPEN.caller(bearer("sk-secret")))
+
+
+def test_with_accepted_keys_the_others_are_refused() -> None:
+    auth = Authenticator(("good",), "")
+    auth.caller(bearer("good"))
+    for headers in ({}, bearer("bad"), {b"authorization": b"Basic good"}):
+        with pytest.raises(ApiError) as caught:
+            auth.caller(headers)
+        assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_without_an_admin_key_this_machine_administers(peer: str) -> None:
+    OPEN.require_admin({}, peer)
+
+
+@pytest.mark.parametrize("peer", ["10.0.0.1", "::ffff:10.0.0.1", "", "localhost"])
+def test_and_nobody_else(peer: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        OPEN.require_admin({}, peer)
+    assert caught.value.status == 403
+
+
+def test_an_admin_key_counts_from_everywhere_and_is_needed_everywhere() -> None:
+    auth = Authenticator((), "root")
+    auth.require_admin(bearer("root"), "10.0.0.1")
+    with pytest.raises(ApiError) as caught:
+        auth.require_admin(bearer("roots"), "127.0.0.1")
+    assert caught.value.status == 401

@@ -1,0 +1,88 @@
+"""Writes that go out together."""
+
+from collections.abc import Callable
+from typing import Any
+
+from gateway.api.cork import CorkedTransport
+
+
+class Loop:
+    """Collects what is to run next, and runs it when told."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        callbacks, self.soon = self.soon, []
+        for callback in callbacks:
+            callback()
+
+
+class Transport:
+    """Remembers what reached the socket."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def get_extra_info(self, name: str) -> str:
+        return f"the {name}"
+
+
+def corked() -> tuple[Any, Transport, Loop]:
+    transport, loop = Transport(), Loop()
+    return CorkedTransport(transport, loop), transport, loop  # type: ignore[arg-type]
+
+
+def test_the_writes_of_one_turn_are_one() -> None:
+    cork, transport, loop = corked()
+    cork.write(b"head")
+    cork.write(b"body")
+    assert transport.writes == []
+    loop.turn()
+    assert transport.writes == [b"headbody"]
+
+
+def test_each_turn_writes_its_own() -> None:
+    cork, transport, loop = corked()
+    for part in (b"1", b"2"):
+        cork.write(part)
+        loop.turn()
+    assert transport.writes == [b"1", b"2"]
+    assert loop.soon == []
+
+
+def test_closing_writes_first() -> None:
+    cork, transport, loop = corked()
+    cork.write(b"last words")
+    cork.close()
+    assert transport.writes == [b"last words"]
+    assert transport.closed
+    loop.turn()
+    assert transport.writes == [b"last words"]
+
+
+def test_a_connection_that_is_lost_takes_its_bytes_with_it() -> None:
+    cork, transport, loop = corked()
+    cork.write(b"to nobody")
+    transport.closed = True
+    loop.turn()
+    assert transport.writes == []
+
+
+def test_everything_else_is_the_transports() -> None:
+    cork, _, _ = corked()
+    assert cork.get_extra_info("peername") == "the peername"
+    assert not cork.is_closing()

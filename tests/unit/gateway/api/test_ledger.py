@@ -1,0 +1,107 @@
+"""Opening and closing, on the real memory table."""
+
+from typing import Any
+
+import pytest
+
+from engine_patches.wire import CallReport
+from gateway.api.ledger import Ledger, OpenCall
+from gateway.engine.estimate import PromptEstimator
+from gateway.model import Opening, Outcome, ProgramKey
+from gateway.programs.memory import MemoryTable
+from gateway.telemetry.metrics import Metrics
+
+pytestmark = pytest.mark.anyio
+
+KEY = ProgramKey("tenant", "run")
+USED = CallReport(call="c1", service_s=2.0, prompt_tokens=500)
+
+
+class House:
+    """A ledger and what it writes to."""
+
+    def __init__(self) -> None:
+        self.table = MemoryTable()
+        self.metrics = Metrics()
+        self.estimator = PromptEstimator()
+        self.ledger = Ledger(self.table, self.metrics, self.estimator)
+
+    async def open(self, call: str, *, ephemeral: bool = False, final: bool = False) -> OpenCall:
+        opened = await self.ledger.open(
+            Opening(KEY, call, "main", "r0", frozenset({"r0"}), False, 1.0, ephemeral)
+        )
+        return OpenCall(KEY, call, "chat", "m", 1000, opened.replica, opened.program, final)
+
+    def programs(self) -> Any:
+        return self.metrics.registry.get_sample_value("weft_programs")
+
+
+async def test_a_call_is_closed_once() -> None:
+    house = House()
+    call = await house.open("c1")
+    await house.ledger.close(call, Outcome.OK, USED)
+    await house.ledger.close(call, Outcome.ERROR, None)
+    program = await house.table.get(KEY)
+    assert program is not None
+    assert (program.calls, program.errors, program.service_s) == (1, 0, 2.0)
+    sample = house.metrics.registry.get_sample_value
+    labels = {"endpoint": "chat", "replica": "r0"}
+    assert sample("weft_calls_total", labels | {"outcome": "ok"}) == 1
+    assert sample("weft_calls_total", labels | {"outcome": "error"}) == 0
+
+
+async def test_good_calls_teach_the_estimator() -> None:
+    house = House()
+    await house.ledger.close(await house.open("c1"), Outcome.OK, USED)
+    assert house.estimator.estimate("m", 1000) > 250
+
+
+async def test_what_was_used_is_asked_for_before_a_late_closing() -> None:
+    house = House()
+    call = await house.open("c1")
+
+    async def ask() -> CallReport:
+        program = await house.table.get(KEY)
+        assert program is not None
+        assert len(program.threads) == 1  # Still open while the engine is asked.
+        return USED
+
+    house.ledger.close_later(call, Outcome.ABORTED, ask)
+    await house.ledger.settle(10)
+    program = await house.table.get(KEY)
+    assert program is not None
+    assert (program.service_s, program.threads) == (2.0, ())
+
+
+async def test_an_engine_that_cannot_be_asked_does_not_keep_a_call_open() -> None:
+    house = House()
+
+    async def ask() -> CallReport:
+        raise RuntimeError("no answer")
+
+    house.ledger.close_later(await house.open("c1"), Outcome.ABORTED, ask)
+    await house.ledger.settle(10)
+    assert house.table.in_flight().get("r0", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "left"), [({}, 1), ({"ephemeral": True}, 0), ({"final": True}, 0)]
+)
+async def test_the_count_of_programs_follows_the_table(options: Any, left: int) -> None:
+    house = House()
+    call = await house.open("c1", **options)
+    assert house.programs() == 1
+    await house.ledger.close(call, Outcome.OK, None)
+    assert house.programs() == left
+    assert (await house.table.get(KEY) is not None) == bool(left)
+
+
+async def test_a_final_call_ends_its_program_after_the_calls_beside_it() -> None:
+    house = House()
+    beside = await house.open("c1")
+    final = await house.open("c2", final=True)
+    await house.ledger.close(final, Outcome.OK, None)
+    assert house.programs() == 1
+    await house.ledger.close(beside, Outcome.OK, None)
+    assert house.programs() == 0
+    assert await house.table.check() == []
