@@ -7,19 +7,16 @@ Every open call is closed exactly once, whichever way this ends; `Ledger` sees t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import perf_counter, time
-from typing import Any, Final
-
-import orjson
+from typing import Final
 
 from engine_patches.wire import CALL_HEADER, CallContext
 from gateway.api import errors, reports
-from gateway.api.auth import Caller
 from gateway.api.errors import ApiError
-from gateway.api.http import Departure, Receive, Scope, Send, read_body, respond_error
+from gateway.api.http import Departure, Receive, Scope, Send, respond_error
 from gateway.api.ledger import OpenCall
 from gateway.api.relay import Relay
+from gateway.api.request import Request, read_request
 from gateway.api.services import Services
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
@@ -28,27 +25,10 @@ from gateway.engine.lower import CONTEXT_HEADER, lower, program_digest
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
-from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.table import TableUnavailable
 
 _CALL_LINE: Final = f"{CALL_HEADER}: ".encode()
 _CONTEXT_LINE: Final = f"{CONTEXT_HEADER}: ".encode()
-
-
-@dataclass(slots=True)
-class Request:
-    """A client's request, read and understood."""
-
-    endpoint: Endpoint
-    target: str
-    headers: list[tuple[bytes, bytes]]
-    raw: bytes
-    body: dict[str, Any]
-    model: str
-    caller: Caller
-    identity: Identity
-    request_id: bytes
-    begun: float
 
 
 class CallHandler:
@@ -68,8 +48,8 @@ class CallHandler:
         if request_id is None:
             request_id = b"req" + call.removeprefix("call").encode()
         try:
-            request = await self._read(
-                endpoint, scope, headers, receive, program, request_id, begun
+            request = await read_request(
+                self._s, endpoint, scope, headers, receive, program, request_id, begun
             )
             departure = self._s.departures.expect(receive)
             try:
@@ -81,65 +61,6 @@ class CallHandler:
             await respond_error(send, error, endpoint.errors, ((b"x-request-id", request_id),))
         except ClientGone:
             return
-
-    async def _read(
-        self,
-        endpoint: Endpoint,
-        scope: Scope,
-        headers: dict[bytes, bytes],
-        receive: Receive,
-        program: str | None,
-        request_id: bytes,
-        begun: float,
-    ) -> Request:
-        s = self._s
-        caller = s.auth.caller(headers)
-        raw = await read_body(headers, receive, s.settings.max_body_bytes)
-        try:
-            body = orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
-        if not isinstance(body, dict):
-            raise ApiError(400, "invalid_body", "The body must be a JSON object.")
-        try:
-            identity = resolve(
-                tenant=caller.tenant,
-                headers=scope["headers"],
-                body=body,
-                path_program=program,
-                chains=s.chains,
-                traceparent=s.settings.traceparent_programs,
-            )
-        except IdentityError as error:
-            raise ApiError(400, error.code, str(error)) from None
-        query = scope["query_string"]
-        target = f"{endpoint.path}?{query.decode('latin-1')}" if query else endpoint.path
-        return Request(
-            endpoint=endpoint,
-            target=target,
-            headers=scope["headers"],
-            raw=raw,
-            body=body,
-            model=self._model(body),
-            caller=caller,
-            identity=identity,
-            request_id=request_id,
-            begun=begun,
-        )
-
-    def _model(self, body: dict[str, Any]) -> str:
-        """The model that the call is for. Where only one is served, its engine decides what a
-        missing or malformed name means."""
-        registry = self._s.registry
-        model = body.get("model")
-        if isinstance(model, str) and model:
-            if not registry.knows(model):
-                raise errors.model_not_found(model)
-            return model
-        served = registry.models()
-        if len(served) > 1:
-            raise ApiError(400, "missing_model", "You must provide a model.", param="model")
-        return next(iter(served), "")
 
     async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
         """Place the call, send it, relay the answer; on another replica while none was reached."""

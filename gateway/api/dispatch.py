@@ -6,7 +6,7 @@ from urllib.parse import quote_from_bytes
 
 from gateway.api.call import CallHandler
 from gateway.api.errors import ApiError, unknown_route, wrong_method
-from gateway.api.http import Receive, Scope, Send, respond_error
+from gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
 from gateway.api.passthrough import Passthrough, methods
 from gateway.api.services import Services
 from gateway.api.sessions import decoded_id
@@ -22,7 +22,7 @@ class Dispatcher:
     """An ASGI application. It needs the raw path, as uvicorn gives it: an id in a path may contain
     any byte, and a decoded path cannot tell an encoded slash from a real one."""
 
-    def __init__(self, services: Services, cold: object) -> None:
+    def __init__(self, services: Services, cold: AsgiApp) -> None:
         """`cold`: the ASGI application for the other routes and for the lifespan."""
         self.services = services
         self._calls = CallHandler(services)
@@ -32,7 +32,7 @@ class Dispatcher:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
         if scope["type"] != "http":
-            await self._cold(scope, receive, send)  # type: ignore[operator]
+            await self._cold(scope, receive, send)
             return
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
@@ -75,4 +75,4 @@ class Dispatcher:
             # Kept percent-encoded, so that the id is one segment whatever it contains.
             encoded = quote_from_bytes(raw[len(_SESSIONS) :], safe="%")
             scope = {**scope, "path": _SESSIONS.decode() + encoded}
-        await self._cold(scope, receive, send)  # type: ignore[operator]
+        await self._cold(scope, receive, send)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import orjson
 
@@ -13,6 +13,7 @@ from gateway.api import reports
 from gateway.api.errors import ApiError
 from gateway.api.http import Send
 from gateway.api.ledger import OpenCall
+from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.engine.errors import ReplicaError, ReplicaTimeout
 from gateway.engine.headers import for_client, header_safe
@@ -21,9 +22,6 @@ from gateway.engine.registry import Replica
 from gateway.engine.response import Headers
 from gateway.engine.sse import StreamFilter
 from gateway.model import Outcome
-
-if TYPE_CHECKING:
-    from gateway.api.call import Request
 
 _STREAM: Final = b"text/event-stream"
 _RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')

@@ -1,0 +1,98 @@
+"""A client's request: read, parsed, authenticated, and its program found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.api import errors
+from gateway.api.auth import Caller
+from gateway.api.errors import ApiError
+from gateway.api.http import Receive, Scope, read_body
+from gateway.api.services import Services
+from gateway.engine.endpoints import Endpoint
+from gateway.engine.registry import Registry
+from gateway.programs.identity import Identity, IdentityError, resolve
+
+
+@dataclass(slots=True)
+class Request:
+    """A request that has been understood.
+
+    target: path and query for the engine. headers: as ASGI gives them. raw: the body; body: the
+    same, parsed. model: "" where the engine is to decide. begun: on the performance counter.
+    """
+
+    endpoint: Endpoint
+    target: str
+    headers: list[tuple[bytes, bytes]]
+    raw: bytes
+    body: dict[str, Any]
+    model: str
+    caller: Caller
+    identity: Identity
+    request_id: bytes
+    begun: float
+
+
+async def read_request(
+    services: Services,
+    endpoint: Endpoint,
+    scope: Scope,
+    headers: dict[bytes, bytes],
+    receive: Receive,
+    program: str | None,
+    request_id: bytes,
+    begun: float,
+) -> Request:
+    """Read one request. `program`: as the path named it, if it did. ApiError; ClientGone."""
+    s = services
+    # Who calls is settled before a large body is taken in.
+    caller = s.auth.caller(headers)
+    raw = await read_body(headers, receive, s.settings.max_body_bytes)
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise ApiError(400, "invalid_body", "The body must be a JSON object.")
+    try:
+        identity = resolve(
+            tenant=caller.tenant,
+            headers=scope["headers"],
+            body=body,
+            path_program=program,
+            chains=s.chains,
+            traceparent=s.settings.traceparent_programs,
+        )
+    except IdentityError as error:
+        raise ApiError(400, error.code, str(error)) from None
+    query = scope["query_string"]
+    return Request(
+        endpoint=endpoint,
+        target=f"{endpoint.path}?{query.decode('latin-1')}" if query else endpoint.path,
+        headers=scope["headers"],
+        raw=raw,
+        body=body,
+        model=_model(s.registry, body),
+        caller=caller,
+        identity=identity,
+        request_id=request_id,
+        begun=begun,
+    )
+
+
+def _model(registry: Registry, body: dict[str, Any]) -> str:
+    """The model that the call is for. Where only one is served, its engine decides what a missing
+    or malformed name means."""
+    model = body.get("model")
+    if isinstance(model, str) and model:
+        if not registry.knows(model):
+            raise errors.model_not_found(model)
+        return model
+    served = registry.models()
+    if len(served) > 1:
+        raise ApiError(400, "missing_model", "You must provide a model.", param="model")
+    return next(iter(served), "")
