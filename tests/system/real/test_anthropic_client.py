@@ -1,0 +1,45 @@
+"""The real Anthropic client, unmodified but for base_url, against real vLLM."""
+
+from __future__ import annotations
+
+import anthropic
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+OPTIONS = {
+    "model": "weft-demo",
+    "max_tokens": 16,
+    "temperature": 0,
+    "messages": [{"role": "user", "content": "Tell me about the sea."}],
+}
+
+
+@pytest.fixture
+def client(stack):
+    with anthropic.Anthropic(base_url=stack.url, api_key="test", max_retries=0) as client:
+        yield client
+
+
+def test_a_plain_and_a_streamed_message_say_the_same(client):
+    plain = client.messages.create(**OPTIONS)
+    with client.messages.stream(**OPTIONS) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == plain.content[0].text
+    assert final.usage.output_tokens == plain.usage.output_tokens
+
+
+@pytest.mark.anyio
+async def test_the_async_client(stack):
+    async with anthropic.AsyncAnthropic(base_url=stack.url, api_key="test") as client:
+        plain = await client.messages.create(**OPTIONS)
+        async with client.messages.stream(**OPTIONS) as stream:
+            text = "".join([piece async for piece in stream.text_stream])
+        assert text == plain.content[0].text
+
+
+def test_errors_have_anthropics_shape(client):
+    with pytest.raises(anthropic.NotFoundError) as raised:
+        client.messages.create(**{**OPTIONS, "model": "nobody"})
+    assert raised.value.body["type"] == "error"

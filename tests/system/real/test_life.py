@@ -1,0 +1,108 @@
+"""What happens to engines, calls and programs when clients go away or engines die."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from uuid import uuid4
+
+import httpx
+import pytest
+from support.stack import engine_load, until
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+LONG = {
+    "model": "weft-demo",
+    "messages": [{"role": "user", "content": "go on"}],
+    "max_tokens": 7000,
+    "ignore_eos": True,
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_aborts_the_engines_request(stack, stream):
+    program = f"gone-{uuid4()}"
+    headers = {"x-weft-program": program}
+    try:
+        with httpx.stream(
+            "POST", f"{stack.url}/v1/chat/completions", json={**LONG, "stream": stream},
+            headers=headers, timeout=httpx.Timeout(30, read=1.0),
+        ) as response:  # fmt: skip
+            next(response.iter_bytes())
+            assert engine_load(stack) == 1
+    except httpx.ReadTimeout:
+        assert not stream
+    until(lambda: engine_load(stack) == 0, "the engine still works for nobody", wait_s=1.0)
+
+    def closed():
+        return httpx.get(f"{stack.url}/v1/sessions/{program}").json()["calls_in_flight"] == 0
+
+    until(closed, "the call is still open in the table")
+    session = httpx.get(f"{stack.url}/v1/sessions/{program}").json()
+    assert session["service_s"] > 0, "what an aborted call used counts too"
+
+
+def test_the_printed_curl_and_python_lines_work(stack):
+    text = "".join(stack.output)
+    curl = re.search(r"^curl\s+(curl .*)$", text, re.M)
+    assert curl
+    done = subprocess.run(curl[1], shell=True, capture_output=True, text=True, timeout=60)
+    assert '"chat.completion"' in done.stdout
+    python = re.search(r"^Python\s+python (-c .*)$", text, re.M)
+    assert python
+    done = subprocess.run(
+        f"{sys.executable} {python[1]}", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_weft_up_says_where_the_time_went(stack):
+    assert re.search(
+        r"Ready after .* \(model .* s, 2 replicas .* s, gateway .* s\)", "".join(stack.output)
+    )
+
+
+def test_the_policy_can_be_switched_on_every_engine(stack):
+    for policy in ("fcfs", "plas"):
+        answer = httpx.post(
+            f"{stack.url}/weft/policy", json={"policy": policy, "reset_cache": True}
+        )
+        assert answer.status_code == 200
+        httpx.post(f"{stack.url}/v1/chat/completions", json={**LONG, "max_tokens": 2})
+        state = httpx.get(f"{stack.url}/weft/state").json()["replicas"]
+        assert len(state) == 2
+    wrong = httpx.post(f"{stack.url}/weft/policy", json={"policy": "nonsense"})
+    assert wrong.status_code >= 400
+
+
+def test_engines_refuse_their_endpoints_without_the_secret(stack):
+    assert httpx.get(f"{stack.replicas[0]}/weft/state").status_code == 403
+
+
+def test_two_hundred_calls_at_once_leave_nothing_behind(stack):
+    import anyio
+
+    async def main():
+        limits = httpx.Limits(max_connections=64)
+        async with httpx.AsyncClient(limits=limits, timeout=120) as client:
+
+            async def one(number):
+                answer = await client.post(
+                    f"{stack.url}/v1/chat/completions",
+                    json={**LONG, "max_tokens": 1 + number % 7, "stream": number % 2 == 0},
+                    headers={"x-session-id": f"many-{number % 20}"},
+                )
+                assert answer.status_code == 200
+
+            async with anyio.create_task_group() as group:
+                for number in range(200):
+                    group.start_soon(one, number)
+
+    anyio.run(main)
+    sessions = [
+        httpx.delete(f"{stack.url}/v1/sessions/many-{number}").status_code for number in range(20)
+    ]
+    assert sessions == [200] * 20

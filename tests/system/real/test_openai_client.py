@@ -1,0 +1,218 @@
+"""The real OpenAI client, unmodified but for base_url, against real vLLM."""
+
+from __future__ import annotations
+
+import json
+from uuid import uuid4
+
+import httpx
+import openai
+import pytest
+from pydantic import BaseModel
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+MODEL = "weft-demo"
+ASK = [{"role": "user", "content": "Tell me about the sea."}]
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather in a city.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "maxLength": 20},
+                "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+            },
+            "required": ["city", "unit"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.fixture
+def client(stack):
+    with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="test", max_retries=0) as client:
+        yield client
+
+
+def direct(stack):
+    """The same client, straight at an engine."""
+    return openai.OpenAI(base_url=f"{stack.replicas[0]}/v1", api_key="none", max_retries=0)
+
+
+def test_a_plain_answer_is_the_engines_own(stack, client):
+    options = {"model": MODEL, "messages": ASK, "max_tokens": 24, "temperature": 0, "seed": 1}
+    ours = client.chat.completions.create(**options)
+    theirs = direct(stack).chat.completions.create(**options)
+    assert ours.choices[0].message == theirs.choices[0].message
+    assert ours.usage == theirs.usage
+    assert ours.choices[0].message.content
+
+
+def test_a_stream_says_the_same_as_the_plain_answer(client):
+    options = {"model": MODEL, "messages": ASK, "max_tokens": 24, "temperature": 0}
+    plain = client.chat.completions.create(**options)
+    chunks = list(
+        client.chat.completions.create(
+            **options, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert text == plain.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == plain.usage.completion_tokens
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_bytes_are_the_engines_but_for_what_names_the_request(stack, stream):
+    body = {
+        "model": MODEL, "messages": ASK, "max_tokens": 8, "temperature": 0, "ignore_eos": True,
+        "stream": stream, "request_id": "same",
+    }  # fmt: skip
+
+    def answer(url):
+        response = httpx.post(f"{url}/v1/chat/completions", json=body)
+        assert response.status_code == 200
+        lines = response.text.splitlines()
+        frames = [
+            line.removeprefix("data: ") for line in lines if line.startswith(("data: {", "{"))
+        ]
+        parsed = [json.loads(frame) for frame in frames]
+        for frame in parsed:
+            frame.pop("created"), frame.pop("id"), frame.pop("system_fingerprint", None)
+        return parsed, [line for line in lines if not line.startswith(("data: {", "{"))]
+
+    assert answer(stack.url) == answer(stack.replicas[0])
+
+
+def test_several_choices_and_logprobs(client):
+    answer = client.chat.completions.create(
+        model=MODEL, messages=ASK, n=3, max_tokens=5, logprobs=True, top_logprobs=2
+    )
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert len(answer.choices[0].logprobs.content[0].top_logprobs) == 2
+
+
+def test_structured_output_is_parsed_by_the_client(client):
+    class Answer(BaseModel):
+        number: int
+        sure: bool
+
+    answer = client.chat.completions.parse(
+        model=MODEL, messages=ASK, response_format=Answer, max_tokens=400, temperature=0
+    )
+    assert isinstance(answer.choices[0].message.parsed, Answer)
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "get_weather"}}]
+)
+def test_tool_calls_come_through_the_engines_parser(client, choice):
+    answer = client.chat.completions.create(
+        model=MODEL, messages=ASK, tools=[TOOL], tool_choice=choice, max_tokens=400, seed=3
+    )
+    call = answer.choices[0].message.tool_calls[0]
+    assert call.function.name == "get_weather"
+    arguments = json.loads(call.function.arguments)
+    assert arguments["unit"] in ("celsius", "fahrenheit")
+    back = [
+        *ASK,
+        answer.choices[0].message.model_dump(exclude_none=True),
+        {"role": "tool", "tool_call_id": call.id, "content": '{"temperature": 21}'},
+    ]
+    again = client.chat.completions.create(model=MODEL, messages=back, tools=[TOOL], max_tokens=8,
+                                           tool_choice="none")  # fmt: skip
+    assert again.choices[0].finish_reason in ("length", "stop")
+
+
+def test_tool_calls_stream(client):
+    stream = client.chat.completions.create(
+        model=MODEL, messages=ASK, tools=[TOOL], tool_choice="required", max_tokens=400,
+        stream=True, seed=3,
+    )  # fmt: skip
+    pieces = [
+        call.function.arguments or ""
+        for chunk in stream
+        if chunk.choices
+        for call in chunk.choices[0].delta.tool_calls or []
+    ]
+    assert json.loads("".join(pieces))["unit"] in ("celsius", "fahrenheit")
+
+
+def test_completions_plain_and_streamed(client):
+    options = {"model": MODEL, "prompt": "The sea is", "max_tokens": 8, "temperature": 0}
+    plain = client.completions.create(**options).choices[0].text
+    assert plain == "".join(
+        c.choices[0].text for c in client.completions.create(**options, stream=True)
+    )
+
+
+def test_responses_plain_streamed_and_chained(stack, client):
+    first = client.responses.create(model=MODEL, input="Hello", max_output_tokens=8, store=True)
+    assert first.status in ("completed", "incomplete")
+    events = [e.type for e in client.responses.create(
+        model=MODEL, input="Hello", max_output_tokens=8, stream=True)]  # fmt: skip
+    assert events[0] == "response.created"
+    assert events[-1] in ("response.completed", "response.incomplete")
+
+
+def test_models_are_listed_and_found(client):
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).id == MODEL
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("nobody/else")
+
+
+def test_an_unknown_model_is_openais_404(client):
+    with pytest.raises(openai.NotFoundError) as raised:
+        client.chat.completions.create(model="gpt-unknown", messages=ASK)
+    assert raised.value.code == "model_not_found"
+
+
+def test_an_error_of_the_engine_keeps_status_and_body(stack):
+    body = {"model": MODEL, "messages": ASK, "max_tokens": -1}
+    ours, theirs = (
+        httpx.post(f"{url}/v1/chat/completions", json=body)
+        for url in (stack.url, stack.replicas[0])
+    )
+    assert ours.status_code == theirs.status_code == 400
+    assert ours.json() == theirs.json()
+
+
+@pytest.mark.anyio
+async def test_the_async_client_plain_and_streamed(stack):
+    async with openai.AsyncOpenAI(base_url=f"{stack.url}/v1", api_key="test") as client:
+        options = {"model": MODEL, "messages": ASK, "max_tokens": 12, "temperature": 0}
+        plain = await client.chat.completions.create(**options)
+        stream = await client.chat.completions.create(**options, stream=True)
+        text = "".join([c.choices[0].delta.content or "" async for c in stream])
+        assert text == plain.choices[0].message.content
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_service_and_waiting_come_back_from_the_engine(stack, client, stream):
+    program = f"p-{uuid4()}"
+    answer = client.chat.completions.create(
+        model=MODEL, messages=ASK, max_tokens=40, stream=stream, extra_body={"ignore_eos": True},
+        extra_headers={"x-weft-program": program},
+    )  # fmt: skip
+    if stream:
+        list(answer)
+    session = httpx.get(
+        f"{stack.url}/v1/sessions/{program}", headers={"authorization": "Bearer test"}
+    ).json()
+    assert session["service_s"] > 0
+    assert session["waiting_s"] > 0
+    assert session["output_tokens"] == 40
+    assert session["calls"] == 1
+    assert session["calls_in_flight"] == 0
+
+
+def test_the_path_names_a_program(stack):
+    client = openai.OpenAI(base_url=f"{stack.url}/p/trip%20one/v1", api_key="test")
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=ASK, max_tokens=2)
+    assert raw.headers["x-weft-program"] == "trip%20one"
+    assert raw.headers["x-weft-replica"]
+    assert raw.headers["x-request-id"]

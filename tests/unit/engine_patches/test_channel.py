@@ -1,0 +1,92 @@
+"""The channel between scheduler and API server, over real sockets."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+
+from engine_patches.channel import Command, EngineChannel
+from engine_patches.hub import ChannelError, ReportHub
+from engine_patches.wire import CallReport
+
+pytest.importorskip("zmq")
+
+
+def scenario(tmp_path: Path, steps) -> None:
+    async def main() -> None:
+        address = f"ipc://{tmp_path}/channel"
+        hub = ReportHub(address)
+        channel = EngineChannel(address, lambda: {"policy": "plas", "running": 3})
+        try:
+            with anyio.fail_after(20):
+                while not hub._engines:
+                    await anyio.sleep(0.01)
+                await steps(hub, channel)
+        finally:
+            await anyio.to_thread.run_sync(channel.close)
+            await hub.close()
+
+    anyio.run(main)
+
+
+def test_a_report_reaches_who_waits_for_it_and_who_asks_later(tmp_path):
+    async def steps(hub, channel):
+        report = CallReport("c1", service_s=1.0)
+        threading.Timer(0.05, channel.send_report, [report]).start()
+        assert await hub.report("c1", 10) == report
+        assert await hub.report("c1", 0) == report
+
+    scenario(tmp_path, steps)
+
+
+def test_a_report_that_does_not_come_is_none(tmp_path):
+    async def steps(hub, channel):
+        assert await hub.report("never", 0.01) is None
+        assert hub._waiters == {}
+
+    scenario(tmp_path, steps)
+
+
+def test_a_later_report_of_the_same_call_replaces_the_first(tmp_path):
+    async def steps(hub, channel):
+        channel.send_report(CallReport("c", service_s=1.0))
+        channel.send_report(CallReport("c", service_s=2.0))
+        channel.send_report(CallReport("end"))
+        await hub.report("end", 10)
+        assert (await hub.report("c", 0)).service_s == 2.0
+
+    scenario(tmp_path, steps)
+
+
+def test_commands_wait_for_the_next_step_and_questions_do_not(tmp_path):
+    async def steps(hub, channel):
+        assert await hub.command({"do": "state"}) == [{"policy": "plas", "running": 3}]
+        replies = await hub.command({"policy": "fcfs", "reset_cache": True})
+        assert replies == [{"policy": "fcfs", "reset_cache": True}]
+        assert channel.take_commands() == [Command("fcfs", True)]
+        assert channel.take_commands() == []
+
+    scenario(tmp_path, steps)
+
+
+def test_an_unknown_policy_is_refused_and_changes_nothing(tmp_path):
+    async def steps(hub, channel):
+        with pytest.raises(ChannelError, match="lottery"):
+            await hub.command({"policy": "lottery"})
+        assert channel.take_commands() == []
+        assert await hub.command({"do": "state"})
+
+    scenario(tmp_path, steps)
+
+
+def test_without_an_engine_a_command_says_so(tmp_path):
+    async def main() -> None:
+        hub = ReportHub(f"ipc://{tmp_path}/alone")
+        with pytest.raises(ChannelError, match="no engine core"):
+            await hub.command({"do": "state"})
+        await hub.close()
+
+    anyio.run(main)

@@ -1,0 +1,40 @@
+"""The flags that `weft replica` gives to vLLM."""
+
+from __future__ import annotations
+
+import json
+
+from engine_patches.launch import arguments, environment
+
+
+def line(gpu=False, extra=()):
+    return arguments("m", "h", 1, "plas", "ipc://x", extra, gpu)
+
+
+def test_the_plugin_is_loaded_by_official_flags():
+    flags = line()
+    assert flags[flags.index("--scheduler-cls") + 1] == "engine_patches.scheduler.WeftScheduler"
+    config = json.loads(flags[flags.index("--additional-config") + 1])
+    assert config["weft"] == {"policy": "plas", "channel": "ipc://x"}
+
+
+def test_what_the_user_gives_comes_last():
+    assert line(extra=["--max-num-seqs", "4"])[-2:] == ["--max-num-seqs", "4"]
+
+
+def test_cpu_flags_stay_on_the_cpu():
+    assert "--enforce-eager" in line()
+    assert "--enforce-eager" not in line(gpu=True)
+    assert "OMP_NUM_THREADS" not in environment(gpu=True)
+
+
+def test_variables_that_are_set_already_are_kept(monkeypatch):
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
+    assert environment(gpu=False)["VLLM_CPU_KVCACHE_SPACE"] == "7"
+
+
+def test_options_of_the_order_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("WEFT_ORDER_OPTIONS", '{"queues": 3}')
+    flags = line()
+    config = json.loads(flags[flags.index("--additional-config") + 1])
+    assert config["weft"]["options"] == {"queues": 3}

@@ -1,0 +1,44 @@
+"""The ladder of queues."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.queues import QueueLadder
+
+
+def test_quanta_grow_and_the_last_queue_has_none():
+    ladder = QueueLadder(count=3, first_quantum_s=2.0, growth=3.0)
+    assert [ladder.quantum(i) for i in range(3)] == [2.0, 6.0, math.inf]
+    assert [ladder.floor(i) for i in range(3)] == [0.0, 2.0, 8.0]
+    assert [ladder.index(s) for s in (0, 1.99, 2.0, 7.99, 8.0, 1e9)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_one_queue_is_first_come_first_served():
+    ladder = QueueLadder(count=1)
+    assert ladder.index(1e12) == 0
+    assert ladder.quantum(0) == math.inf
+
+
+@given(
+    st.integers(1, 12), st.floats(0.001, 10), st.floats(1, 4), st.floats(0, 1e6, allow_nan=False)
+)
+def test_a_service_lies_between_its_queues_floor_and_the_next(count, first, growth, service):
+    ladder = QueueLadder(count, first, growth)
+    queue = ladder.index(service)
+    assert ladder.floor(queue) <= service or math.isclose(ladder.floor(queue), service)
+    if queue < count - 1:
+        assert service < ladder.floor(queue + 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"count": 0}, {"first_quantum_s": 0}, {"first_quantum_s": math.inf}, {"growth": 0.5}],
+)
+def test_values_that_make_no_ladder_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=r"queues|first_quantum_s|growth"):
+        QueueLadder(**wrong)

@@ -1,0 +1,28 @@
+"""The plugin's settings are checked at start, by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine_patches.settings import PluginSettings
+
+
+def test_defaults_and_values():
+    assert PluginSettings.from_config(None).policy == "plas"
+    assert PluginSettings.from_config({}).channel == ""
+    assert PluginSettings.from_config({"weft": {"policy": "fcfs"}}).policy == "fcfs"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"policy": "x"}, "policy"),
+        ({"colour": 1}, "colour"),
+        ({"options": {"queues": 0}}, "queues"),
+        ({"max_displacements": -1}, "max_displacements"),
+        ("text", "weft"),
+    ],
+)
+def test_a_wrong_setting_is_named(wrong, name):
+    with pytest.raises(ValueError, match=name):
+        PluginSettings.from_config({"weft": wrong})

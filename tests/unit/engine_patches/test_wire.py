@@ -1,0 +1,46 @@
+"""What the gateway and the engine say to each other survives the way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.wire import CallContext, CallReport
+
+
+@given(st.text(max_size=20), st.floats(0, 1e9), st.floats(0, 1e9))
+def test_a_context_comes_back_from_flat_xargs(program, service, waiting):
+    context = CallContext("c1", program, service, waiting, 5.0)
+    xargs = json.loads(json.dumps(context.to_xargs()))
+    assert all(isinstance(value, str | int | float) for value in xargs.values())
+    assert CallContext.from_xargs(xargs) == context
+
+
+@pytest.mark.parametrize("xargs", [None, {}, {"other": 1}, {"weft_call": "c", "weft_service": "x"}])
+def test_what_is_not_a_context_is_none(xargs):
+    assert CallContext.from_xargs(xargs) is None
+
+
+def test_negative_service_is_taken_as_none():
+    assert CallContext.from_xargs({"weft_call": "c", "weft_service": -4}).service_s == 0.0
+
+
+def test_a_report_is_one_ascii_line_and_comes_back():
+    report = CallReport("ü", 1.5, 0.25, 1, 10, 5, 3, (2, 0), "plas")
+    text = report.to_json()
+    assert text.isascii()
+    assert "\n" not in text
+    assert CallReport.from_json(text) == report
+
+
+def test_unknown_fields_of_a_newer_engine_are_ignored():
+    assert CallReport.from_json('{"call":"c","from_the_future":1}').call == "c"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "nonsense", '{"call":1}'])
+def test_what_is_not_a_report_is_refused(text):
+    with pytest.raises(ValueError):  # noqa: PT011
+        CallReport.from_json(text)
