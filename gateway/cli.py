@@ -29,9 +29,7 @@ def up(
     ] = None,
     redis: Annotated[str, typer.Option(help="process table on Redis; default: in memory")] = "",
     policy: Annotated[str, typer.Option(help="order in the engines: fcfs or plas")] = "plas",
-    balancer: Annotated[
-        str, typer.Option(help="locality, round_robin or least_used")
-    ] = "locality",
+    balancer: Annotated[str, typer.Option(help="locality, round_robin or least_used")] = "locality",
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
 ) -> None:
@@ -56,7 +54,9 @@ def serve(
     replica: Annotated[
         list[str] | None, typer.Option(help="base URL of an engine; repeatable (WEFT_REPLICAS)")
     ] = None,
-    redis: Annotated[str | None, typer.Option(help="process table on Redis (WEFT_REDIS_URL)")] = None,
+    redis: Annotated[
+        str | None, typer.Option(help="process table on Redis (WEFT_REDIS_URL)")
+    ] = None,
     balancer: Annotated[str | None, typer.Option(help="locality, round_robin, least_used")] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on (WEFT_HOST)")] = None,
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import signal
 
 import uvicorn
 
@@ -13,7 +14,10 @@ from gateway.config import Settings
 
 
 def run(settings: Settings) -> int:
-    """Serve until a signal. Returns the exit status: 0, or 1 where the gateway could not start."""
+    """Serve until SIGTERM or SIGINT; calls in flight are finished first, within `drain_s`.
+
+    Returns the exit status: 0, or 1 where the gateway could not start.
+    """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
@@ -38,8 +42,12 @@ def run(settings: Settings) -> int:
         backlog=4096,
     )
     server = uvicorn.Server(config)
+    # uvicorn takes these signals while it runs and raises them again when it is done. It has done
+    # then what they ask for.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     try:
         server.run()
-    except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else 1
+    except SystemExit:  # The address could not be bound; uvicorn has said so.
+        return 1
     return 0 if server.started else 1

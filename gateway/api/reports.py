@@ -19,18 +19,19 @@ def accept(report: CallReport | None, call: str) -> CallReport | None:
     """`report` if it is about `call` and possible: no engine may take service back."""
     if report is None or report.call != call:
         return None
-    numbers = (
-        report.service_s,
-        report.waiting_s,
-        report.prompt_tokens,
-        report.cached_tokens,
-        report.output_tokens,
-        report.preemptions,
-    )
-    for number in numbers:
-        if not isinstance(number, int | float) or not math.isfinite(number) or number < 0:
-            return None
-    return report
+    # Chained comparisons are false for NaN as well; what is no number raises.
+    try:
+        possible = (
+            0 <= report.service_s < math.inf
+            and 0 <= report.waiting_s < math.inf
+            and 0 <= report.prompt_tokens < math.inf
+            and 0 <= report.cached_tokens < math.inf
+            and 0 <= report.output_tokens < math.inf
+            and 0 <= report.preemptions < math.inf
+        )
+    except TypeError:
+        return None
+    return report if possible else None
 
 
 def parse(text: bytes | None, call: str) -> CallReport | None:

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.system, pytest.mark.engine]
 OPTIONS = {
     "model": "weft-demo",
     "max_tokens": 16,
-    "temperature": 0,
+    "extra_body": {"temperature": 0},
     "messages": [{"role": "user", "content": "Tell me about the sea."}],
 }
 

@@ -31,7 +31,7 @@ def test_a_client_that_goes_away_aborts_the_engines_request(stack, stream):
             headers=headers, timeout=httpx.Timeout(30, read=1.0),
         ) as response:  # fmt: skip
             next(response.iter_bytes())
-            assert engine_load(stack) == 1
+            until(lambda: engine_load(stack) == 1, "the engine does not work on the call")
     except httpx.ReadTimeout:
         assert not stream
     until(lambda: engine_load(stack) == 0, "the engine still works for nobody", wait_s=1.0)

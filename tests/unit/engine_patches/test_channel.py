@@ -22,7 +22,7 @@ def scenario(tmp_path: Path, steps) -> None:
         channel = EngineChannel(address, lambda: {"policy": "plas", "running": 3})
         try:
             with anyio.fail_after(20):
-                while not hub._engines:
+                while not hub._engines:  # noqa: ASYNC110 - no event tells of it
                     await anyio.sleep(0.01)
                 await steps(hub, channel)
         finally:
