@@ -1,0 +1,87 @@
+"""Health checks, against answers that no healthy test server would give."""
+
+import httpx
+import pytest
+import respx
+
+from gateway.engine.health import HealthLoop
+from gateway.engine.lower import ReplicaKind
+from gateway.engine.pool import Timeouts
+from gateway.engine.registry import Registry, Replica
+
+pytestmark = pytest.mark.anyio
+
+URL = "http://engine"
+CARD = {"id": "m", "owned_by": "vllm"}
+
+
+async def checked(router: respx.Router, rounds: int = 1, secret: str = "") -> Replica:
+    registry = Registry((URL,), Timeouts(1, 1, 1), api_key="sk-replica")
+    async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
+        loop = HealthLoop(registry, client, 1.0, secret)
+        for _ in range(rounds):
+            await loop.check_all()
+    return registry["r0"]
+
+
+def engine(**statuses: int) -> respx.Router:
+    router = respx.Router(assert_all_called=False)
+    router.get(f"{URL}/health").respond(statuses.get("health", 200))
+    router.get(f"{URL}/v1/models").respond(statuses.get("models", 200), json={"data": [CARD]})
+    router.get(f"{URL}/weft/state").respond(statuses.get("weft", 200), json={"weft": {}})
+    return router
+
+
+async def test_an_engine_with_our_plugin() -> None:
+    replica = await checked(engine())
+    assert replica.circuit.healthy
+    assert replica.served == {"m"}
+    assert replica.kind is ReplicaKind.WEFT
+
+
+async def test_an_engine_without_it() -> None:
+    assert (await checked(engine(weft=404))).kind is ReplicaKind.VLLM
+
+
+async def test_a_server_without_a_health_route_is_up() -> None:
+    assert (await checked(engine(health=404))).circuit.healthy
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_an_engine_that_says_it_is_ill_is_down(status: int) -> None:
+    replica = await checked(engine(health=status))
+    assert not replica.circuit.healthy
+    assert replica.served == frozenset()
+
+
+async def test_an_engine_that_does_not_answer_is_down_and_why() -> None:
+    router = respx.Router()
+    router.get(f"{URL}/health").mock(side_effect=httpx.ReadTimeout("slow"))
+    replica = await checked(router)
+    assert not replica.circuit.healthy
+    assert replica.circuit.last_error == "health_check: ReadTimeout"
+
+
+@pytest.mark.parametrize("body", [b"not json", b"[]", b'{"data": 1}', b'{"data": [1, {"x": 2}]}'])
+async def test_models_that_make_no_sense_are_not_learned(body: bytes) -> None:
+    router = engine()
+    router.get(f"{URL}/v1/models").respond(200, content=body)
+    replica = await checked(router)
+    assert replica.circuit.healthy
+    assert replica.served == frozenset()
+
+
+async def test_the_key_and_the_secret_are_shown() -> None:
+    router = engine()
+    await checked(router, secret="shh")
+    headers = router.calls.last.request.headers
+    assert headers["authorization"] == "Bearer sk-replica"
+    assert headers["x-weft-secret"] == "shh"
+
+
+async def test_what_is_known_is_not_asked_each_time() -> None:
+    router = engine()
+    await checked(router, rounds=5)
+    paths = [call.request.url.path for call in router.calls]
+    assert paths.count("/health") == 5
+    assert paths.count("/v1/models") == 1

@@ -1,0 +1,191 @@
+"""The pool's decisions, on connections without sockets."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gateway.engine.connection import Connection
+from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
+from gateway.engine.pool import MAX_IDLE_S, Exchange, Timeouts, Upstream
+
+pytestmark = pytest.mark.anyio
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+CLOSE = b""
+
+
+class Transport:
+    """Plays a script: what comes back for each request; CLOSE is the end of the connection."""
+
+    def __init__(self, connection: Connection, script: list[bytes]) -> None:
+        self._connection = connection
+        self._script = script
+        self._closing = False
+
+    def write(self, data: bytes) -> None:
+        answer = self._script.pop(0)
+        loop = asyncio.get_running_loop()
+        if answer == CLOSE:
+            self._closing = True
+            loop.call_soon(self._connection.connection_lost, None)
+        else:
+            loop.call_soon(self._connection.data_received, answer)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def abort(self) -> None:
+        if not self._closing:
+            self._closing = True
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+
+
+class Scripted(Upstream):
+    """An upstream whose n-th connection plays the n-th script."""
+
+    def __init__(self, *scripts: list[bytes]) -> None:
+        super().__init__("http://engine", Timeouts(1, 10, 1))
+        self.left = list(scripts)
+        self.made: list[Connection] = []
+
+    async def connect(self) -> Connection:
+        if not self.left:
+            raise ConnectFailed("nobody is there")
+        connection = Connection(asyncio.get_running_loop(), self._lost)
+        transport: Any = Transport(connection, self.left.pop(0))
+        connection.connection_made(transport)
+        self.made.append(connection)
+        self.busy.add(connection)
+        return connection
+
+
+async def call(upstream: Upstream) -> bytes:
+    exchange = Exchange(upstream)
+    try:
+        await exchange.start(b"HEAD", b"BODY")
+        return await exchange.read_all()
+    finally:
+        exchange.close()
+
+
+async def test_a_connection_serves_call_after_call() -> None:
+    upstream = Scripted([OK, OK, OK])
+    for _ in range(3):
+        assert await call(upstream) == b"ok"
+    assert len(upstream.made) == 1
+    assert not upstream.busy
+
+
+async def test_calls_at_once_have_connections_of_their_own() -> None:
+    upstream = Scripted([OK, OK], [OK, OK])
+    assert await asyncio.gather(call(upstream), call(upstream)) == [b"ok", b"ok"]
+    assert len(upstream.made) == 2
+    await call(upstream)
+    assert len(upstream.made) == 2
+
+
+async def test_a_stale_connection_is_replaced_once() -> None:
+    upstream = Scripted([OK, CLOSE], [OK])
+    await call(upstream)
+    assert await call(upstream) == b"ok"
+    assert len(upstream.made) == 2
+
+
+async def test_a_second_failure_is_the_replicas() -> None:
+    upstream = Scripted([OK, CLOSE], [CLOSE])
+    await call(upstream)
+    with pytest.raises(ReplicaClosed):
+        await call(upstream)
+    assert not upstream.busy
+
+
+async def test_after_one_byte_nothing_is_sent_again() -> None:
+    upstream = Scripted([OK, b"H"], [OK])
+    await call(upstream)
+    exchange = Exchange(upstream)
+    task = asyncio.create_task(exchange.start(b"HEAD", b"BODY"))
+    machine = upstream.made[0].machine
+    while machine.complete or not machine.started:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    upstream.made[0].connection_lost(None)
+    with pytest.raises(ReplicaClosed):
+        await task
+    exchange.close()
+    assert len(upstream.made) == 1
+
+
+async def test_a_neighbour_of_a_stale_connection_is_not_trusted() -> None:
+    upstream = Scripted([OK, CLOSE], [OK, CLOSE], [OK])
+    await asyncio.gather(call(upstream), call(upstream))
+    assert await call(upstream) == b"ok"
+    assert len(upstream.made) == 3
+    assert upstream.take_idle() is upstream.made[2]
+
+
+async def test_an_answer_that_is_not_read_costs_its_connection() -> None:
+    upstream = Scripted([b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"], [OK])
+    exchange = Exchange(upstream)
+    await exchange.start(b"HEAD", b"BODY")
+    assert await exchange.read() == b"half"
+    exchange.close()
+    assert upstream.take_idle() is None
+    assert await call(upstream) == b"ok"
+
+
+async def test_an_exchange_cancelled_before_it_connects_sends_nothing() -> None:
+    upstream = Scripted([OK])
+    exchange = Exchange(upstream)
+    exchange.cancel(ReplicaTimeout("too late"))
+    with pytest.raises(ReplicaTimeout):
+        await exchange.start(b"HEAD", b"BODY")
+    exchange.close()
+    assert not upstream.busy
+    assert upstream.take_idle() is None
+
+
+async def test_the_sweep_fails_what_is_late_and_nothing_else() -> None:
+    upstream = Scripted([b"HTTP/1.1 200 OK\r\n"], [b"HTTP/1.1 200 OK\r\n"])
+    late, early = Exchange(upstream), Exchange(upstream)
+    tasks = [asyncio.create_task(e.start(b"HEAD", b"BODY")) for e in (late, early)]
+    while len(upstream.busy) < 2 or not all(c.machine.started for c in upstream.made):  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    upstream.made[0].deadline = 5.0
+    upstream.sweep(now=6.0)
+    with pytest.raises(ReplicaTimeout):
+        await tasks[0]
+    assert not tasks[1].done()
+    upstream.close()
+    with pytest.raises(ReplicaClosed):
+        await tasks[1]
+
+
+async def test_connections_idle_for_long_are_dropped() -> None:
+    upstream = Scripted([OK])
+    await call(upstream)
+    now = asyncio.get_running_loop().time()
+    upstream.sweep(now)
+    assert upstream.made[0].usable
+    upstream.sweep(now + MAX_IDLE_S + 1)
+    assert upstream.take_idle() is None
+
+
+async def test_a_refused_connection_changes_nothing() -> None:
+    upstream = Scripted()
+    with pytest.raises(ConnectFailed):
+        await call(upstream)
+    assert not upstream.busy
+
+
+@pytest.mark.parametrize(
+    ("url", "authority", "prefix"),
+    [
+        ("http://engine", "engine", ""),
+        ("http://engine:8000/base/", "engine:8000", "/base"),
+        ("https://user:secret@engine", "engine", ""),
+        ("http://[::1]:8000", "[::1]:8000", ""),
+    ],
+)
+async def test_urls_are_taken_apart(url: str, authority: str, prefix: str) -> None:
+    upstream = Upstream(url, Timeouts(1, 1, 1))
+    assert (upstream.authority, upstream.prefix) == (authority, prefix)
