@@ -1,0 +1,52 @@
+# Every habit of this project is a command here. `make help` lists them.
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(if $(shell $(p) -c 'import sys; print(int((3, 11) <= sys.version_info[:2] <= (3, 13)))' 2>/dev/null | grep 1),$(p))))
+INSTALL = $(or $(PYTHON),$(error Weft needs Python 3.11 to 3.13; name one with PYTHON=...)) deploy/local/install.py
+BIN = .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help up test install lint format type imports check lock bench-overhead bench-replay clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+up: ## start engines and the gateway; options: make up ARGS="--replicas 3"
+	@$(INSTALL)
+	@exec $(BIN)/weft up $(ARGS)
+
+test: ## install what the tests need and run all of them
+	@$(INSTALL) --with-test
+	@exec $(BIN)/python -m pytest --durations=15 $(ARGS)
+
+install: ## make .venv with everything, tests included
+	@$(INSTALL) --with-test
+
+lint: ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: ## ruff: format and fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+type: ## mypy, strict
+	$(BIN)/mypy
+
+imports: ## who may import whom
+	$(BIN)/lint-imports
+
+check: lint type imports ## all checks that need no engine
+
+lock: ## write requirements/*.txt again (needs uv)
+	requirements/lock.sh
+
+bench-overhead: ## requests/s and added latency beside other proxies
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench overhead $(ARGS)
+
+bench-replay: ## programs replayed under two orders
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench replay $(ARGS)
+
+clean: ## remove the environment and what commands have left
+	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
