@@ -34,11 +34,15 @@ class Circuit:
         """After a call was answered. Does not bring back a replica that is out."""
         return replace(self, failures=0, last_error="") if self.healthy and self.failures else self
 
-    def checked(self, good: bool, error: str = "health_check") -> Circuit:
-        """After a health check."""
+    def checked(self, good: bool, error: str = "health_check", *, sure: bool = True) -> Circuit:
+        """After a health check. `sure`: a bad one says that the replica is down. Otherwise it only
+        was late, as a busy replica may be, and counts as a failed call does."""
         if good:
             # A check proves that the process answers, not that calls succeed: what failed calls
             # said stays on record until one succeeds.
             failures = self.failures if self.healthy else 0
             return replace(self, healthy=True, failures=failures)
-        return replace(self, healthy=False, failures=self.failures + 1, last_error=error)
+        failures = self.failures + 1
+        gone = sure or failures >= self.threshold
+        healthy = self.healthy and not gone
+        return replace(self, healthy=healthy, failures=failures, last_error=error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 import httpx
 
@@ -29,6 +29,8 @@ class HealthLoop:
         self._interval_s = interval_s
         self._secret = secret
         self._round = 0
+        # Replicas that could not be asked everything.
+        self._unsure: set[str] = set()
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -50,43 +52,44 @@ class HealthLoop:
         await asyncio.gather(*(self._check(replica, learn) for replica in self._registry))
 
     async def _check(self, replica: Replica, learn: bool) -> None:
-        before = replica.circuit.healthy
-        error = "health_check"
+        before = replica.circuit
+        error, sure = "health_check", True
         try:
             # A server without /health answers 404, and is up.
-            answer = await self._client.get(f"{replica.url}/health", headers=self._headers(replica))
-            good = answer.status_code < 500
+            good = (await self._get(replica, "/health")).status_code < 500
         except httpx.HTTPError as failure:
             good, error = False, f"health_check: {type(failure).__name__}"
-        if good and (learn or not before or not replica.served):
+            sure = not isinstance(failure, httpx.TimeoutException)
+        if good and (learn or not before.healthy or replica.name in self._unsure):
             await self._learn(replica)
-        replica.circuit = replica.circuit.checked(good, error)
-        if replica.circuit.healthy != before:
+        replica.circuit = replica.circuit.checked(good, error, sure=sure)
+        if replica.circuit.healthy != before.healthy:
             log.warning("replica %s is %s", replica.name, "up" if good else f"down ({error})")
 
     async def _learn(self, replica: Replica) -> None:
-        """Models and kind. What cannot be learned stays as it was."""
-        models = await self._get_json(replica, "/v1/models")
-        cards = models.get("data") if isinstance(models, dict) else None
-        if isinstance(cards, list):
-            replica.learn([card for card in cards if isinstance(card, dict)])
-        state = await self._get_json(replica, "/weft/state")
-        if isinstance(state, dict) and "weft" in state:
-            replica.kind = ReplicaKind.WEFT
-        elif any(card.get("owned_by") == "vllm" for card in replica.models.values()):
-            replica.kind = ReplicaKind.VLLM
-        else:
-            replica.kind = ReplicaKind.STOCK
-
-    async def _get_json(self, replica: Replica, path: str) -> Any:
+        """Models and kind. What cannot be learned now stays as it was, and is asked again."""
+        self._unsure.add(replica.name)
         try:
-            answer = await self._client.get(f"{replica.url}{path}", headers=self._headers(replica))
-            return answer.json() if answer.status_code == 200 else None
-        except (httpx.HTTPError, ValueError):
-            return None
+            models = await self._get(replica, "/v1/models")
+            cards = models.json()["data"]
+            replica.learn([card for card in cards if isinstance(card, dict)])
+            state = await self._get(replica, "/weft/state", secret_headers(replica, self._secret))
+            if state.status_code == 200 and "weft" in state.json():
+                replica.kind = ReplicaKind.WEFT
+            elif state.status_code < 500:
+                vllm = any(card.get("owned_by") == "vllm" for card in replica.models.values())
+                replica.kind = ReplicaKind.VLLM if vllm else ReplicaKind.STOCK
+            else:
+                return
+        except (httpx.HTTPError, ValueError, LookupError, TypeError):
+            return
+        self._unsure.discard(replica.name)
 
-    def _headers(self, replica: Replica) -> dict[str, str]:
-        return secret_headers(replica, self._secret)
+    async def _get(
+        self, replica: Replica, path: str, headers: dict[str, str] | None = None
+    ) -> httpx.Response:
+        headers = headers or secret_headers(replica, "")
+        return await self._client.get(f"{replica.url}{path}", headers=headers)
 
 
 def secret_headers(replica: Replica, secret: str) -> dict[str, str]:

@@ -44,6 +44,13 @@ def test_a_good_check_does_not_hide_failing_calls() -> None:
     assert not state.failed(ReplicaClosed()).healthy
 
 
+def test_a_late_check_counts_as_a_failure_only() -> None:
+    late = UP.checked(False, "health_check: ReadTimeout", sure=False)
+    assert (late.healthy, late.failures) == (True, 1)
+    assert not late.checked(False, sure=False).checked(False, sure=False).healthy
+    assert not Circuit().checked(False, sure=False).healthy
+
+
 def test_a_bad_check_takes_it_out_and_says_why() -> None:
     after = UP.checked(False, "health_check: ConnectError")
     assert (after.healthy, after.last_error) == (False, "health_check: ConnectError")

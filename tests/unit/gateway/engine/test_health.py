@@ -74,9 +74,21 @@ async def test_models_that_make_no_sense_are_not_learned(body: bytes) -> None:
 async def test_the_key_and_the_secret_are_shown() -> None:
     router = engine()
     await checked(router, secret="shh")
-    headers = router.calls.last.request.headers
-    assert headers["authorization"] == "Bearer sk-replica"
-    assert headers["x-weft-secret"] == "shh"
+    for call in router.calls:
+        headers = call.request.headers
+        assert headers["authorization"] == "Bearer sk-replica"
+        assert ("x-weft-secret" in headers) == (call.request.url.path == "/weft/state")
+
+
+async def test_what_could_not_be_learned_is_asked_again_and_nothing_is_forgotten() -> None:
+    router = engine()
+    states = router.get(f"{URL}/weft/state")
+    states.side_effect = [httpx.ReadTimeout("busy"), httpx.Response(200, json={"weft": {}})]
+    assert (await checked(router, rounds=2)).kind is ReplicaKind.WEFT
+    router = engine()
+    states = router.get(f"{URL}/weft/state")
+    states.side_effect = [httpx.Response(200, json={"weft": {}}), *[httpx.Response(503)] * 30]
+    assert (await checked(router, rounds=20)).kind is ReplicaKind.WEFT
 
 
 async def test_what_is_known_is_not_asked_each_time() -> None:
