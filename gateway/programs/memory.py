@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import nsmallest
+from typing import Final, NamedTuple
 
 from gateway.model import Closing, Opened, Opening, Program, ProgramKey
 from gateway.programs import rules
 
+_MAX_PROGRAMS: Final = 100_000
+
+
+class _OpenCall(NamedTuple):
+    """critical_path_s: its program's, when the call opened."""
+
+    key: ProgramKey
+    replica: str
+    critical_path_s: float
+
 
 class MemoryTable:
-    """One process, one dictionary. Nothing awaits, so every method is atomic."""
+    """One process, one dictionary. Nothing awaits, so every method is atomic.
 
-    def __init__(self) -> None:
+    Opening and closing a call cost the same however many programs there are. `max_programs`: beyond
+    so many, `expire` removes those that have been without a call for longest, however short that
+    is; a program with a call in flight is never removed.
+    """
+
+    def __init__(self, max_programs: int = _MAX_PROGRAMS) -> None:
+        if max_programs < 1:
+            raise ValueError(f"max_programs must be positive, got {max_programs}")
+        self._max_programs = max_programs
         self._programs: dict[ProgramKey, Program] = {}
-        # Ids of each tenant in order, for listing. Ephemeral programs come and go with every
-        # un-keyed call, so they are left out and sorted in when asked for.
-        self._named: dict[str, list[str]] = {}
-        # call -> (its program, the program's critical path when it opened)
-        self._open: dict[str, tuple[ProgramKey, float]] = {}
+        # Instant of each program's last activity, the longest ago first.
+        self._activity: OrderedDict[ProgramKey, float] = OrderedDict()
+        # Ids of each tenant, for listing, which is rare and so pays for the order. Ephemeral
+        # programs have no handle and are not listed.
+        self._named: dict[str, set[str]] = {}
+        self._open: dict[str, _OpenCall] = {}
         self._in_flight: dict[str, int] = {}
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable."""
+        rules.check_opening(opening)
         if opening.call in self._open:
             raise ValueError(f"call {opening.call} is open already")
         row = self._programs.get(opening.key)
@@ -31,40 +53,38 @@ class MemoryTable:
         if row is None:
             row = rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
-        self._put(program)
-        self._open[opening.call] = (opening.key, row.critical_path_s)
+        self._put(program, opening.now_s)
+        self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
         self._in_flight[replica] = self._in_flight.get(replica, 0) + 1
-        return Opened(program, replica, created, self._in_flight)
+        return Opened(program, replica, created, dict(self._in_flight))
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
         rules.check_closing(closing)
-        key, critical_path_s = self._open.get(closing.call, (None, 0.0))
-        if key is None or key != closing.key:
+        call = self._open.get(closing.call)
+        if call is None or call.key != closing.key:
             return None
-        row = self._programs[key]
-        replica = next(t.replica for t in row.threads if t.call == closing.call)
-        program = rules.closed(row, closing, critical_path_s)
+        program = rules.closed(self._programs[call.key], closing, call.critical_path_s)
         del self._open[closing.call]
-        self._in_flight[replica] -= 1
-        if not self._in_flight[replica]:
-            del self._in_flight[replica]
+        self._in_flight[call.replica] -= 1
+        if not self._in_flight[call.replica]:
+            del self._in_flight[call.replica]
         if rules.goes(program):
-            self._remove(key)
+            self._remove(call.key)
         else:
-            self._programs[key] = program
+            self._put(program, closing.now_s)
         return program
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
         """See ProcessTable."""
+        rules.check_instant(now_s)
         row = self._programs.get(key)
-        if row is not None:
+        if row is None:
+            program = rules.fresh(key, now_s, ephemeral=False)
+        else:
             program = replace(row, ephemeral=False, ended=False)
-            self._put(program)
-            return program, False
-        program = rules.fresh(key, now_s, ephemeral=False)
-        self._put(program)
-        return program, True
+        self._put(program, now_s)
+        return program, row is None
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
         """See ProcessTable."""
@@ -84,9 +104,9 @@ class MemoryTable:
 
     async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
         """See ProcessTable."""
-        names = self._named.get(tenant, [])
-        first = bisect_right(names, after) if after else 0
-        return [self._programs[ProgramKey(tenant, n)] for n in names[first : first + limit]]
+        names = self._named.get(tenant, ())
+        page = nsmallest(limit, (name for name in names if not after or name > after))
+        return [self._programs[ProgramKey(tenant, name)] for name in page]
 
     def peek(self, key: ProgramKey) -> Program | None:
         """See ProcessTable. Exact here."""
@@ -97,23 +117,29 @@ class MemoryTable:
         return self._in_flight
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
-        """See ProcessTable."""
-        idle = [
-            key
-            for key, p in self._programs.items()
-            if not p.threads and max(p.last_arrival_s, p.last_completion_s) < now_s - idle_s
-        ]
-        for key in idle:
+        """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
+        before = now_s - idle_s
+        too_many = len(self._programs) - self._max_programs
+        gone: list[ProgramKey] = []
+        for key, last_s in self._activity.items():
+            if last_s >= before and len(gone) >= too_many:
+                break
+            if not self._programs[key].threads:
+                gone.append(key)
+        for key in gone:
             self._remove(key)
-        return idle
+        return gone
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""
         found: list[str] = []
         counts: dict[str, int] = {}
         calls = set()
+        named: dict[str, set[str]] = {}
         for program in self._programs.values():
             found += rules.violations(program)
+            if not program.ephemeral:
+                named.setdefault(program.key.tenant, set()).add(program.key.program)
             for thread in program.threads:
                 counts[thread.replica] = counts.get(thread.replica, 0) + 1
                 calls.add(thread.call)
@@ -121,26 +147,36 @@ class MemoryTable:
             found.append(f"in flight {self._in_flight}, but threads give {counts}")
         if calls != set(self._open):
             found.append(f"open calls differ from threads: {calls ^ set(self._open)}")
+        if named != self._named:
+            found.append("the lists of names differ from the programs that have one")
+        if self._activity.keys() != self._programs.keys():
+            found.append("the activity index differs from the programs")
         return found
 
     async def ping(self) -> None:
         """See ProcessTable. Memory is always there."""
 
     async def aclose(self) -> None:
-        """See ProcessTable."""
+        """See ProcessTable. Nothing to release."""
 
-    def _put(self, program: Program) -> None:
+    def _put(self, program: Program, now_s: float) -> None:
         key = program.key
         before = self._programs.get(key)
         self._programs[key] = program
         if not program.ephemeral and (before is None or before.ephemeral):
-            insort(self._named.setdefault(key.tenant, []), key.program)
+            self._named.setdefault(key.tenant, set()).add(key.program)
+        last_s = self._activity.get(key)
+        # A clock that went back leaves the order as it was.
+        if last_s is None or now_s > last_s:
+            self._activity[key] = now_s
+            self._activity.move_to_end(key)
 
     def _remove(self, key: ProgramKey) -> None:
         program = self._programs.pop(key)
+        del self._activity[key]
         if program.ephemeral:
             return
         names = self._named[key.tenant]
-        del names[bisect_right(names, key.program) - 1]
+        names.remove(key.program)
         if not names:
             del self._named[key.tenant]

@@ -1,8 +1,18 @@
-"""A program's row as Redis keeps it: one hash, a field for each active call."""
+"""How the process table lies in Redis: the keys, and a program's row.
+
+| key (after the prefix) | type | holds |
+|---|---|---|
+| p:TENANT/PROGRAM | hash | the row; a field `t:CALL` for each active call |
+| in_flight | hash | replica to open calls |
+| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
+| n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
+| leases | sorted set | TENANT/PROGRAM and call by the Unix time of the last sign of its gateway |
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.model import Program, ProgramKey, Thread
@@ -20,13 +30,84 @@ def decode(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogatepass")
 
 
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one table. All carry the prefix as a hash tag, so that a cluster keeps a table in
+    one slot and a script may touch a row, the counts and the indexes together."""
+
+    base: bytes
+
+    @classmethod
+    def of(cls, prefix: str) -> Keys:
+        """Keys that begin with `prefix`. ValueError if it would break the hash tag."""
+        if not prefix or "{" in prefix or "}" in prefix:
+            raise ValueError(f"not a key prefix: {prefix!r}")
+        return cls(b"{" + encode(prefix) + b"}:")
+
+    @property
+    def in_flight(self) -> bytes:
+        """Open calls by replica."""
+        return self.base + b"in_flight"
+
+    @property
+    def activity(self) -> bytes:
+        """Programs by last activity."""
+        return self.base + b"activity"
+
+    @property
+    def leases(self) -> bytes:
+        """Open calls by their gateway's last sign."""
+        return self.base + b"leases"
+
+    def names(self, tenant: str) -> bytes:
+        """A tenant's named programs."""
+        return self.base + b"n:" + encode(tenant)
+
+    def row(self, key: ProgramKey) -> bytes:
+        """A program's row."""
+        return self.base + b"p:" + member(key)
+
+
+def member(key: ProgramKey) -> bytes:
+    """A program in an index. A tenant has no slash, so the first one ends it."""
+    return encode(f"{key.tenant}/{key.program}")
+
+
+def key_of(raw: bytes) -> ProgramKey:
+    """The reverse of `member`."""
+    tenant, _, name = decode(raw).partition("/")
+    return ProgramKey(tenant, name)
+
+
+def lease(key: ProgramKey, call: str) -> bytes:
+    """A call in `leases`. A call's id has no newline, so the first one ends it."""
+    return encode(call) + b"\n" + member(key)
+
+
+def leased(raw: bytes) -> tuple[ProgramKey, str]:
+    """The reverse of `lease`."""
+    call, _, program = raw.partition(b"\n")
+    return key_of(program), decode(call)
+
+
 def number(value: float) -> str:
     """A float for Lua without loss: Redis cuts numbers, not strings."""
     return repr(float(value))
 
 
+def unpack(reply: bytes) -> list[bytes]:
+    """The strings of a script's reply (`lua/pack.lua`)."""
+    lengths, _, rest = reply.partition(b"\n")
+    parts, at = [], 0
+    for length in lengths.split():
+        end = at + int(length)
+        parts.append(rest[at:end])
+        at = end
+    return parts
+
+
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    """HGETALL as a script returns it."""
+    """HGETALL in a script's reply."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import isfinite
+from typing import Final
 
 from gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread
 
+_TIMES: Final = ("service_s", "waiting_s")
+_COUNTS: Final = ("prompt_tokens", "cached_tokens", "output_tokens", "preemptions")
+# Far above what a call can use, and low enough that a program's sums fit 64 bits.
+_MOST: Final = 2**48
+
 
 def fresh(key: ProgramKey, now_s: float, ephemeral: bool) -> Program:
-    """The row of a program that has just arrived."""
-    return Program(key=key, arrival_s=now_s, last_arrival_s=now_s, ephemeral=ephemeral)
+    """The row of a program that has just arrived, without a call."""
+    return Program(key=key, arrival_s=now_s, ephemeral=ephemeral)
 
 
 def settle(program: Program, opening: Opening) -> tuple[str, str]:
@@ -25,8 +32,11 @@ def settle(program: Program, opening: Opening) -> tuple[str, str]:
 
 
 def opened(program: Program, opening: Opening) -> tuple[Program, str]:
-    """The row with the call open, and the call's replica. A program that was ended while calls
-    were in flight lives on: its client has come back."""
+    """The row with the call open, and the call's replica.
+
+    A program that was ended while calls were in flight lives on: its client has come back. An
+    ephemeral one that is called by its name has been named, and stays.
+    """
     replica, home = settle(program, opening)
     thread = Thread(opening.call, opening.thread, replica, opening.now_s)
     return (
@@ -36,6 +46,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
             threads=(*program.threads, thread),
             last_arrival_s=max(program.last_arrival_s, opening.now_s),
             calls=program.calls + 1,
+            ephemeral=program.ephemeral and opening.ephemeral,
             ended=False,
         ),
         replica,
@@ -60,20 +71,33 @@ def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -
     )
 
 
+def check_opening(opening: Opening) -> None:
+    """Refuse what no row can hold. Raises ValueError."""
+    if not opening.call or "\n" in opening.call:
+        raise ValueError(f"not a call id: {opening.call!r}")
+    if not opening.candidate or "\n" in opening.candidate:
+        raise ValueError(f"call {opening.call}: not a replica's name: {opening.candidate!r}")
+    check_instant(opening.now_s)
+
+
 def check_closing(closing: Closing) -> None:
     """Refuse numbers that would make time or tokens run backwards. Raises ValueError."""
-    for name in (
-        "service_s",
-        "waiting_s",
-        "prompt_tokens",
-        "cached_tokens",
-        "output_tokens",
-        "preemptions",
-    ):
+    check_instant(closing.now_s)
+    for name in _TIMES:
         value = getattr(closing, name)
         # Written so that not-a-number is refused too.
-        if not 0 <= value < float("inf"):
+        if not 0 <= value <= _MOST:
             raise ValueError(f"{name} of call {closing.call} must not be negative, got {value}")
+    for name in _COUNTS:
+        value = getattr(closing, name)
+        if not isinstance(value, int) or not 0 <= value <= _MOST:
+            raise ValueError(f"{name} of call {closing.call} must be a count, got {value!r}")
+
+
+def check_instant(now_s: float) -> None:
+    """Refuse what is not a Unix time. Raises ValueError."""
+    if not (isfinite(now_s) and now_s >= 0):
+        raise ValueError(f"now_s must be a Unix time, got {now_s}")
 
 
 def goes(program: Program) -> bool:
@@ -94,7 +118,8 @@ def violations(program: Program) -> list[str]:
         for name in ("service_s", "critical_path_s", "waiting_s")
         if not getattr(program, name) >= 0
     ]
-    if program.critical_path_s > program.service_s + 1e-6:
+    # Both are sums of the same terms, added up in different orders.
+    if program.critical_path_s > program.service_s * (1 + 1e-9) + 1e-9:
         found.append(f"{program.key}: the critical path is longer than all service")
     if not program.threads and program.ephemeral:
         found.append(f"{program.key}: an ephemeral program has no call")

@@ -4,6 +4,8 @@ Two implementations, `memory` and `redis`, pass one contract suite (`tests/contr
 
 Contracts that hold for both:
 - `open_call` and `close_call` are one atomic round trip each; if one raises, nothing has changed.
+  Where the store's answer was lost on the way, TableUnavailable is raised all the same, and a call
+  that was opened so is closed as aborted by a later `expire`.
 - Closing a call twice, or one that was never opened, changes nothing and returns None.
 - Times only grow: negative service or waiting is refused with ValueError before any change.
 - `in_flight` counts over all gateways that share the table.
@@ -25,7 +27,12 @@ class ProcessTable(Protocol):
     """State of all programs, shared by all gateways."""
 
     async def open_call(self, opening: Opening) -> Opened:
-        """Open a call: create the program if it is new, settle the call's replica, add a thread."""
+        """Open a call: create the program if it is new, settle the call's replica, add a thread.
+
+        A program that has been ended and still has calls in flight is called back to life; one that
+        is gone begins anew. An ephemeral one that is called as a named one stays. ValueError if the
+        call is open already.
+        """
         ...
 
     async def close_call(self, closing: Closing) -> Program | None:
@@ -64,7 +71,11 @@ class ProcessTable(Protocol):
         ...
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
-        """Remove programs without active calls whose last activity is older than `idle_s`."""
+        """Remove programs without active calls whose last activity (start, opening or closing) is
+        older than `idle_s`. Returns what was removed.
+
+        To be called every 30 seconds or so by every gateway that shares the table: calls of a
+        gateway that does not are taken for lost after a while and closed as aborted."""
         ...
 
     async def check(self) -> Sequence[str]:

@@ -3,7 +3,19 @@
 -- KEYS: row, activity, tenant's names   ARGV: member, program, before
 local row, activity, names = KEYS[1], KEYS[2], KEYS[3]
 local member, program, before = ARGV[1], ARGV[2], ARGV[3]
-if redis.call('EXISTS', row) == 0 or redis.call('HEXISTS', row, 'ended') == 1 then
+
+local function forget()
+  redis.call('DEL', row)
+  redis.call('ZREM', activity, member)
+  redis.call('ZREM', names, program)
+end
+
+if redis.call('EXISTS', row) == 0 then
+  -- A row that somebody deleted by hand leaves nothing behind.
+  forget()
+  return false
+end
+if redis.call('HEXISTS', row, 'ended') == 1 then
   return false
 end
 local calls = tonumber(redis.call('HGET', row, 'calls') or '0')
@@ -15,10 +27,8 @@ if before then
   end
 end
 redis.call('HSET', row, 'ended', '1')
-local after = redis.call('HGETALL', row)
+local reply = pack(redis.call('HGETALL', row))
 if open == 0 then
-  redis.call('DEL', row)
-  redis.call('ZREM', activity, member)
-  redis.call('ZREM', names, program)
+  forget()
 end
-return after
+return reply

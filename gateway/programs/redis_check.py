@@ -1,0 +1,58 @@
+"""The integrity of a process table on Redis: rows against counts, indexes and leases."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.model import ProgramKey
+from gateway.programs import rows, rules
+from gateway.programs.redis_store import RedisStore
+
+_BATCH: Final = 500
+
+
+async def violations(store: RedisStore) -> list[str]:
+    """Every violated invariant in words. Exact while no call is being opened or closed; reads the
+    whole table."""
+    found: list[str] = []
+    counts: dict[str, int] = {}
+    leases: set[bytes] = set()
+    named: dict[str, set[str]] = {}
+    active = [rows.key_of(raw) for raw in await store.members(store.keys.activity)]
+    for first in range(0, len(active), _BATCH):
+        keys = active[first : first + _BATCH]
+        for key, program in zip(keys, await store.read(keys), strict=True):
+            if program is None:
+                found.append(f"{key}: the activity index names a program without a row")
+                continue
+            found += rules.violations(program)
+            if not program.ephemeral:
+                named.setdefault(key.tenant, set()).add(key.program)
+            for thread in program.threads:
+                counts[thread.replica] = counts.get(thread.replica, 0) + 1
+                leases.add(rows.lease(key, thread.call))
+    found += await _indexes(store, set(active), named)
+    kept = await store.in_flight()
+    if kept != counts:
+        found.append(f"in flight {kept}, but threads give {counts}")
+    held = set(await store.members(store.keys.leases))
+    if held != leases:
+        found.append(f"leases differ from threads: {sorted(held ^ leases)}")
+    return found
+
+
+async def _indexes(
+    store: RedisStore, active: set[ProgramKey], named: dict[str, set[str]]
+) -> list[str]:
+    found = []
+    row, names = store.keys.base + b"p:", store.keys.base + b"n:"
+    listed: dict[str, set[str]] = {}
+    for raw in await store.every_key():
+        if raw.startswith(row) and rows.key_of(raw.removeprefix(row)) not in active:
+            found.append(f"{raw!r}: the row is missing from the activity index")
+        elif raw.startswith(names):
+            ids = await store.members(raw)
+            listed[rows.decode(raw.removeprefix(names))] = set(map(rows.decode, ids))
+    if listed != named:
+        found.append("the lists of names differ from the programs that have one")
+    return found
