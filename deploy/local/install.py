@@ -117,7 +117,7 @@ def install(gateway_only: bool, with_test: bool) -> None:
     if not missing:
         return
     installer = Installer(python)
-    if not any(line.startswith("gateway:") for line in have):
+    if not _runs(python, version):
         installer.say(f"making {VENV.name} with Python {version}")
         venv.create(VENV, with_pip=True, clear=True)
         have, missing = set(), wanted
@@ -144,6 +144,16 @@ def install(gateway_only: bool, with_test: bool) -> None:
     partial.write_text("\n".join(lines) + "\n")
     partial.replace(STAMP)
     installer.say("done")
+
+
+def _runs(python: Path, version: str) -> bool:
+    """Whether the environment's Python starts, has pip, and is the one that runs this."""
+    question = "import pip, platform; print(platform.python_version())"
+    try:
+        done = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0 and done.stdout.strip() == version
 
 
 def _locks(kind: str) -> list[Path]:

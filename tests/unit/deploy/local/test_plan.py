@@ -1,0 +1,60 @@
+"""What `weft up` starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.local import plan
+from deploy.local.plan import OptionError, UpOptions
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"policy": "lottery"}, "--policy"),
+        ({"balancer": "dice"}, "--balancer"),
+        ({"attach": ("http://a",), "model": "m"}, "--attach"),
+        ({"attach": ("http://a", "http://a")}, "--attach"),
+    ],
+)
+def test_a_wrong_option_is_named(options, name):
+    with pytest.raises(OptionError, match=name):
+        plan.check(UpOptions(**options))
+
+
+def test_the_demo_model_is_served_offline_under_its_name():
+    start = plan.replica(UpOptions(), 0, 9000, "/demo", "s", gpus=0)
+    assert start.environment["HF_HUB_OFFLINE"] == "1"
+    assert "weft-demo" in start.command
+    assert start.ready_url == "http://127.0.0.1:9000/health"
+
+
+def test_a_users_model_gets_vllms_own_defaults():
+    start = plan.replica(UpOptions(model="org/name"), 0, 9000, "org/name", "s", gpus=0)
+    assert "--served-model-name" not in start.command
+    assert "HF_HUB_OFFLINE" not in start.environment
+
+
+def test_engines_share_gpus_in_turn():
+    options = UpOptions(replicas=3, model="m")
+    starts = [plan.replica(options, n, 9000, "m", "s", gpus=2) for n in range(3)]
+    assert [s.environment["CUDA_VISIBLE_DEVICES"] for s in starts] == ["0", "1", "0"]
+    assert "0.45" in starts[0].command
+    alone = plan.replica(UpOptions(replicas=2, model="m"), 0, 9000, "m", "s", gpus=2)
+    assert "--gpu-memory-utilization" not in alone.command
+
+
+def test_the_gateway_gets_engines_and_options():
+    options = UpOptions(redis_url="redis://h", balancer="least_used", port=9)
+    command = plan.gateway(options, ["http://a", "http://b"], "s").command
+    assert command.count("--replica") == 2
+    assert command[command.index("--redis") + 1] == "redis://h"
+    assert command[command.index("--balancer") + 1] == "least_used"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("0.0.0.0", "http://127.0.0.1:5"), ("::", "http://127.0.0.1:5"), ("::1", "http://[::1]:5")],
+)
+def test_the_base_url_can_be_reached_from_here(host, url):
+    assert plan.base_url(UpOptions(host=host, port=5)) == url

@@ -1,0 +1,26 @@
+"""Ports."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from deploy.local.ports import PortTaken, check_free, free_ports
+
+
+def test_a_taken_port_is_named():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=rf"127\.0\.0\.1:{port}.*--port"):
+            check_free("127.0.0.1", port)
+    check_free("127.0.0.1", port)
+
+
+def test_free_ports_are_different_and_free():
+    ports = free_ports(5)
+    assert len(set(ports)) == 5
+    for port in ports:
+        check_free("127.0.0.1", port)
