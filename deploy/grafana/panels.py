@@ -1,0 +1,125 @@
+"""The blocks that dashboards are built of: panels, their grid, and the dashboard around them. Pure.
+
+The output is Grafana's dashboard JSON, schema 39 and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+JSON = dict[str, Any]
+
+DATA_SOURCE: Final = {"type": "prometheus", "uid": "weft-prometheus"}
+_WIDTH: Final = 24
+_HEIGHT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One PromQL expression and how its series are named, e.g. `{{replica}}`."""
+
+    expr: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture. unit: Grafana's name of the unit (`s`, `percentunit`, `reqps`, `short`).
+
+    per_row: how many of its kind stand beside each other. kind: `timeseries` or `stat`.
+    """
+
+    title: str
+    description: str
+    unit: str
+    queries: tuple[Query, ...]
+    per_row: int = 2
+    kind: str = "timeseries"
+    stacked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A variable at the top of a dashboard, with fixed values; the first is the default."""
+
+    name: str
+    label: str
+    values: tuple[str, ...]
+
+
+def dashboard(uid: str, title: str, panels: Sequence[Panel], choices: Sequence[Choice]) -> JSON:
+    """A dashboard that lays the panels out from left to right, top to bottom."""
+    placed: list[JSON] = []
+    x = y = 0
+    for number, panel in enumerate(panels, start=1):
+        width = _WIDTH // panel.per_row
+        if x + width > _WIDTH:
+            x, y = 0, y + _HEIGHT
+        grid = {"x": x, "y": y, "w": width, "h": _HEIGHT}
+        placed.append({"id": number, "gridPos": grid, **_panel(panel)})
+        x += width
+    return {
+        "uid": uid,
+        "title": title,
+        "tags": ["weft"],
+        "editable": False,
+        "graphTooltip": 1,
+        "refresh": "10s",
+        "schemaVersion": 39,
+        "time": {"from": "now-1h", "to": "now"},
+        "timezone": "browser",
+        "templating": {"list": [_variable(choice) for choice in choices]},
+        "panels": placed,
+    }
+
+
+def _panel(panel: Panel) -> JSON:
+    drawing: JSON = {"unit": panel.unit, "min": 0}
+    if panel.kind == "timeseries":
+        drawing["custom"] = {
+            "fillOpacity": 25 if panel.stacked else 8,
+            "showPoints": "never",
+            "stacking": {"mode": "normal" if panel.stacked else "none"},
+        }
+        options: JSON = {
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+    else:
+        options = {"reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False}}
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.description,
+        "datasource": DATA_SOURCE,
+        "fieldConfig": {"defaults": drawing, "overrides": []},
+        "options": options,
+        "targets": [
+            {
+                "refId": chr(ord("A") + number),
+                "datasource": DATA_SOURCE,
+                "expr": query.expr,
+                "legendFormat": query.legend,
+            }
+            for number, query in enumerate(panel.queries)
+        ],
+    }
+
+
+def _variable(choice: Choice) -> JSON:
+    options = [
+        {"text": value, "value": value, "selected": value == choice.values[0]}
+        for value in choice.values
+    ]
+    return {
+        "name": choice.name,
+        "label": choice.label,
+        "type": "custom",
+        "query": ",".join(choice.values),
+        "options": options,
+        "current": options[0],
+        "multi": False,
+        "includeAll": False,
+    }

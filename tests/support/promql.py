@@ -1,0 +1,56 @@
+"""What our PromQL names: metrics of the gateway's own and their labels. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gateway.telemetry.metrics import Metrics
+
+_SELECTOR = re.compile(r"(?P<metric>weft_[a-z_]+)(?:\{(?P<labels>[^}]*)\})?")
+_GROUP = re.compile(r"\bby \((?P<labels>[^)]*)\)")
+_MATCHER = re.compile(r"(\w+)\s*[=!]~?\s*\"([^\"]*)\"")
+# Prometheus adds these to every series.
+SCRAPED = frozenset({"instance", "job"})
+
+
+def exposed() -> dict[str, set[str]]:
+    """The names of the series that the gateway exposes, each with its labels."""
+    metrics = Metrics()
+    call = metrics.bind("chat", "replica-0")
+    call.used(1.0, 1.0, 1, 1, 1, 1)
+    for part in (call.latency, call.first_byte, metrics.overhead):
+        part.observe(1.0)
+    for outcome in call.outcomes.values():
+        outcome.inc()
+    metrics.error("no_replica")
+    for gauge in (metrics.in_flight, metrics.healthy):
+        gauge.labels("replica-0").set(1)
+    series: dict[str, set[str]] = {}
+    for family in metrics.registry.collect():
+        for sample in family.samples:
+            series.setdefault(sample.name, set()).update(sample.labels)
+    return series
+
+
+def selectors(expression: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each metric of ours in an expression, with its label matchers."""
+    for match in _SELECTOR.finditer(expression):
+        yield match["metric"], dict(_MATCHER.findall(match["labels"] or ""))
+
+
+def groupings(expression: str) -> set[str]:
+    """Every label that an expression groups by."""
+    return {label.strip() for match in _GROUP.finditer(expression) for label in match[1].split(",")}
+
+
+def check(expression: str) -> None:
+    """AssertionError unless every metric and label of ours in `expression` exists."""
+    series = exposed()
+    labels = set(SCRAPED)
+    for metric, matchers in selectors(expression):
+        assert metric in series, f"no metric {metric}: {expression}"
+        unknown = set(matchers) - series[metric] - SCRAPED
+        assert not unknown, f"{metric} has no labels {unknown}: {expression}"
+        labels |= series[metric]
+    assert groupings(expression) <= labels, expression

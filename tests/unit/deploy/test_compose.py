@@ -1,0 +1,237 @@
+"""No Docker engine is needed: the compose files against the published schema, and everything that
+they name, commands, ports, paths, variables, build targets, against what exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import jsonschema
+import pytest
+import typer.main
+import yaml
+from support.compose import interpolate, load, variables
+from support.dockerfile import exec_form, parse
+
+from deploy.local import plan
+from gateway import cli
+from gateway.config import Settings
+from gateway.config import load as load_settings
+
+ROOT = Path(__file__).parents[3]
+BASE = ROOT / "docker-compose.yml"
+CPU = ROOT / "deploy/compose.cpu.yml"
+EXAMPLE = ROOT / "deploy/env.example"
+STACKS = {"gpu": (BASE,), "cpu": (BASE, CPU)}
+FILLED = {"WEFT_ENGINE_SECRET": "s", "WEFT_ADMIN_KEY": "a", "GRAFANA_PASSWORD": "g"}
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+
+
+@pytest.fixture(params=STACKS)
+def stack(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The merged model, with variables put in."""
+    loaded: dict[str, Any] = interpolate(load(*STACKS[request.param]), FILLED)
+    return loaded
+
+
+def services(stack: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = stack["services"]
+    return found
+
+
+def replicas(stack: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: s for name, s in services(stack).items() if name.startswith("replica-")}
+
+
+def mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(source, target) of each mount."""
+    for text in service.get("volumes", []):
+        source, target, *_ = text.split(":")
+        yield source, target
+
+
+def listens(stack: dict[str, Any], name: str) -> set[int]:
+    """The ports on which a service can be reached by the others."""
+    service = services(stack)[name]
+    ports = {int(port) for port in service.get("expose", [])}
+    ports |= {int(port.split(":")[-1]) for port in service.get("ports", [])}
+    return ports
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_the_files_follow_the_compose_schema(name: str) -> None:
+    vendored = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
+    schema = json.loads(vendored.read_text())
+    jsonschema.validate(load(*STACKS[name]), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"services": {"gateway": {"imagee": "x"}}}, schema)
+
+
+def test_the_example_names_every_variable_and_no_other() -> None:
+    named = set(re.findall(r"^([A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE))
+    assert named == variables(BASE) | variables(CPU)
+
+
+@pytest.mark.parametrize("missing", FILLED)
+def test_a_missing_secret_is_refused(missing: str) -> None:
+    environment = {name: value for name, value in FILLED.items() if name != missing}
+    with pytest.raises(KeyError, match=missing):
+        interpolate(load(BASE), environment)
+
+
+def test_build_targets_and_arguments_exist(stack: dict[str, Any]) -> None:
+    for service in services(stack).values():
+        if build := service.get("build"):
+            file = parse(DOCKERFILE, build.get("args"))
+            assert set(build.get("args", {})) <= set(file.arguments)
+            base = file.stages[build["target"]].base
+            assert base in file.stages or ":" in base
+            assert (ROOT / build["context"] / "Dockerfile").is_file()
+
+
+def test_our_images_carry_our_version_and_others_are_pinned(stack: dict[str, Any]) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for service in services(stack).values():
+        name, _, tag = service["image"].partition(":")
+        assert tag == version if "build" in service else re.search(r"\d", tag), name
+
+
+def test_the_gateway_takes_its_environment(
+    stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = services(stack)["gateway"]["environment"]
+    for name, value in environment.items():
+        assert name.removeprefix("WEFT_").lower() in Settings.model_fields, name
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert len(settings.replicas) == len(replicas(stack)) == 2
+    for url in (*settings.replicas, settings.redis_url):
+        parts = urlsplit(url)
+        assert parts.hostname in services(stack)
+        assert parts.port in listens(stack, parts.hostname or "")
+
+
+def test_variables_of_the_replicas_are_read_by_the_plugin(stack: dict[str, Any]) -> None:
+    sources = "".join(file.read_text() for file in (ROOT / "engine_patches").glob("*.py"))
+    for replica in replicas(stack).values():
+        for name in replica["environment"]:
+            if name.startswith("WEFT_"):
+                assert f'"{name}"' in sources
+        gateway = services(stack)["gateway"]["environment"]
+        secret = "WEFT_ENGINE_SECRET"
+        assert replica["environment"][secret] == gateway[secret]
+
+
+def test_replicas_are_started_with_options_that_exist(stack: dict[str, Any]) -> None:
+    target = parse(DOCKERFILE).stages["replica"]
+    program, subcommand, *fixed = exec_form(target.all("ENTRYPOINT")[0])
+    command = typer.main.get_command(cli.app).commands[subcommand]  # type: ignore[attr-defined]
+    for name, replica in replicas(stack).items():
+        context = command.make_context(f"{program} {subcommand}", [*fixed, *replica["command"]])
+        assert context.params["model"]
+        assert context.params["host"] == "0.0.0.0"
+        assert context.params["port"] in listens(stack, name)
+        assert context.params["policy"] in plan.ORDERS
+
+
+def test_cpu_replicas_serve_the_demo_model_as_weft_up_does() -> None:
+    stack = interpolate(load(*STACKS["cpu"]), FILLED)
+    model = "/opt/weft-demo"
+    assert f"--out {model}" in DOCKERFILE
+    up = plan.replica(plan.UpOptions(), 0, 8001, model, "s", gpus=0)
+    arguments = list(up.command[up.command.index("replica") + 1 :])
+    for option in ("--host", "--port"):
+        at = arguments.index(option)
+        del arguments[at : at + 2]
+    for replica in replicas(stack).values():
+        assert replica["command"] == arguments
+        assert replica["environment"].items() >= {"HF_HUB_OFFLINE": "1"}.items()
+        assert replica["build"]["args"] == {"ENGINE": "cpu"}
+        assert "deploy" not in replica, "no GPU is asked for"
+
+
+def test_gpu_replicas_have_a_device_each() -> None:
+    stack = interpolate(load(BASE), FILLED)
+    taken = []
+    for replica in replicas(stack).values():
+        (device,) = replica["deploy"]["resources"]["reservations"]["devices"]
+        assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
+        taken += device["device_ids"]
+    assert len(taken) == len(set(taken)) == 2
+
+
+def test_ports_are_published_on_this_machine_only_and_once(stack: dict[str, Any]) -> None:
+    published = [port for s in services(stack).values() for port in s.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert len({port.split(":")[1] for port in published}) == len(published)
+    assert listens(stack, "gateway") == {Settings.model_fields["port"].default}
+
+
+def test_what_is_mounted_exists(stack: dict[str, Any]) -> None:
+    for service in services(stack).values():
+        for source, _ in mounts(service):
+            assert (
+                (ROOT / source).is_dir() if source.startswith(".") else source in stack["volumes"]
+            )
+
+
+def test_every_service_tells_its_health_and_comes_back(stack: dict[str, Any]) -> None:
+    stages = parse(DOCKERFILE).stages
+    for name, service in services(stack).items():
+        assert service["restart"] == "unless-stopped", name
+        if "healthcheck" not in service:
+            assert stages[service["build"]["target"]].all("HEALTHCHECK"), name
+
+
+def test_dependencies_are_services_and_make_no_circle(stack: dict[str, Any]) -> None:
+    def visit(name: str, above: tuple[str, ...]) -> None:
+        assert name not in above
+        for needed in services(stack)[name].get("depends_on", {}):
+            visit(needed, (*above, name))
+
+    for name in services(stack):
+        visit(name, ())
+
+
+def test_calls_in_flight_are_given_time_to_end(stack: dict[str, Any]) -> None:
+    grace = services(stack)["gateway"]["stop_grace_period"]
+    assert int(grace.removesuffix("s")) > Settings.model_fields["drain_s"].default
+
+
+def test_prometheus_and_grafana_find_their_files(stack: dict[str, Any]) -> None:
+    prometheus, grafana = services(stack)["prometheus"], services(stack)["grafana"]
+    (config,) = (word.partition("=")[2] for word in prometheus["command"] if "config.file" in word)
+    inside = {target: source for source, target in mounts(prometheus)}
+    folder, _, name = config.rpartition("/")
+    assert (ROOT / inside[folder] / name).is_file()
+
+    inside = {target: source for source, target in mounts(grafana)}
+    provisioning = ROOT / inside["/etc/grafana/provisioning"]
+    providers = yaml.safe_load((provisioning / "dashboards/weft.yml").read_text())["providers"]
+    for provider in providers:
+        assert list((ROOT / inside[provider["options"]["path"]]).glob("*.json"))
+
+
+def test_prometheus_and_grafana_find_their_services(stack: dict[str, Any]) -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    targets = {
+        target
+        for job in config["scrape_configs"]
+        for static in job["static_configs"]
+        for target in static["targets"]
+    }
+    assert {target.partition(":")[0] for target in targets} == {"gateway", *replicas(stack)}
+    source = yaml.safe_load(
+        (ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text()
+    )
+    (url,) = (item["url"] for item in source["datasources"])
+    for address in (*targets, urlsplit(url).netloc):
+        host, _, port = address.partition(":")
+        assert int(port) in listens(stack, host)
