@@ -20,8 +20,9 @@ app.add_typer(bench, name="bench")
 DEFAULT_PORT = 8080
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True})
 def up(
+    context: typer.Context,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="engines to start")] = 2,
     model: Annotated[str, typer.Option(help="model name or folder; default: the demo model")] = "",
     attach: Annotated[
@@ -33,7 +34,9 @@ def up(
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
 ) -> None:
-    """Start everything on this machine: engines, the gateway, and print its base URL."""
+    """Start everything on this machine: engines, the gateway, and print its base URL.
+
+    What follows `--` goes to every engine as it is."""
     from deploy.local.up import UpOptions, run
 
     options = UpOptions(
@@ -45,6 +48,7 @@ def up(
         balancer=balancer,
         host=host,
         port=port,
+        engine_arguments=tuple(context.args),
     )
     raise typer.Exit(run(options))
 
@@ -108,6 +112,9 @@ def bench_replay(
     rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 1.0,
     seed: Annotated[int, typer.Option(help="seed of arrivals and of the sample")] = 0,
     gap_scale: Annotated[float, typer.Option(min=0.0, help="factor on tool gaps")] = 1.0,
+    output_scale: Annotated[float, typer.Option(min=0.01, help="factor on answers' length")] = 1.0,
+    replicas: Annotated[int, typer.Option(min=1, help="engines to start")] = 2,
+    slots: Annotated[int, typer.Option(min=1, help="calls that an engine runs at once")] = 4,
     json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
     plot: Annotated[str, typer.Option(help="write a PNG here")] = "",
 ) -> None:
@@ -122,6 +129,9 @@ def bench_replay(
         rate=rate,
         seed=seed,
         gap_scale=gap_scale,
+        output_scale=output_scale,
+        replicas=replicas,
+        slots=slots,
         json_file=json_file,
         plot=plot,
     )

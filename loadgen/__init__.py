@@ -1,1 +1,1 @@
-"""Workloads, trace readers, replay over HTTP and reports. Speaks HTTP to the gateway; imports nothing of it."""
+"""Workloads, trace readers, replay over HTTP and reports. Imports nothing of the gateway."""

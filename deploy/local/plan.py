@@ -10,7 +10,7 @@ from typing import Final
 
 from deploy.local.demo_model import SERVED_NAME
 from engine_patches.orders import ORDERS
-from gateway.config import Balancer
+from gateway.config import SettingsError, load
 
 _WEFT: Final = (sys.executable, "-m", "gateway.cli")
 # 8,192 tokens hold the real dialogues that the bench replays; the demo model's grammar for tools
@@ -30,7 +30,8 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """The options of `weft up`. model "" is the demo model; attach: engines that run already."""
+    """The options of `weft up`. model "" is the demo model; attach: engines that run already;
+    engine_arguments: given to every engine, after ours."""
 
     replicas: int = 2
     model: str = ""
@@ -40,6 +41,7 @@ class UpOptions:
     balancer: str = "locality"
     host: str = "127.0.0.1"
     port: int = 8080
+    engine_arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +60,19 @@ def check(options: UpOptions) -> None:
         raise OptionError(
             f"--policy {options.policy}: unknown; known are {', '.join(sorted(ORDERS))}"
         )
-    known = [str(balancer.value) for balancer in Balancer]
-    if options.balancer not in known:
-        raise OptionError(f"--balancer {options.balancer}: unknown; known are {', '.join(known)}")
     if options.attach and options.model:
         raise OptionError("--model and --attach exclude each other: attached engines have theirs")
-    if len(set(options.attach)) != len(options.attach):
-        raise OptionError("--attach names the same engine twice")
+    try:
+        # As the gateway will: what it would refuse after the engines' start is refused before.
+        load(
+            replicas=",".join(options.attach) or None,
+            redis_url=options.redis_url or None,
+            balancer=options.balancer,
+            host=options.host,
+            port=options.port,
+        )
+    except SettingsError as error:
+        raise OptionError(f"settings are wrong\n{error}") from None
 
 
 def replica(
@@ -85,6 +93,7 @@ def replica(
         environment["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
         if sharing > 1:
             command += ["--gpu-memory-utilization", f"{0.9 / sharing:.2f}"]
+    command += options.engine_arguments
     return Start(
         f"replica-{number}", tuple(command), f"http://127.0.0.1:{port}/health", environment
     )

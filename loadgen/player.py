@@ -1,0 +1,114 @@
+"""Plays programs against a gateway, closed loop, over HTTP only."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from loadgen.fit import ReadyCall, ReadyProgram
+
+
+@dataclass(slots=True)
+class ProgramResult:
+    """What happened to one program. Seconds since the start of the play; tokens as the engine
+    counted them; the last five from the gateway's session."""
+
+    id: str
+    arrival_s: float
+    finish_s: float = 0.0
+    calls: int = 0
+    output_tokens: int = 0
+    errors: list[str] = field(default_factory=list)
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+
+    @property
+    def response_s(self) -> float:
+        """Arrival to the last answer, tool gaps included."""
+        return self.finish_s - self.arrival_s
+
+
+class Player:
+    """Plays a workload once. `run_id` keeps the programs of different plays apart."""
+
+    def __init__(
+        self, base_url: str, model: str, client: httpx.AsyncClient, run_id: str, gap_scale: float
+    ) -> None:
+        self._base = base_url
+        self._model = model
+        self._client = client
+        self._run = run_id
+        self._gap_scale = gap_scale
+
+    async def play(
+        self,
+        programs: Sequence[ReadyProgram],
+        arrivals: Sequence[float],
+        on_call: Callable[[], None],
+    ) -> list[ProgramResult]:
+        """Start each program at its arrival; each next call waits for the answer and the gap."""
+        begun = time.monotonic()
+        return await asyncio.gather(
+            *(
+                self._program(program, begun, arrival, on_call)
+                for program, arrival in zip(programs, arrivals, strict=True)
+            )
+        )
+
+    async def _program(
+        self, program: ReadyProgram, begun: float, arrival: float, on_call: Callable[[], None]
+    ) -> ProgramResult:
+        await asyncio.sleep(max(0.0, begun + arrival - time.monotonic()))
+        name = f"{self._run}-{program.id}"
+        result = ProgramResult(program.id, arrival)
+        session = f"{self._base}/v1/sessions/{quote(name, safe='')}"
+        try:
+            await self._client.post(f"{self._base}/v1/sessions", json={"id": name})
+            for number, call in enumerate(program.calls):
+                await self._call(name, call, result)
+                result.finish_s = time.monotonic() - begun
+                on_call()
+                if result.errors:
+                    break
+                if number + 1 < len(program.calls):
+                    await asyncio.sleep(call.call.gap_s * self._gap_scale)
+            totals = (await self._client.get(session)).json()
+            await self._client.delete(session)
+            for key in ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions"):
+                setattr(result, key, totals[key])
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            result.errors.append(f"{type(error).__name__}: {error}")
+        return result
+
+    async def _call(self, program: str, call: ReadyCall, result: ProgramResult) -> None:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": call.max_tokens,
+            "temperature": 0,
+            # The recorded length is generated exactly, whatever the model would say.
+            "ignore_eos": True,
+        }
+        if call.call.prompt_ids:
+            path, body["prompt"] = "completions", list(call.call.prompt_ids)
+        else:
+            path, body["messages"] = "chat/completions", list(call.call.messages)
+            if call.call.tools:
+                body["tools"] = list(call.call.tools)
+                body["tool_choice"] = "none"
+        answer = await self._client.post(
+            f"{self._base}/v1/{path}", json=body, headers={"x-weft-program": program}
+        )
+        if answer.status_code != 200:
+            result.errors.append(f"{answer.status_code}: {answer.text[:200]}")
+            return
+        result.calls += 1
+        result.output_tokens += answer.json()["usage"]["completion_tokens"]

@@ -1,0 +1,180 @@
+"""`weft bench replay`: the same programs, once per policy, on the same replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from loadgen.fit import ReadyProgram, fit, message_bytes
+from loadgen.local_stack import StackError, local_stack
+from loadgen.player import Player, ProgramResult
+from loadgen.report import replay as report
+from loadgen.report.figures import machine, write_json
+from loadgen.schema import TraceError, TraceProgram
+from loadgen.streams import poisson_arrivals, stream
+from loadgen.synthetic import generate
+from loadgen.traces.files import read_trace
+
+_DEFAULT_CONTEXT: Final = 4096
+_CALL_S: Final = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """Options of the command; see `weft bench replay --help`."""
+
+    trace: str = ""
+    policies: tuple[str, ...] = ("fcfs", "plas")
+    base_url: str = ""
+    programs: int = 24
+    rate: float = 1.0
+    seed: int = 0
+    gap_scale: float = 1.0
+    output_scale: float = 1.0
+    replicas: int = 2
+    slots: int = 4
+    json_file: str = ""
+    plot: str = ""
+
+
+class ReplayError(RuntimeError):
+    """The replay cannot go on. The message says why."""
+
+
+def run(options: ReplayOptions) -> int:
+    """Replay and report. Returns the exit status: 1 when a program failed, 2 for bad input."""
+    try:
+        name, programs = _load(options)
+        stack = (
+            nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
+            if options.base_url
+            else local_stack(
+                ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
+            )
+        )
+        if not options.base_url:
+            print("starting replicas and a gateway ...", flush=True)
+        with stack as base:
+            results, notes = asyncio.run(_replay(options, base, programs))
+    except (TraceError, ReplayError, StackError) as error:
+        print(f"weft bench replay: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    title = f"{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
+    report.show(results, title)
+    print("; ".join(f"{key} {value}" for key, value in notes.items()))
+    print(machine())
+    if options.json_file:
+        configuration = {**asdict(options), "trace_name": name, **notes}
+        write_json(
+            Path(options.json_file), "weft bench replay", configuration, report.figures(results)
+        )
+    if options.plot:
+        report.plot(results, title, Path(options.plot))
+    failures = [f"{r.id}: {e}" for played in results.values() for r in played for e in r.errors]
+    for failure in failures[:5]:
+        print(f"error: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _load(options: ReplayOptions) -> tuple[str, list[TraceProgram]]:
+    if not options.trace:
+        return "synthetic tool dialogues", generate(options.seed, options.programs)
+    name, programs = read_trace(Path(options.trace), options.seed)
+    stream(options.seed, "sample").shuffle(programs)
+    return name, programs
+
+
+async def _replay(
+    options: ReplayOptions, base: str, programs: Sequence[TraceProgram]
+) -> tuple[dict[str, list[ProgramResult]], dict[str, Any]]:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
+        model, context = await _model(client, base)
+        ratio = await _bytes_per_token(client, base, model, programs[0])
+        ready = _fit(options, programs, context, ratio)
+        arrivals = poisson_arrivals(stream(options.seed, "arrivals"), options.rate, len(ready))
+        notes = {
+            "programs": len(ready),
+            "calls": sum(len(p.calls) for p in ready),
+            "cut at the context": sum(p.cut for p in ready),
+            "first message shortened": sum(p.trimmed for p in ready),
+            "context": context,
+            "bytes per token": round(ratio, 2),
+        }
+        results: dict[str, list[ProgramResult]] = {}
+        with _progress() as progress:
+            for policy in options.policies:
+                await _set_policy(client, base, policy)
+                bar = progress.add_task(policy, total=notes["calls"])
+                player = Player(base, model, client, uuid4().hex[:8], options.gap_scale)
+                results[policy] = await player.play(ready, arrivals, partial(progress.advance, bar))
+        return results, notes
+
+
+def _fit(
+    options: ReplayOptions, programs: Sequence[TraceProgram], context: int, ratio: float
+) -> list[ReadyProgram]:
+    ready: list[ReadyProgram] = []
+    for program in programs:
+        fitted = fit(program, context, ratio, options.output_scale)
+        if fitted is not None:
+            ready.append(fitted)
+        if len(ready) == options.programs:
+            break
+    if not ready:
+        raise ReplayError(f"no program fits a context of {context} tokens")
+    return ready
+
+
+async def _model(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
+    try:
+        card = (await client.get(f"{base}/v1/models")).json()["data"][0]
+    except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
+        raise ReplayError(f"no model is served at {base}: {error}") from None
+    return str(card["id"]), int(card.get("max_model_len") or _DEFAULT_CONTEXT)
+
+
+async def _bytes_per_token(
+    client: httpx.AsyncClient, base: str, model: str, program: TraceProgram
+) -> float:
+    """Asks the engine how long the first messages are in its tokens."""
+    messages = list(program.calls[0].messages)
+    if not messages:
+        return 4.0
+    # A head of it will do, and fits any context.
+    probe = [{**messages[0], "content": str(messages[0]["content"])[:2000]}]
+    body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
+    answer = await client.post(f"{base}/v1/chat/completions", json=body)
+    if answer.status_code != 200:
+        raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
+    return message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"])
+
+
+async def _set_policy(client: httpx.AsyncClient, base: str, policy: str) -> None:
+    answer = await client.post(f"{base}/weft/policy", json={"policy": policy, "reset_cache": True})
+    if answer.status_code != 200:
+        raise ReplayError(
+            f"policy {policy}: the gateway answered {answer.status_code} {answer.text[:300]}"
+        )
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description:>8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("calls"),
+        TimeElapsedColumn(),
+    )

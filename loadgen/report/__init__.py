@@ -1,0 +1,1 @@
+"""Tables, plots and JSON of what was measured."""

@@ -1,0 +1,48 @@
+"""Figures: a name, a value and a unit each; how they are written to a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured number."""
+
+    name: str
+    value: float
+    unit: str
+
+
+def machine() -> str:
+    """The machine in words."""
+    processor = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [x for x in info.read_text().splitlines() if x.startswith("model name")]
+        processor = names[0].partition(":")[2].strip() if names else processor
+    return f"{os.cpu_count()} cores, {processor}, {platform.system()}, Python " + (
+        platform.python_version()
+    )
+
+
+def write_json(
+    path: Path, command: str, configuration: Mapping[str, Any], figures: Sequence[Figure]
+) -> None:
+    """Write the figures with what was run, where and when."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "command": command,
+        "machine": machine(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "configuration": dict(configuration),
+        "figures": [asdict(figure) for figure in figures],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,0 +1,57 @@
+"""Coding-agent sessions: token counts, block hashes and times, without text.
+
+The text is made: a block's tokens follow from its hash, so that prompts share exactly the prefixes
+that they shared in the session. Real sessions hold ten to three hundred thousand tokens; `shrink`
+divides all lengths, so that a session fits a small model and keeps its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+from loadgen.schema import TraceCall, TraceProgram
+
+DEFAULT_SHRINK: Final = 16
+# Ids of made-up prompts lie in [FIRST_ID, FIRST_ID + IDS): ordinary tokens of any vocabulary.
+FIRST_ID: Final = 300
+IDS: Final = 1000
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a coding session."""
+    requests = record.get("requests")
+    return isinstance(requests, list) and "block_size" in record
+
+
+def read(records: Iterable[Mapping[str, Any]], shrink: int = DEFAULT_SHRINK) -> list[TraceProgram]:
+    """One program a session. `think_time` before a call is the gap after the one before it; it may
+    include a person's approval, so it is an upper bound on tool time."""
+    programs = []
+    for record in records:
+        requests = [r for r in record["requests"] if "in" in r and r.get("hash_ids")]
+        if not requests:
+            continue
+        width = max(1, record["block_size"] // shrink)
+        calls = []
+        for index, request in enumerate(requests):
+            following = requests[index + 1] if index + 1 < len(requests) else {}
+            calls.append(
+                TraceCall(
+                    prompt_ids=tuple(
+                        token
+                        for block in request["hash_ids"]
+                        for token in _block(record["id"], block, width)
+                    ),
+                    output_tokens=max(1, round(request["out"] / shrink)),
+                    gap_s=float(following.get("think_time", 0.0)),
+                )
+            )
+        programs.append(TraceProgram(f"coding-{record['id']}", tuple(calls)))
+    return programs
+
+
+def _block(session: str, block: int, width: int) -> list[int]:
+    digest = blake2b(f"{session}/{block}".encode(), digest_size=4 * ((width + 1) // 2)).digest()
+    return [FIRST_ID + int.from_bytes(digest[2 * i : 2 * i + 2], "big") % IDS for i in range(width)]
