@@ -18,9 +18,10 @@ from loadgen.streams import stream
 _MEAN_CALLS: Final = 10.75
 _MAX_CALLS: Final = 70
 _TOOL_GAP_S: Final = 1.09
-_WORDS: Final = tuple(
-    "flight seat ticket price change cancel refund customer account order city date time hotel "  # noqa: SIM905
-    "booking number confirm payment card policy agent result value status list find update get".split()
+_WORDS: Final = (
+    *("flight", "seat", "ticket", "price", "change", "cancel", "refund", "customer", "account"),
+    *("order", "city", "date", "time", "hotel", "booking", "number", "confirm", "payment", "card"),
+    *("policy", "agent", "result", "value", "status", "list", "find", "update", "get"),
 )
 _SYSTEM: Final = (
     "You help customers of a travel agency. Use the tools. Make one call at a time. "

@@ -8,7 +8,7 @@ divides all lengths, so that a session fits a small model and keeps its shape.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
+from hashlib import shake_128
 from typing import Any, Final
 
 from loadgen.schema import TraceCall, TraceProgram
@@ -53,5 +53,5 @@ def read(records: Iterable[Mapping[str, Any]], shrink: int = DEFAULT_SHRINK) -> 
 
 
 def _block(session: str, block: int, width: int) -> list[int]:
-    digest = blake2b(f"{session}/{block}".encode(), digest_size=4 * ((width + 1) // 2)).digest()
+    digest = shake_128(f"{session}/{block}".encode()).digest(2 * width)
     return [FIRST_ID + int.from_bytes(digest[2 * i : 2 * i + 2], "big") % IDS for i in range(width)]

@@ -1,0 +1,64 @@
+"""What a replay says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadgen.player import ProgramResult
+from loadgen.report import replay
+from loadgen.report.figures import write_json
+
+
+def result(name, arrival, finish, tokens, **more):
+    return ProgramResult(name, arrival, finish, calls=2, output_tokens=tokens, **more)
+
+
+GOOD = [
+    result("a", 0.0, 10.0, 100, prompt_tokens=80, cached_tokens=60, waiting_s=2.0),
+    result("b", 5.0, 25.0, 50, prompt_tokens=20, cached_tokens=0, preemptions=3),
+]
+BAD = ProgramResult("c", 0.0, 1.0, errors=["500"])
+
+
+def values(results):
+    return {figure.name: figure.value for figure in replay.summarise(results)}
+
+
+def test_the_figures_are_those_of_the_paper():
+    found = values([*GOOD, BAD])
+    assert found["program_token_latency"] == pytest.approx((10 / 100 + 20 / 50) / 2)
+    assert found["response_mean"] == 15.0
+    assert found["response_p50"] == 15.0
+    assert found["prefix_hit_rate"] == 0.6
+    assert found["waiting_mean"] == 1.0
+    assert (found["programs"], found["calls"], found["preemptions"]) == (2, 4, 3)
+    assert found["errors"] == 1
+
+
+def test_no_programs_give_zeros():
+    assert values([])["response_mean"] == 0.0
+
+
+def test_the_table_has_a_column_a_policy_and_a_ratio():
+    table = replay.table({"fcfs": GOOD, "plas": GOOD[:1]}, "t")
+    assert [column.header for column in table.columns] == [
+        "figure", "unit", "fcfs", "plas", "plas / fcfs",
+    ]  # fmt: skip
+    assert len(replay.table({"fcfs": GOOD}, "t").columns) == 3
+
+
+def test_every_figure_in_the_file_has_name_value_and_unit(tmp_path):
+    path = tmp_path / "deep" / "f.json"
+    write_json(path, "weft bench replay", {"seed": 1}, replay.figures({"fcfs": GOOD}))
+    document = json.loads(path.read_text())
+    assert document["configuration"] == {"seed": 1}
+    assert document["machine"]
+    assert all(set(f) == {"name", "value", "unit"} for f in document["figures"])
+    assert document["figures"][0]["name"] == "fcfs/programs"
+
+
+def test_the_plot_is_a_picture(tmp_path):
+    replay.plot({"fcfs": GOOD, "plas": GOOD}, "t", tmp_path / "p.png")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,54 @@
+"""Cutting programs to a context."""
+
+from __future__ import annotations
+
+from loadgen.fit import fit, message_bytes
+from loadgen.schema import TraceCall, TraceProgram
+
+
+def message(size, role="user"):
+    return {"role": role, "content": "x" * size}
+
+
+def program(*calls):
+    return TraceProgram("p", calls)
+
+
+def test_a_program_ends_where_it_would_pass_the_context():
+    calls = [TraceCall(messages=(message(400 * (i + 1)),), output_bytes=40) for i in range(10)]
+    ready = fit(program(*calls), 1000, 4.0)
+    assert ready.cut
+    assert 0 < len(ready.calls) < 10
+    for call in ready.calls:
+        assert call.prompt_tokens + call.max_tokens <= 930
+    whole = fit(program(*calls), 100_000, 4.0)
+    assert len(whole.calls) == 10
+    assert not whole.cut
+
+
+def test_a_first_message_that_is_too_long_is_shortened_everywhere():
+    big = message(9000, "system")
+    calls = [
+        TraceCall(messages=(big, message(20)), output_bytes=8),
+        TraceCall(messages=(big, message(20), message(20)), output_bytes=8),
+    ]
+    ready = fit(program(*calls), 1000, 4.0)
+    assert ready.trimmed
+    heads = {call.call.messages[0]["content"] for call in ready.calls}
+    assert len(ready.calls) == 2
+    assert len(heads) == 1
+    assert len(heads.pop()) < 9000
+
+
+def test_what_does_not_fit_at_all_is_none():
+    assert fit(program(TraceCall(prompt_ids=(5,) * 2000, output_tokens=4)), 1000, 4.0) is None
+
+
+def test_token_ids_are_counted_exactly_and_answers_scaled():
+    ready = fit(program(TraceCall(prompt_ids=(5,) * 100, output_tokens=10)), 1000, 4.0, 2.5)
+    assert (ready.calls[0].prompt_tokens, ready.calls[0].max_tokens) == (100, 25)
+
+
+def test_tool_calls_count_as_text():
+    plain = message_bytes([message(10)])
+    assert message_bytes([{**message(10), "tool_calls": [{"a": 1}]}]) > plain
