@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,11 +15,12 @@ from typing import Final
 import httpx
 from rich.console import Console
 
-from deploy.local import plan
+from deploy.local import plan, usage
 from deploy.local.children import Child, Children
 from deploy.local.demo_model import default_folder, ensure_demo_model
 from deploy.local.plan import OptionError, Start, UpOptions
 from deploy.local.ports import PortTaken, check_free, free_ports
+from deploy.local.progress import Progress
 
 __all__ = ["UpOptions", "run"]
 
@@ -30,28 +30,34 @@ _LOG_LINES: Final = 30
 
 
 class _Stopped(Exception):
-    """Ctrl-C or SIGTERM."""
+    """Ctrl-C, SIGTERM or a terminal that went away."""
 
 
-class _Crashed(Exception):
-    """A child ended by itself."""
+class _Failed(Exception):
+    """A child did not do what it should; `what` says it."""
 
-    def __init__(self, child: Child) -> None:
-        super().__init__(child.name)
+    def __init__(self, child: Child, what: str) -> None:
+        super().__init__(f"{child.name} {what}")
         self.child = child
 
 
 def run(options: UpOptions, replica: Callable[..., Start] = plan.replica) -> int:
-    """Start, wait, print how to use it, stay. Returns the exit status: 0 after Ctrl-C, 1 when a
-    child crashed, 2 for a wrong option. `replica` makes an engine's command; tests put theirs."""
+    """Start, wait, print how to use it, stay.
+
+    Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when a child crashed or did not get
+    ready, 2 for a wrong option; all children have ended in each case. `replica` makes an engine's
+    command: tests put theirs.
+    """
     console = Console(highlight=False, soft_wrap=True)
     try:
         plan.check(options)
         check_free(options.host, options.port)
+        _check_attached(options.attach)
     except (OptionError, PortTaken) as error:
         print(f"weft up: {error}", file=sys.stderr)
         return 2
-    logs = default_folder().parents[1] / "logs"
+    # Two stacks of one checkout differ in their ports: neither writes over the other's logs.
+    logs = default_folder().parents[1] / "logs" / str(options.port)
     with _signals(), Children(logs) as children:
         try:
             _start(options, console, children, replica)
@@ -61,14 +67,25 @@ def run(options: UpOptions, replica: Callable[..., Start] = plan.replica) -> int
         except _Stopped:
             console.print("Stopping ...")
             return 0
-        except _Crashed as crash:
-            child = crash.child
+        except OptionError as error:
+            print(f"weft up: {error}", file=sys.stderr)
+            return 2
+        except _Failed as failure:
+            child = failure.child
             print(
-                f"weft up: {child.name} ended with status {child.exited}; "
-                f"the end of {child.log}:\n{child.last_lines(_LOG_LINES)}",
+                f"weft up: {failure}; the end of {child.log}:\n{child.last_lines(_LOG_LINES)}",
                 file=sys.stderr,
             )
             return 1
+
+
+def _check_attached(urls: Sequence[str]) -> None:
+    """Raise OptionError for an engine that cannot be reached; any answer of HTTP will do."""
+    for url in urls:
+        try:
+            httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise OptionError(f"--attach {url}: no engine answers there ({error})") from None
 
 
 def _start(
@@ -83,7 +100,7 @@ def _start(
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
         if gpus and not options.model:
             console.print("An NVIDIA GPU is here: name a model with --model to serve a real one.")
-        model: Path | str = options.model or ensure_demo_model()
+        model = options.model or str(_demo_model())
         times.append(f"model {time.monotonic() - begun:.1f} s")
         ports = free_ports(options.replicas)
         starts = [
@@ -96,85 +113,67 @@ def _start(
     before = time.monotonic()
     _bring_up([plan.gateway(options, urls, secret)], console, children)
     times.append(f"gateway {time.monotonic() - before:.1f} s")
-    _print_usage(options, console, times, time.monotonic() - begun, children)
+    base = plan.base_url(options)
+    total_s = time.monotonic() - begun
+    for line in usage.lines(base, usage.served_model(base), children.logs, times, total_s):
+        # Not through the console: what is to be pasted must not be wrapped or marked up.
+        print(line, flush=True)
+
+
+def _demo_model() -> Path:
+    try:
+        return ensure_demo_model()
+    except ImportError as error:
+        raise OptionError(
+            f"the engine is not installed here ({error}): run `make up`, or name engines that "
+            "run already with --attach"
+        ) from None
 
 
 def _bring_up(starts: list[Start], console: Console, children: Children) -> None:
     """Start the processes together and wait until each is ready."""
+    console.print(f"Starting {', '.join(start.name for start in starts)} ...")
     waiting = {
-        start.name: (start, children.start(start.name, start.command, start.environment))
+        start.ready_url: children.start(start.name, start.command, start.environment)
         for start in starts
     }
-    begun = time.monotonic()
-    with (
-        console.status(f"starting {', '.join(waiting)}") as status,
-        httpx.Client(timeout=2.0, trust_env=False) as client,
-    ):
+    with Progress(console) as progress, httpx.Client(timeout=2.0, trust_env=False) as client:
         while waiting:
             _watch(children)
-            if time.monotonic() - begun > _READY_S:
-                raise _Crashed(next(iter(waiting.values()))[1])
-            for name, (start, child) in list(waiting.items()):
+            for url, child in list(waiting.items()):
                 try:
-                    ready = client.get(start.ready_url).status_code == 200
+                    ready = client.get(url).status_code == 200
                 except httpx.HTTPError:
                     ready = False
                 if ready:
-                    del waiting[name]
-                    console.print(f"{name} is ready after {time.monotonic() - begun:.1f} s")
-                elif console.is_terminal:
-                    line = child.last_lines()[:100].replace("[", r"\[")
-                    status.update(f"{time.monotonic() - begun:4.0f} s  {name}: {line}")
-            time.sleep(_POLL_S)
+                    del waiting[url]
+                    progress.ready(child.name)
+                elif progress.elapsed_s > _READY_S:
+                    raise _Failed(child, f"was not ready after {_READY_S:.0f} s")
+            progress.waiting(list(waiting.values()))
+            time.sleep(_POLL_S if waiting else 0)
 
 
 def _watch(children: Children) -> None:
     crashed = children.crashed()
     if crashed is not None:
-        raise _Crashed(crashed)
-
-
-def _print_usage(
-    options: UpOptions, console: Console, times: list[str], total_s: float, children: Children
-) -> None:
-    base = plan.base_url(options)
-    model = _served_model(base)
-    question = {"role": "user", "content": "Hello"}
-    body = json.dumps({"model": model, "messages": [question], "max_tokens": 32})
-    lines = [
-        f"Ready after {total_s:.1f} s ({', '.join(times)}).",
-        "",
-        f"Base URL  {base}/v1",
-        f"curl      curl {base}/v1/chat/completions "
-        f"-H 'content-type: application/json' -d '{body}'",
-        f"Python    python -c \"import openai; print(openai.OpenAI(base_url='{base}/v1', "
-        f"api_key='none').chat.completions.create(model='{model}', max_tokens=32, "
-        f'messages=[{question}]).choices[0].message.content)"',
-        f"Logs      {children.logs}",
-        "Ctrl-C stops everything.",
-    ]
-    for line in lines:
-        # Not through the console: what is to be pasted must not be wrapped or marked up.
-        print(line, flush=True)
-
-
-def _served_model(base: str) -> str:
-    try:
-        answer = httpx.get(f"{base}/v1/models", timeout=5.0, trust_env=False).json()
-        return str(answer["data"][0]["id"])
-    except (httpx.HTTPError, ValueError, KeyError, IndexError, TypeError):
-        return "MODEL"
+        raise _Failed(crashed, f"ended with status {crashed.exited}")
 
 
 @contextmanager
 def _signals() -> Iterator[None]:
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        # Under nohup: it was asked to outlive its terminal.
+        numbers.remove(signal.SIGHUP)
+
     def stop(*_: object) -> None:
         # Once: a second Ctrl-C must not interrupt the stopping.
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in numbers:
             signal.signal(number, signal.SIG_IGN)
         raise _Stopped
 
-    before = {n: signal.signal(n, stop) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:

@@ -12,9 +12,11 @@ from deploy.local.plan import OptionError, UpOptions
     ("options", "name"),
     [
         ({"policy": "lottery"}, "--policy"),
-        ({"balancer": "dice"}, "--balancer"),
+        ({"balancer": "dice"}, "balancer"),
         ({"attach": ("http://a",), "model": "m"}, "--attach"),
-        ({"attach": ("http://a", "http://a")}, "--attach"),
+        ({"attach": ("http://a", "http://a/v1")}, "replicas"),
+        ({"attach": ("a:8001",)}, "replicas"),
+        ({"redis_url": "h:6379"}, "redis_url"),
     ],
 )
 def test_a_wrong_option_is_named(options, name):

@@ -1,0 +1,78 @@
+"""A process in the shape of an engine, without a model: an HTTP server with a stubborn helper.
+
+    python fake_engine.py PORT FOLDER
+
+Like vLLM it has a process of its own below it; unlike vLLM that one ignores SIGTERM. `crash` in
+FOLDER ends the engine with status 3 and leaves its helper behind. While `hold` is there the engine
+is not ready.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+_HELPER = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
+
+
+def main(port: int, folder: Path) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            answers = {"/health": {}, "/v1/models": {"object": "list", "data": [{"id": "fake"}]}}
+            known = self.path in answers and not (folder / "hold").exists()
+            body = json.dumps(answers.get(self.path, {})).encode()
+            self.send_response(200 if known else 503)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_POST(self) -> None:
+            length = int(self.headers.get("content-length", 0))
+            model = json.loads(self.rfile.read(length))["model"]
+            message = {"role": "assistant", "content": f"I am {model}."}
+            choice = {"index": 0, "message": message, "finish_reason": "stop"}
+            usage = {"prompt_tokens": 1, "completion_tokens": 4, "total_tokens": 5}
+            body = json.dumps(
+                {
+                    "id": "chatcmpl-1",
+                    "object": "chat.completion",
+                    "created": 1,
+                    "model": model,
+                    "choices": [choice],
+                    "usage": usage,
+                }
+            ).encode()
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: the log is for what the tests look for."""
+
+    def crash() -> None:
+        while not (folder / "crash").exists():
+            time.sleep(0.02)
+        print("the fake engine found a reason to die", flush=True)
+        os._exit(3)
+
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    helper = subprocess.Popen([sys.executable, "-c", _HELPER])
+    threading.Thread(target=crash, daemon=True).start()
+    print(f"engine {os.getpid()}, helper {helper.pid}", flush=True)
+    ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,37 @@
+"""Who is alive, and whose child is whom. Linux: reads /proc."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """State and parent, or None where there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name, in parentheses, may hold anything.
+    state, parent = text.rpartition(")")[2].split()[:2]
+    return state, int(parent)
+
+
+def alive(pid: int) -> bool:
+    """Runs, or could: a zombie has ended."""
+    stat = _stat(pid)
+    return stat is not None and stat[0] not in "ZX"
+
+
+def descendants(pid: int) -> set[int]:
+    """Children, their children and so on, alive now."""
+    parents = {
+        int(entry.name): stat[1]
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdecimal() and (stat := _stat(int(entry.name))) and stat[0] not in "ZX"
+    }
+    found: set[int] = set()
+    level = {pid}
+    while level:
+        level = {child for child, parent in parents.items() if parent in level} - found
+        found |= level
+    return found

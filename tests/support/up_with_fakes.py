@@ -1,0 +1,33 @@
+"""`weft up` with the real supervisor and gateway, and fake engines.
+
+    python up_with_fakes.py PORT FOLDER [ATTACHED_URL...]
+
+Engine N is ruled by the files in FOLDER/N: see fake_engine.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from deploy.local.plan import Start, UpOptions
+from deploy.local.up import run
+
+
+def main(port: int, folder: Path, attach: list[str]) -> int:
+    def replica(options: UpOptions, number: int, port: int, *_: object) -> Start:
+        own = folder / str(number)
+        own.mkdir(exist_ok=True)
+        script = Path(__file__).with_name("fake_engine.py")
+        return Start(
+            f"replica-{number}",
+            (sys.executable, str(script), str(port), str(own)),
+            f"http://127.0.0.1:{port}/health",
+        )
+
+    model = "" if attach else "fake"
+    return run(UpOptions(model=model, port=port, attach=tuple(attach)), replica=replica)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]))

@@ -1,0 +1,228 @@
+"""`weft up`, with the real supervisor, guards and gateway, and engines that start in no time."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from support.processes import alive, descendants
+from support.stack import free_port, until
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc"),
+]
+
+LAUNCHER = Path(__file__).parents[1] / "support" / "up_with_fakes.py"
+WAIT_S = 60.0
+# Guards with one child each for two engines and a gateway, and a helper for each engine.
+EVERYBODY = 2 * 3 + 2
+
+
+class Up:
+    """One supervisor. `output` is what it has printed so far, both streams."""
+
+    def __init__(self, folder: Path, *attach: str, port: int | None = None) -> None:
+        self.folder = folder
+        self.port = port or free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.output = ""
+        self.process = subprocess.Popen(
+            [sys.executable, str(LAUNCHER), str(self.port), str(folder), *attach],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+
+    def until_output(self, text: str) -> None:
+        def there() -> bool:
+            assert text in self.output or self.process.poll() is None, self.output
+            return text in self.output
+
+        until(there, f"no {text!r} in the output", WAIT_S)
+
+    def ready(self) -> set[int]:
+        """Wait until it is. Returns every process that it has started."""
+        self.until_output("Ctrl-C stops everything.")
+        pids = descendants(self.process.pid)
+        assert len(pids) == EVERYBODY
+        return pids
+
+    def wait(self) -> int:
+        status = self.process.wait(WAIT_S)
+        self._reader.join(WAIT_S)
+        return status
+
+    def line(self, start: str) -> str:
+        found = [line for line in self.output.splitlines() if line.startswith(start)]
+        assert len(found) == 1, self.output
+        return found[0].removeprefix(start).strip()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
+    started: list[Up] = []
+
+    def begin(*attach: str, port: int | None = None, hold: int | None = None) -> Up:
+        folder = tmp_path / f"up-{len(started)}"
+        folder.mkdir()
+        if hold is not None:
+            (folder / str(hold)).mkdir()
+            (folder / str(hold) / "hold").touch()
+        started.append(Up(folder, *attach, port=port))
+        return started[-1]
+
+    yield begin
+    for up in started:
+        if up.process.poll() is None:
+            up.process.terminate()
+            up.wait()
+
+
+def all_end(pids: set[int]) -> None:
+    until(lambda: not any(map(alive, pids)), f"alive of {pids}: {set(filter(alive, pids))}", WAIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_every_process(start, number):
+    up = start()
+    pids = up.ready()
+    up.process.send_signal(number)
+    assert up.wait() == 0
+    assert not any(map(alive, pids))
+
+
+def test_a_second_ctrl_c_does_not_interrupt_the_stopping(start):
+    up = start()
+    pids = up.ready()
+    up.process.send_signal(signal.SIGINT)
+    up.until_output("Stopping")
+    up.process.send_signal(signal.SIGINT)
+    assert up.wait() == 0
+    assert not any(map(alive, pids))
+
+
+def test_ctrl_c_while_the_engines_start_stops_them(start):
+    up = start(hold=1)
+    up.until_output("replica-0 is ready")
+    pids = descendants(up.process.pid)
+    assert pids
+    up.process.send_signal(signal.SIGINT)
+    assert up.wait() == 0
+    assert "Base URL" not in up.output
+    assert not any(map(alive, pids))
+
+
+def test_a_crash_of_one_engine_stops_all_and_shows_its_log(start):
+    up = start()
+    pids = up.ready()
+    (up.folder / "1" / "crash").touch()
+    assert up.wait() == 1
+    assert "replica-1 ended with status 3" in up.output
+    assert "the fake engine found a reason to die" in up.output
+    assert not any(map(alive, pids))
+
+
+def test_a_supervisor_that_is_killed_leaves_no_orphan(start):
+    up = start()
+    pids = up.ready()
+    up.process.kill()
+    assert up.wait() == -signal.SIGKILL
+    all_end(pids)
+
+
+def test_a_guard_that_is_killed_takes_its_engine_along(start):
+    up = start()
+    pids = up.ready()
+    guards = [pid for pid in pids if b"deploy.local.guard" in _command(pid)]
+    assert len(guards) == 3
+    engine = next(g for g in guards if b"fake_engine.py" in _command(g))
+    (helper,) = [p for p in descendants(engine) if b"time.sleep" in _command(p)]
+    subprocess.run(["kill", "-KILL", str(engine)], check=True)
+    assert up.wait() == 1
+    assert "replica-" in up.output
+    # The helper ignores what its dying engine could send; vLLM's own watch their parents.
+    all_end(pids - {helper})
+    if alive(helper):
+        subprocess.run(["kill", "-KILL", str(helper)], check=True)
+
+
+def _command(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_a_taken_port_is_named_before_anything_starts(start):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        up = start(port=port)
+        assert up.wait() == 2
+    assert f"127.0.0.1:{port}" in up.output
+    assert "--port" in up.output
+    assert not list(up.folder.iterdir())
+
+
+def test_what_is_printed_works_as_pasted(start):
+    up = start()
+    up.ready()
+    assert up.line("Base URL") == f"{up.url}/v1"
+    assert Path(up.line("Logs"), "gateway.log").is_file()
+    times = up.line("Ready after")
+    assert all(part in times for part in ("model", "2 replicas", "gateway"))
+    for name in ("curl", "Python"):
+        if name == "curl" and not shutil.which("curl"):
+            continue
+        command = up.line(name)
+        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=120)
+        assert "I am fake." in answer.stdout, (command, answer)
+
+
+def test_attached_engines_are_used_and_outlive_the_gateway(start):
+    engines = start()
+    pids = engines.ready()
+    url = engines.url
+    up = start(url)
+    up.until_output("Ctrl-C stops everything.")
+    assert "replicas" not in up.line("Ready after")
+    assert httpx.get(f"{up.url}/v1/models").json()["data"][0]["id"] == "fake"
+    up.process.send_signal(signal.SIGINT)
+    assert up.wait() == 0
+    assert all(map(alive, pids))
+    assert httpx.get(f"{url}/health").status_code == 200
+
+
+def test_an_attached_engine_that_is_not_there_is_named(start):
+    url = f"http://127.0.0.1:{free_port()}"
+    up = start(url)
+    assert up.wait() == 2
+    assert f"--attach {url}" in up.output
+
+
+def test_a_gateway_that_cannot_start_stops_the_engines(start):
+    up = start(hold=1)
+    up.until_output("replica-0 is ready")
+    pids = descendants(up.process.pid)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", up.port))
+        taken.listen()
+        (up.folder / "1" / "hold").unlink()
+        assert up.wait() == 1
+    assert "gateway ended with status" in up.output
+    assert not any(map(alive, pids))

@@ -1,0 +1,40 @@
+"""The supervisor's children, under their guards."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from deploy.local.children import Children
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups")
+
+
+def test_a_childs_output_and_status_are_kept(tmp_path):
+    script = "import os, sys; print(os.environ['A']); print('no', file=sys.stderr); sys.exit(7)"
+    with Children(tmp_path / "logs") as children:
+        child = children.start("one", [sys.executable, "-c", script], {"A": "first"})
+        assert child.process.wait(30) == 7
+        assert children.crashed() is child
+        assert child.last_lines(2).splitlines() == ["first", "no"]
+        assert child.last_lines() == "no"
+
+
+def test_a_signal_ends_as_a_shell_says_it(tmp_path):
+    script = "import os; os.kill(os.getpid(), 9)"
+    with Children(tmp_path) as children:
+        child = children.start("one", [sys.executable, "-c", script], {})
+        assert child.process.wait(30) == 128 + 9
+
+
+def test_stopping_ends_all(tmp_path):
+    children = Children(tmp_path)
+    started = [
+        children.start(str(n), [sys.executable, "-c", "import time; time.sleep(600)"], {})
+        for n in range(3)
+    ]
+    assert children.crashed() is None
+    children.stop()
+    assert all(child.exited is not None for child in started)
+    assert children.crashed() is None
