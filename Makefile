@@ -5,7 +5,7 @@ BIN = .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock bench-overhead bench-replay clean
+.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -39,6 +39,10 @@ check: lint type imports ## all checks that need no engine
 
 lock: ## write requirements/*.txt again (needs uv)
 	requirements/lock.sh
+
+generate: ## write dashboards and the table of settings again
+	$(BIN)/python -m deploy.grafana.generate
+	$(BIN)/python -m deploy.settings_table
 
 bench-overhead: ## requests/s and added latency beside other proxies
 	@$(INSTALL) --with-test

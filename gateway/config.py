@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     )
     replica_api_key: str = Field("", description="bearer token sent to the engines")
     redis_url: str = Field("", description="process table on Redis; empty: in memory")
-    redis_prefix: str = Field("weft", min_length=1, max_length=64, description="key prefix on Redis")
+    redis_prefix: str = Field(
+        "weft", min_length=1, max_length=64, description="key prefix on Redis"
+    )
     balancer: Balancer = Field(Balancer.LOCALITY, description="how a replica is chosen")
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer calls go to their program's home (Agentix 4.3), tokens"
@@ -52,14 +54,18 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1_073_741_824, description="largest request body, bytes"
     )
-    connect_timeout_s: float = Field(5.0, gt=0, le=300, description="connecting to a replica, seconds")
+    connect_timeout_s: float = Field(
+        5.0, gt=0, le=300, description="connecting to a replica, seconds"
+    )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="longest wait for a replica's first byte, seconds"
     )
     idle_timeout_s: float = Field(
         120.0, gt=0, description="longest silence inside a replica's answer, seconds"
     )
-    health_interval_s: float = Field(2.0, gt=0, le=300, description="between health checks, seconds")
+    health_interval_s: float = Field(
+        2.0, gt=0, le=300, description="between health checks, seconds"
+    )
     program_idle_s: float = Field(
         3600.0, gt=0, description="a program without calls for so long is ended, seconds"
     )

@@ -1,0 +1,26 @@
+"""What `make check` checks, so that `make test` finds it too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from support.sources import ROOT
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
+    ids=" ".join,
+)
+def test_the_tools_find_nothing(command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

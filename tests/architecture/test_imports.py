@@ -1,0 +1,74 @@
+"""Who may import whom: the contracts of pyproject.toml, and what can run alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.sources import PACKAGES, ROOT, imported, sources
+
+# No contract can say "the standard library only".
+STANDARD_LIBRARY_ONLY = [
+    *sources("gateway/model"),
+    Path("engine_patches/wire.py"),
+    Path("deploy/local/install.py"),
+]
+HEAVY = ("torch", "vllm", "transformers", "numpy", "matplotlib")
+
+
+def run(*command: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
+def test_the_contracts_hold() -> None:
+    done = run("-c", "import sys; from importlinter.cli import lint_imports_command as c; c()")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("file", STANDARD_LIBRARY_ONLY, ids=str)
+def test_a_file_needs_the_standard_library_only(file: Path) -> None:
+    own = ".".join(file.parts[:2])
+    foreign = {
+        name
+        for name in imported(file)
+        if name.partition(".")[0] not in sys.stdlib_module_names and not name.startswith(own)
+    }
+    assert not foreign
+
+
+@pytest.mark.parametrize("module", ["gateway.app", "gateway.serve", "gateway.cli"])
+def test_the_gateway_runs_without_an_engine(module: str) -> None:
+    # None in sys.modules makes an import fail, as if the package were not installed.
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}));"
+    done = run("-c", f"{blocked} import {module}")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_blocked_import_does_fail() -> None:
+    done = run("-c", "import sys; sys.modules['numpy'] = None; import numpy")
+    assert done.returncode != 0
+
+
+def test_help_is_fast_since_it_imports_no_part() -> None:
+    code = (
+        "import sys, gateway.cli; "
+        "parts = [m for m in sys.modules if m.startswith(('gateway.', 'deploy', 'loadgen'))]; "
+        "assert parts == ['gateway.cli'], parts"
+    )
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_package_of_the_checkout_is_looked_at() -> None:
+    found = {file.parent.name for file in ROOT.glob("*/__init__.py")}
+    assert found == set(PACKAGES)
