@@ -47,6 +47,11 @@ ELSEWHERE = {
     "engine_patches/hub.py": "tests/unit/engine_patches/test_channel.py",
     "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",
     "engine_patches/server.py": "tests/system/real/test_life.py",
+    # Data, and readers that are tried through the one door to them.
+    "loadgen/schema.py": "tests/unit/loadgen/traces/test_files.py",
+    "loadgen/traces/coding.py": "tests/unit/loadgen/traces/test_files.py",
+    "loadgen/traces/tau.py": "tests/unit/loadgen/traces/test_files.py",
+    "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
     "deploy/local/up.py": "tests/system/test_up.py",
