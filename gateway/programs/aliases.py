@@ -1,8 +1,8 @@
 """The alias table: every name by which clients already say whose call it is. Data, not code.
 
-Rows are tried in order, names inside a row in order; the first that is present wins. A row's
-`also` names give the thread, its parent and the end of the program, where the same client sends
-them.
+Rows are tried in order, names inside a row in order; the first that is present wins. Its companions
+give the thread, its parent and the end of the program, where the same client sends them. Row 6, no
+name at all, is a new program of one call.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
-from uuid import uuid4
 
 from gateway.model import ProgramKey
 from gateway.programs.aliases import BODY, HEADERS, TRACEPARENT
@@ -17,6 +18,12 @@ __all__ = ["MAX_ID_BYTES", "ChainRoots", "Identity", "IdentityError", "resolve",
 MAX_ID_BYTES: Final = 256
 MAIN_THREAD: Final = "main"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
+# W3C Trace Context: a version that is not ff, a trace id that is not all zeros, the rest.
+_TRACE: Final = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
+)
+# Objects in which an id is looked for by another row: no malformed ids.
+_OBJECTS: Final = frozenset(row.program[:-1] for row in BODY)
 
 
 class IdentityError(ValueError):
@@ -29,9 +36,9 @@ class IdentityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose call it is. source: the name that said so. ephemeral: nobody named a program and the
-    answer cannot be continued by its id, so the program is this call. final: the client says that
-    this is the program's last call."""
+    """Whose call it is. source: the name that said so, as in the alias table; "path" or "none".
+    ephemeral: nobody named a program and the answer cannot be continued by its id, so the program
+    is this call. final: the client says that this is the program's last call."""
 
     key: ProgramKey
     thread: str
@@ -43,11 +50,9 @@ class Identity:
 
 def tenant_of(api_key: str) -> str:
     """The tenant of an API key: 16 hexadecimal digits of its digest, or "public" without one."""
-    return (
-        sha256(api_key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        if api_key
-        else ("public")
-    )
+    if not api_key:
+        return "public"
+    return sha256(api_key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def resolve(
@@ -58,12 +63,14 @@ def resolve(
     path_program: str | None,
     chains: ChainRoots,
     traceparent: bool = False,
+    chained: bool = False,
 ) -> Identity:
     """Find the call's program and thread; the first row that matches wins.
 
     headers: as ASGI gives them, names in lower case. path_program: from `/p/{program}/...`.
-    Ids are opaque, at most MAX_ID_BYTES bytes, and count per tenant; an empty one is as good as
-    none. Raises IdentityError.
+    traceparent: row 4 counts. chained: answers of this endpoint are stored unless the client says
+    otherwise (`store`), and can be continued by their id. Ids are opaque, at most MAX_ID_BYTES
+    bytes, and count per tenant; an empty one is as good as none. Raises IdentityError.
     """
     by_name = dict(headers)
     if path_program:
@@ -99,16 +106,18 @@ def resolve(
                     ephemeral=False,
                 )
     if traceparent and TRACEPARENT in by_name:
-        parts = by_name[TRACEPARENT].decode("latin-1").split("-")
-        if len(parts) >= 4 and len(parts[1]) == 32:
+        trace = _TRACE.fullmatch(by_name[TRACEPARENT].strip())
+        if trace:
+            program = trace[1].decode()
             return Identity(
-                ProgramKey(tenant, parts[1]), MAIN_THREAD, "", "traceparent", ephemeral=False
+                ProgramKey(tenant, program), MAIN_THREAD, "", "traceparent", ephemeral=False
             )
-    # Row 6. An answer that is stored by its id may be continued; its program waits for that.
-    continues = "input" in body and "messages" not in body and body.get("store") is True
-    return Identity(
-        ProgramKey(tenant, uuid4().hex), MAIN_THREAD, "", "none", ephemeral=not continues
-    )
+    # Row 6. An answer of the Responses API that is stored may be continued by its id; its program
+    # waits for that, so that the chain's first call counts too.
+    store = body.get("store")
+    continues = "input" in body and (chained if store is None else store is True)
+    program = os.urandom(16).hex()
+    return Identity(ProgramKey(tenant, program), MAIN_THREAD, "", "none", ephemeral=not continues)
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
@@ -117,11 +126,9 @@ def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
         return ""
     if len(value) > MAX_ID_BYTES:
         raise _too_long(name.decode(), len(value))
-    # Clients that send text beyond ASCII send UTF-8; any other bytes stay distinct as Latin-1.
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+    # Text beyond ASCII is UTF-8, as in bodies and paths. Other bytes stay apart from all text, and
+    # can be shown, as \xNN.
+    return value.decode("utf-8", "backslashreplace")
 
 
 def _field(body: Mapping[str, Any], path: tuple[str, ...]) -> str:
@@ -132,7 +139,7 @@ def _field(body: Mapping[str, Any], path: tuple[str, ...]) -> str:
         value = value.get(key)
         if value is None:
             return ""
-    if not path or isinstance(value, Mapping):
+    if not path or (isinstance(value, Mapping) and path in _OBJECTS):
         return ""
     return _checked(value, ".".join(path))
 

@@ -121,12 +121,11 @@ class RedisTable:
     async def _close_lapsed(self, now_s: float) -> list[ProgramKey]:
         gone = []
         keys, before = self._store.keys, now_s - self._lease_s
-        while lapsed := await self._store.older(keys.leases, before, 0, _BATCH):
-            for lease in lapsed:
-                key, call = rows.leased(lease)
-                program = await self.close_call(Closing(key, call, now_s, Outcome.ABORTED))
-                if program is not None and rules.goes(program):
-                    gone.append(key)
+        for lease in await self._store.older(keys.leases, before):
+            key, call = rows.leased(lease)
+            program = await self.close_call(Closing(key, call, now_s, Outcome.ABORTED))
+            if program is not None and rules.goes(program):
+                gone.append(key)
         return gone
 
     async def _remove_idle(self, before: float) -> list[ProgramKey]:

@@ -169,8 +169,10 @@ class RedisStore:
         async with self._reaching():
             return cast(list[bytes], await self._redis.zrange(index, 0, -1))
 
-    async def older(self, index: bytes, before: float, skip: int, limit: int) -> list[bytes]:
-        """Members of a sorted set with scores below `before`, after the first `skip`."""
+    async def older(
+        self, index: bytes, before: float, skip: int = 0, limit: int = -1
+    ) -> list[bytes]:
+        """Members of a sorted set with scores below `before`, after the first `skip`; -1: all."""
         async with self._reaching():
             found = await self._redis.zrangebyscore(
                 index, "-inf", f"({number(before)}", start=skip, num=limit
@@ -230,4 +232,4 @@ class RedisStore:
 def _without_credentials(url: str) -> str:
     # A password may also be in the query.
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

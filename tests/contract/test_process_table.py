@@ -3,49 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from support.table import KEY, closing, opening, scenario
 
-from gateway.model import Closing, Opening, Outcome, ProgramKey
-from gateway.programs.memory import MemoryTable
-
-KEY = ProgramKey("public", "p")
-_calls = count()
-
-
-def opening(key=KEY, *, call=None, replica="r0", sticky=False, now=1.0, **options) -> Opening:
-    return Opening(
-        key=key,
-        call=call or f"call{next(_calls)}",
-        thread=options.pop("thread", "main"),
-        candidate=replica,
-        eligible=options.pop("eligible", frozenset({"r0", "r1"})),
-        sticky=sticky,
-        now_s=now,
-        **options,
-    )
-
-
-def closing(o: Opening, *, now=2.0, outcome=Outcome.OK, **used) -> Closing:
-    return Closing(key=o.key, call=o.call, now_s=now, outcome=outcome, **used)
-
-
-def scenario(make_table, steps) -> None:
-    """Run the steps on a new table; the integrity check must hold afterwards."""
-
-    async def main() -> None:
-        table = make_table()
-        try:
-            await steps(table)
-            assert list(await table.check()) == []
-        finally:
-            await table.aclose()
-
-    anyio.run(main)
+from gateway.model import Outcome, ProgramKey
 
 
 def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):
@@ -265,61 +228,109 @@ def test_many_calls_of_one_program_at_once_agree_on_its_home(make_table):
     scenario(make_table, steps)
 
 
-ACTIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["open", "close", "start", "end", "expire"]),
-        st.integers(0, 2),
-        st.booleans(),
-        st.floats(0, 10, allow_nan=False),
-    ),
-    max_size=40,
-)
-
-
-@given(ACTIONS)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_any_order_of_events_gives_the_same_rows_as_memory(make_table, actions):
+def test_a_session_that_is_started_again_is_active_again(make_table):
     async def steps(table):
-        model = MemoryTable()
-        open_calls: list[Opening] = []
-        for now, (action, which, flag, amount) in enumerate(actions, start=1):
-            key = ProgramKey("t", f"p{which}")
-            for each in (table, model):
-                if action == "open":
-                    o = opening(
-                        key, call=f"c{now}", replica=f"r{which % 2}", sticky=flag, now=float(now),
-                        ephemeral=which == 2,
-                    )  # fmt: skip
-                    await each.open_call(o)
-                elif action == "close" and open_calls:
-                    await each.close_call(
-                        closing(open_calls[which % len(open_calls)], now=float(now),
-                                service_s=amount, waiting_s=amount / 2)
-                    )  # fmt: skip
-                elif action == "start":
-                    await each.start(key, float(now))
-                elif action == "end":
-                    await each.end(key, float(now))
-                elif action == "expire":
-                    await each.expire(float(now), amount)
-            if action == "open":
-                open_calls.append(o)
-            elif action == "close" and open_calls:
-                del open_calls[which % len(open_calls)]
-            assert list(await table.check()) == []
-            assert list(await model.check()) == []
-        assert table.in_flight() == model.in_flight() or not open_calls
-        for which in range(3):
-            key = ProgramKey("t", f"p{which}")
-            ours, theirs = await table.get(key), await model.get(key)
-            assert (ours is None) == (theirs is None)
-            if ours is not None:
-                assert replace(ours, service_s=0, critical_path_s=0, waiting_s=0) == replace(
-                    theirs, service_s=0, critical_path_s=0, waiting_s=0
-                )
-                assert ours.service_s == pytest.approx(theirs.service_s)
-                assert ours.critical_path_s == pytest.approx(theirs.critical_path_s)
+        await table.start(KEY, 1.0)
+        await table.start(KEY, 95.0)
+        assert list(await table.expire(100.0, 10.0)) == []
+        assert list(await table.expire(110.0, 10.0)) == [KEY]
+
+    scenario(make_table, steps)
+
+
+def test_a_session_without_a_call_has_no_call_times(make_table):
+    async def steps(table):
+        program, _ = await table.start(KEY, 5.0)
+        assert (program.last_arrival_s, program.last_completion_s) == (0.0, 0.0)
+
+    scenario(make_table, steps)
+
+
+def test_a_nameless_program_that_is_called_by_its_name_stays(make_table):
+    async def steps(table):
+        first, second = opening(ephemeral=True), opening()
+        await table.open_call(first)
+        assert await table.programs("public", 9) == []
+        assert not (await table.open_call(second)).program.ephemeral
+        await table.close_call(closing(first))
+        await table.close_call(closing(second))
+        assert [p.key for p in await table.programs("public", 9)] == [KEY]
+
+    scenario(make_table, steps)
+
+
+def test_a_nameless_call_does_not_make_a_named_program_nameless(make_table):
+    async def steps(table):
+        await table.start(KEY, 1.0)
+        o = opening(ephemeral=True)
+        assert not (await table.open_call(o)).program.ephemeral
+        await table.close_call(closing(o))
+        assert await table.get(KEY) is not None
+
+    scenario(make_table, steps)
+
+
+def test_a_program_that_has_ended_begins_anew(make_table):
+    async def steps(table):
+        o = opening(sticky=True, replica="r1")
+        await table.open_call(o)
+        await table.close_call(closing(o, service_s=3.0))
+        await table.end(KEY, 3.0)
+        again = await table.open_call(opening(now=9.0))
+        assert again.created
+        assert (again.program.arrival_s, again.program.service_s, again.program.home) == (9, 0, "")
+
+    scenario(make_table, steps)
+
+
+def test_times_keep_their_precision(make_table):
+    async def steps(table):
+        now = 1_763_693_947.123_456_7
+        o = opening(now=now)
+        await table.open_call(o)
+        program = await table.close_call(closing(o, now=now + 0.1, service_s=1e-6))
+        assert (program.arrival_s, program.last_arrival_s) == (now, now)
+        assert program.last_completion_s == now + 0.1
+        assert program.critical_path_s == 1e-6
+        for _ in range(50):
+            o = opening(now=now)
+            await table.open_call(o)
+            program = await table.close_call(closing(o, service_s=0.1, waiting_s=1 / 3))
+        assert program.service_s == pytest.approx(5.000001, rel=1e-12)
+        assert program.waiting_s == pytest.approx(50 / 3, rel=1e-12)
+
+    scenario(make_table, steps)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"now": float("nan")}, {"now": -1.0}, {"replica": ""}, {"call": "a\nb"}]
+)
+def test_an_impossible_opening_is_refused_and_changes_nothing(make_table, wrong):
+    async def steps(table):
+        with pytest.raises(ValueError, match=r"not a|Unix time"):
+            await table.open_call(opening(**wrong))
+        assert await table.get(KEY) is None
+        assert table.in_flight() == {}
+
+    scenario(make_table, steps)
+
+
+def test_how_calls_end_is_counted(make_table):
+    async def steps(table):
+        for outcome in Outcome:
+            o = opening()
+            await table.open_call(o)
+            program = await table.close_call(closing(o, outcome=outcome))
+        assert (program.calls_closed, program.errors) == (3, 1)
+
+    scenario(make_table, steps)
+
+
+def test_what_is_not_there_is_none(make_table):
+    async def steps(table):
+        await table.ping()
+        assert table.peek(KEY) is None
+        assert await table.get(KEY) is None
+        assert await table.end(KEY, 1.0) is None
 
     scenario(make_table, steps)

@@ -2,61 +2,293 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from random import Random
+from typing import Any
 
-import anyio
 import pytest
+import redis
 from support.redis_server import RedisServer
-from test_process_table import closing, opening
+from support.table import KEY, Twin, closing, opening
 
 from gateway.model import ProgramKey
 from gateway.programs.redis import RedisTable
 from gateway.programs.table import TableUnavailable
 
+_prefixes = (f"redis{number}" for number in count())
 
-def test_two_gateways_agree_on_every_home_and_count(redis_server):
+
+def run(
+    server: RedisServer,
+    steps: Callable[..., Coroutine[Any, Any, None]],
+    gateways: int = 1,
+    **options: float,
+) -> None:
+    """Run the steps with that many gateways on one new table, whose integrity must hold after."""
+
     async def main() -> None:
-        tables = [RedisTable(redis_server.url, "two"), RedisTable(redis_server.url, "two")]
-        homes: dict[ProgramKey, set[str]] = {}
+        prefix = next(_prefixes)
+        tables = [RedisTable(server.url, prefix, **options) for _ in range(gateways)]
+        try:
+            await steps(*tables)
+            assert list(await tables[0].check()) == []
+        finally:
+            for table in tables:
+                await table.aclose()
 
-        async def one(number: int) -> None:
-            key = ProgramKey("t", f"p{number % 10}")
-            table = tables[number % 2]
-            o = opening(key, replica=f"r{number % 2}", sticky=True)
-            homes.setdefault(key, set()).add((await table.open_call(o)).replica)
-            await tables[(number // 2) % 2].close_call(closing(o, service_s=0.5))
+    asyncio.run(main())
 
-        async with anyio.create_task_group() as group:
-            for number in range(200):
-                group.start_soon(one, number)
-        assert all(len(home) == 1 for home in homes.values())
-        assert list(await tables[0].check()) == []
-        assert sum(p.service_s for p in await tables[1].programs("t", 20)) == 100.0
-        for table in tables:
-            await table.aclose()
 
-    anyio.run(main)
+@contextmanager
+def own_server(folder: Path) -> Iterator[RedisServer]:
+    """A server that the test may treat badly."""
+    server = RedisServer(folder)
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def test_two_gateways_agree_on_one_home_for_a_burst_of_calls(redis_server):
+    async def steps(left, right):
+        tables = (left, right)
+        calls = [opening(replica=f"r{i % 2}", sticky=True) for i in range(200)]
+        opened = await asyncio.gather(*[tables[i % 2].open_call(o) for i, o in enumerate(calls)])
+        assert len({answer.replica for answer in opened}) == 1
+        assert sum(answer.created for answer in opened) == 1
+        assert len((await left.get(KEY)).threads) == 200
+        await asyncio.gather(
+            *[tables[i // 2 % 2].close_call(closing(o, service_s=0.5)) for i, o in enumerate(calls)]
+        )
+        assert (await right.get(KEY)).service_s == 100.0
+
+    run(redis_server, steps, gateways=2)
+
+
+def test_each_gateway_sees_the_calls_of_the_other(redis_server):
+    async def steps(left, right):
+        await left.open_call(opening(replica="r0"))
+        o = opening(replica="r1")
+        assert (await right.open_call(o)).in_flight == {"r0": 1, "r1": 1}
+        assert left.in_flight() == {"r0": 1}  # as of its own last round trip
+        await right.close_call(closing(o))
+        assert right.in_flight() == {"r0": 1}
+
+    run(redis_server, steps, gateways=2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_calls_through_any_gateway_give_what_one_would(redis_server, seed):
+    async def steps(*tables):
+        rng, twin = Random(seed), Twin()
+        actions = ("open", "open", "close", "close", "start", "end", "expire")
+        for _ in range(120):
+            await twin.step(
+                rng.choice(tables), rng.choice(actions), rng.randrange(4), rng.random() < 0.5,
+                rng.uniform(0, 10),
+            )  # fmt: skip
+            assert list(await tables[0].check()) == []
+
+    # Leases without end: not every gateway gives signs here.
+    run(redis_server, steps, gateways=3, lease_s=1e9)
+
+
+def test_tables_with_different_prefixes_do_not_meet(redis_server):
+    async def steps(table):
+        other = RedisTable(redis_server.url, next(_prefixes))
+        await table.open_call(opening())
+        assert await other.get(KEY) is None
+        assert list(await other.check()) == []
+        await other.aclose()
+
+    run(redis_server, steps)
+
+
+def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_server):
+    async def steps(alive, dead):
+        mine, lost, nameless = (
+            opening(now=0.0),
+            opening(now=0.0, replica="r1"),
+            opening(ProgramKey("t", "nameless"), now=0.0, replica="r1", ephemeral=True),
+        )
+        await alive.open_call(mine)
+        await dead.open_call(lost)
+        await dead.open_call(nameless)
+        # Its leases hold for a while without a sign.
+        assert list(await alive.expire(100.0, 1000.0)) == []
+        assert alive.in_flight() == {"r0": 1}
+        assert list(await alive.expire(130.0, 1000.0)) == [nameless.key]
+        program = await alive.get(KEY)
+        assert [t.call for t in program.threads] == [mine.call]
+        assert alive.in_flight() == {"r0": 1}
+        # The dead were not dead: closing late changes nothing more.
+        assert await dead.close_call(closing(lost, service_s=5.0)) is None
+        assert (await alive.get(KEY)).service_s == 0.0
+
+    run(redis_server, steps, gateways=2)
+
+
+def test_leases_of_a_gateway_that_gives_signs_hold_for_ever(redis_server):
+    async def steps(left, right):
+        o = opening(now=0.0)
+        await left.open_call(o)
+        for now in range(0, 1000, 60):
+            assert list(await left.expire(float(now), 10.0)) == []
+            assert list(await right.expire(float(now), 10.0)) == []
+        assert (await left.close_call(closing(o, service_s=1.0))).service_s == 1.0
+
+    run(redis_server, steps, gateways=2)
+
+
+def test_idle_programs_go_in_any_number_and_busy_ones_do_not_hide_them(redis_server):
+    async def steps(table):
+        busy = [opening(ProgramKey("t", f"busy{i:04}"), now=1.0) for i in range(510)]
+        await asyncio.gather(*[table.open_call(o) for o in busy])
+        idle = [ProgramKey("t", f"idle{i:04}") for i in range(1010)]
+        await asyncio.gather(*[table.start(key, 2.0) for key in idle])
+        assert sorted(await table.expire(50.0, 10.0)) == idle
+        assert len(await table.programs("t", 2000)) == len(busy)
+
+    run(redis_server, steps)
+
+
+def test_a_call_that_was_cancelled_never_gets_anothers_answer(redis_server):
+    async def steps(table):
+        rng = Random(1)
+        for round_ in range(40):
+            keys = [ProgramKey("t", f"{round_}-{i}") for i in range(8)]
+            tasks = [asyncio.create_task(table.open_call(opening(key, now=1.0))) for key in keys]
+            for _ in range(rng.randrange(12)):
+                await asyncio.sleep(0)
+            for task in rng.sample(tasks, 4):
+                task.cancel()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            for key, answer in zip(keys, answers, strict=True):
+                assert isinstance(answer, asyncio.CancelledError) or answer.program.key == key
+                if not isinstance(answer, asyncio.CancelledError):
+                    assert [t.call for t in answer.program.threads] == [
+                        t.call for t in (await table.get(key)).threads
+                    ]
+
+    run(redis_server, steps)
+
+
+def test_scripts_that_the_server_forgot_are_sent_again(redis_server):
+    async def steps(table):
+        o = opening()
+        await table.open_call(o)
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.script_flush()
+        assert (await table.close_call(closing(o, service_s=1.0))).service_s == 1.0
+
+    run(redis_server, steps)
+
+
+def test_the_integrity_check_sees_what_is_wrong(redis_server):
+    async def steps(table):
+        await table.open_call(opening())
+        base = table._store.keys.base
+        row, spare = base + b"p:public/p", base + b"kept"
+        with redis.Redis.from_url(redis_server.url) as client:
+            for damage, word in (
+                (lambda: client.hset(row, "calls", 7), "opened"),
+                (lambda: client.hset(row, "service", "-1"), "service_s"),
+                (lambda: client.delete(row), "without a row"),
+                (lambda: client.delete(base + b"activity"), "missing from the activity"),
+                (lambda: client.delete(base + b"in_flight"), "in flight"),
+                (lambda: client.delete(base + b"leases"), "leases"),
+                (lambda: client.delete(base + b"n:public"), "names"),
+            ):
+                keys = [
+                    row,
+                    *(base + k for k in (b"activity", b"in_flight", b"leases", b"n:public")),
+                ]
+                for key in keys:
+                    client.copy(key, spare + key)
+                damage()
+                assert any(word in fault for fault in await table.check()), word
+                for key in keys:
+                    client.delete(key)
+                    client.rename(spare + key, key)
+
+    run(redis_server, steps)
+
+
+def test_a_row_that_somebody_deleted_does_not_stay_in_the_indexes(redis_server):
+    async def steps(table):
+        await table.start(KEY, 1.0)
+        with redis.Redis.from_url(redis_server.url) as client:
+            client.delete(table._store.keys.row(KEY))
+        assert list(await table.expire(100.0, 10.0)) == []
+        assert list(await table.programs("public", 9)) == []
+
+    run(redis_server, steps)
 
 
 def test_a_server_that_is_gone_is_named_and_its_return_is_noticed(tmp_path: Path):
-    server = RedisServer(tmp_path)
+    with own_server(tmp_path) as server:
 
-    async def main() -> None:
-        table = RedisTable(server.url.replace("//", "//user:secret@"), "gone")
-        plain = RedisTable(server.url, "gone")
-        await plain.ping()
-        server.kill()
-        with pytest.raises(TableUnavailable, match=str(server.port)) as raised:
-            await table.open_call(opening())
-        assert "secret" not in str(raised.value)
-        with pytest.raises(TableUnavailable):
-            await plain.open_call(opening())
-        server.start()
-        assert (await plain.open_call(opening())).created
-        await table.aclose()
-        await plain.aclose()
+        async def steps(table):
+            o = opening()
+            await table.open_call(o)
+            server.kill()
+            for attempt in (
+                lambda: table.open_call(opening()),
+                lambda: table.close_call(closing(o)),
+                lambda: table.start(KEY, 1.0),
+                lambda: table.end(KEY, 1.0),
+                lambda: table.get(KEY),
+                lambda: table.programs("public", 1),
+                lambda: table.expire(1.0, 1.0),
+                table.check,
+                table.ping,
+            ):
+                with pytest.raises(TableUnavailable, match=str(server.port)):
+                    await attempt()
+            assert table.peek(KEY) is not None
+            server.start()
+            assert (await table.open_call(opening())).created
 
-    try:
-        anyio.run(main)
-    finally:
-        server.kill()
+        run(server, steps)
+
+
+def test_an_opening_whose_answer_is_lost_does_not_stay_open(tmp_path: Path):
+    with own_server(tmp_path) as server:
+
+        async def steps(table):
+            first = opening(now=0.0)
+            await table.open_call(first)  # now the server has the script
+            await table.close_call(closing(first))
+            server.pause()
+            try:
+                with pytest.raises(TableUnavailable):
+                    await table.open_call(opening(now=0.0))
+            finally:
+                server.resume()
+            # The server now does what it was asked, and nobody knows.
+            deadline = time.monotonic() + 30
+            while not (await table.get(KEY)).threads:
+                assert time.monotonic() < deadline, "the server never ran the script"
+            await table.expire(1000.0, 1e9)
+            assert (await table.get(KEY)).threads == ()
+            assert table.in_flight() == {}
+
+        run(server, steps)
+
+
+def test_a_refusal_names_the_server_and_no_password(tmp_path: Path):
+    with own_server(tmp_path) as server:
+
+        async def steps(table):
+            wrong = RedisTable(server.url.replace("//", "//user:secret@"), "gone")
+            with pytest.raises(TableUnavailable, match=str(server.port)) as raised:
+                await wrong.ping()
+            assert "secret" not in str(raised.value)
+            await wrong.aclose()
+
+        run(server, steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -53,6 +54,16 @@ class RedisServer:
                 assert self._process.poll() is None, "redis-server ended at once"
                 assert time.monotonic() < deadline, "redis-server does not answer"
                 time.sleep(0.02)
+
+    def pause(self) -> None:
+        """Let it hang: connections are accepted and nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on: it then does what it was asked in the meantime."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End it at once."""

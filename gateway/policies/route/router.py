@@ -13,8 +13,9 @@ from gateway.policies.route.protocols import Filter, Picker, Scorer
 class Router:
     """Chooses a replica and explains the choice.
 
-    sticky_above_tokens: longer calls ask the process table to keep them at their program's home
-    (Algorithm 2, lines 5 to 10); None: never.
+    name: the reason given for a call that no home decides. sticky_above_tokens: longer calls ask
+    the process table to keep them at their program's home (Algorithm 2, lines 5 to 10); None:
+    never.
     """
 
     name: str
@@ -24,7 +25,11 @@ class Router:
     sticky_above_tokens: int | None = None
 
     def route(self, request: RouteRequest, now_s: float, rng: Random) -> Decision:
-        """Where the call goes, as far as this snapshot tells; the table settles sticky calls."""
+        """Where the call goes, as far as this snapshot tells; the table settles sticky calls.
+
+        now_s: Unix time, seconds; every policy takes it, no router of today needs it. The
+        decision's replica is "" when no replica is eligible.
+        """
         rejected: dict[str, str] = {}
         kept = []
         for replica in request.replicas:
@@ -46,12 +51,8 @@ class Router:
             self.sticky_above_tokens is not None
             and request.prompt_tokens > self.sticky_above_tokens
         )
-        at_home = scores.get("home", {}).get(chosen, 0.0) > 0.0
-        return Decision(
-            replica=chosen,
-            sticky=long_call,
-            eligible=frozenset(totals),
-            reason="home" if at_home else self.name if not long_call else "new home",
-            scores=scores,
-            rejected=rejected,
-        )
+        reason = self.name
+        if long_call:
+            at_home = request.program is not None and request.program.home == chosen
+            reason = "home" if at_home else "new home"
+        return Decision(chosen, long_call, frozenset(totals), reason, scores, rejected)

@@ -10,14 +10,15 @@ from gateway.programs.identity import ChainRoots, IdentityError, resolve, tenant
 
 
 def identify(headers=None, body=None, path=None, chains=None, **options):
+    pairs = (headers or {}).items()
     return resolve(
         tenant="t",
-        headers=[(k.encode(), v if isinstance(v, bytes) else v.encode()) for k, v in (headers or {}).items()],
+        headers=[(name.encode(), v if isinstance(v, bytes) else v.encode()) for name, v in pairs],
         body=body or {},
         path_program=path,
         chains=chains or ChainRoots(),
         **options,
-    )  # fmt: skip
+    )
 
 
 def nested(path, value):
@@ -104,7 +105,7 @@ def test_an_id_may_have_256_bytes_and_no_more():
         identify(path="x" * 257)
 
 
-@pytest.mark.parametrize("value", [True, ["a"], 1.5])
+@pytest.mark.parametrize("value", [True, ["a"], 1.5, {"id": "a"}])
 def test_an_id_of_another_type_is_refused(value):
     with pytest.raises(IdentityError) as raised:
         identify(body={"session_id": value})
@@ -115,15 +116,40 @@ def test_a_number_is_taken_as_text():
     assert identify(body={"session_id": 17}).key.program == "17"
 
 
-def test_any_bytes_are_kept_apart():
-    assert identify({"x-session-id": b"\xff"}).key != identify({"x-session-id": b"\xfe"}).key
+def test_any_bytes_are_kept_apart_and_can_be_shown():
+    raw = (b"\xff", b"\xfe", "ÿ".encode(), b"\xc3", b"a\xffb")
+    ids = [identify({"x-session-id": value}).key.program for value in raw]
+    assert len(set(ids)) == len(ids)
+    assert all(name.encode() for name in ids)
+    assert ids[2] == identify(body={"session_id": "ÿ"}).key.program
+
+
+def test_the_bytes_on_the_wire_count():
+    assert identify({"x-session-id": b"\xff" * 256}).key.program
+    with pytest.raises(IdentityError):
+        identify({"x-session-id": "x", "x-parent-session-id": "y" * 257})
 
 
 def test_traceparent_counts_only_when_configured():
     headers = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     assert identify(headers).ephemeral
-    assert identify(headers, traceparent=True).key.program == "a" * 32
-    assert identify({"traceparent": "nonsense"}, traceparent=True).ephemeral
+    found = identify(headers, traceparent=True)
+    assert (found.key.program, found.source) == ("a" * 32, "traceparent")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "nonsense",
+        "",
+        f"00-{'0' * 32}-{'b' * 16}-01",
+        f"ff-{'a' * 32}-{'b' * 16}-01",
+        f"00-{'A' * 32}-{'b' * 16}-01",
+        f"00-{'a' * 31}-{'b' * 16}-01",
+    ],
+)
+def test_a_traceparent_that_names_no_trace_names_no_program(value):
+    assert identify({"traceparent": value}, traceparent=True).ephemeral
 
 
 def test_a_chain_of_answers_folds_to_its_root():
@@ -136,19 +162,40 @@ def test_a_chain_of_answers_folds_to_its_root():
     assert identify(body={"previous_response_id": "other"}, chains=chains).key.program == "other"
 
 
-def test_chains_are_kept_apart_by_tenant_and_bounded():
-    chains = ChainRoots(limit=2)
-    chains.record(ProgramKey("someone-else", "root"), "resp_1")
-    assert chains.root("t", "resp_1") == "resp_1"
-    for number in range(3):
-        chains.record(ProgramKey("t", "p"), f"r{number}")
-    assert chains.root("t", "r0") == "r0"
-    assert chains.root("t", "r2") == "p"
+@pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
+def test_a_conversation_may_be_a_name_or_an_object(conversation):
+    assert identify(body={"conversation": conversation}).key.program == "conv_1"
 
 
-def test_a_stored_answer_can_be_continued():
-    assert not identify(body={"input": "hi", "store": True}).ephemeral
-    assert identify(body={"input": "hi"}).ephemeral
+def test_a_conversation_without_an_id_names_nothing():
+    assert identify(body={"conversation": {}}).ephemeral
+    assert identify(body={"conversation": {"id": ""}}).ephemeral
+
+
+@pytest.mark.parametrize(
+    ("body", "chained", "ephemeral"),
+    [
+        ({"input": "hi"}, True, False),
+        ({"input": "hi", "store": True}, True, False),
+        ({"input": "hi", "store": False}, True, True),
+        ({"input": "hi", "store": True}, False, False),
+        ({"input": "hi"}, False, True),
+        ({"messages": [], "store": True}, False, True),
+    ],
+)
+def test_the_program_of_an_answer_that_can_be_continued_waits_for_that(body, chained, ephemeral):
+    assert identify(body=body, chained=chained).ephemeral is ephemeral
+
+
+def test_a_chain_that_began_without_a_key_is_one_program():
+    chains = ChainRoots()
+    first = identify(body={"input": "hi"}, chains=chains, chained=True)
+    chains.record(first.key, "resp_1")
+    second = identify(
+        body={"input": "more", "previous_response_id": "resp_1"}, chains=chains, chained=True
+    )
+    assert second.key == first.key
+    assert not second.ephemeral
 
 
 def test_tenants_are_digests_of_keys():

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-import pytest
-
 from gateway.model import Program, ProgramKey, ReplicaView, RouteRequest
 from gateway.policies.route.registry import build
 
@@ -89,6 +87,12 @@ def test_scores_explain_the_choice_and_lie_between_0_and_1():
         assert all(0.0 <= score <= 1.0 for score in scores.values())
 
 
-def test_an_unknown_name_fails_with_the_known_ones():
-    with pytest.raises(ValueError, match="least_used, locality, round_robin"):
-        build("prefix_tree", 1)
+def test_without_a_scorer_the_picker_decides_alone():
+    decision = route("round_robin", [replica("a", 9), replica("b", 0)], tokens=9999, home="b")
+    assert (decision.replica, decision.sticky, decision.reason) == ("a", False, "round_robin")
+    assert decision.scores == {}
+
+
+def test_the_home_of_a_long_call_is_taken_to_be_what_the_table_said_last():
+    decision = route("locality", [replica("a"), replica("b", 9)], tokens=5000, home="gone")
+    assert (decision.replica, decision.sticky, decision.reason) == ("a", True, "new home")

@@ -1,0 +1,108 @@
+"""What the process tables' tests share: calls to open and close, and a table to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import anyio
+import pytest
+
+from gateway.model import Closing, Opening, Outcome, ProgramKey
+from gateway.programs.memory import MemoryTable
+from gateway.programs.table import ProcessTable
+
+KEY = ProgramKey("public", "p")
+KEYS = [ProgramKey("t", f"p{number}") for number in range(4)]
+_calls = count()
+
+
+def opening(key=KEY, *, call=None, replica="r0", sticky=False, now=1.0, **options) -> Opening:
+    return Opening(
+        key=key,
+        call=call or f"call{next(_calls)}",
+        thread=options.pop("thread", "main"),
+        candidate=replica,
+        eligible=options.pop("eligible", frozenset({"r0", "r1"})),
+        sticky=sticky,
+        now_s=now,
+        **options,
+    )
+
+
+def closing(o: Opening, *, now=2.0, outcome=Outcome.OK, **used) -> Closing:
+    return Closing(key=o.key, call=o.call, now_s=now, outcome=outcome, **used)
+
+
+def scenario(
+    make_table: Callable[[], ProcessTable],
+    steps: Callable[[ProcessTable], Coroutine[Any, Any, None]],
+) -> None:
+    """Run the steps on a new table; the integrity check must hold afterwards."""
+
+    async def main() -> None:
+        table = make_table()
+        try:
+            await steps(table)
+            assert list(await table.check()) == []
+        finally:
+            await table.aclose()
+
+    anyio.run(main)
+
+
+class Twin:
+    """A table in memory beside the one under test, and the calls that are open in both."""
+
+    def __init__(self) -> None:
+        self.table = MemoryTable()
+        self.now = 1.0
+        self.open_calls: list[Opening] = []
+
+    async def step(self, table, action, which, flag, amount) -> None:
+        """Do one thing to both tables and compare what they answer."""
+        self.now += amount if flag else 0.0
+        if action == "open":
+            eligible = {f"r{which % 2}", "r1"} if amount < 8 else {"r2"}
+            o = opening(
+                KEYS[which], replica=f"r{which % 2 if amount < 8 else 2}", sticky=flag,
+                now=self.now, thread=f"t{which}", ephemeral=which == 3 and amount < 5,
+                eligible=frozenset(eligible),
+            )  # fmt: skip
+            ours, theirs = await table.open_call(o), await self.table.open_call(o)
+            assert (ours.replica, ours.created) == (theirs.replica, theirs.created)
+            assert ours.in_flight == theirs.in_flight
+            same(ours.program, theirs.program)
+            self.open_calls.append(o)
+        elif action == "close" and self.open_calls:
+            c = closing(
+                self.open_calls.pop(which % len(self.open_calls)), now=self.now, service_s=amount,
+                waiting_s=amount / 3, output_tokens=int(amount), preemptions=which,
+                outcome=Outcome.ERROR if flag else Outcome.OK,
+            )  # fmt: skip
+            same(await table.close_call(c), await self.table.close_call(c))
+        elif action == "start":
+            ours, theirs = [await each.start(KEYS[which], self.now) for each in (table, self.table)]
+            same(ours[0], theirs[0])
+            assert ours[1] == theirs[1]
+        elif action == "end":
+            same(*[await each.end(KEYS[which], self.now) for each in (table, self.table)])
+        elif action == "expire":
+            gone = [set(await each.expire(self.now, amount)) for each in (table, self.table)]
+            assert gone[0] == gone[1]
+
+
+def same(ours, theirs) -> None:
+    """Equal, but for the last bits of sums."""
+    if ours is None or theirs is None:
+        assert ours is theirs
+        return
+    sums = ("service_s", "critical_path_s", "waiting_s")
+    for name in sums:
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-9, abs=1e-12)
+    threads = [sorted(p.threads, key=lambda t: t.call) for p in (ours, theirs)]
+    assert threads[0] == threads[1]
+    rest = dict.fromkeys(sums, 0.0)
+    assert replace(ours, threads=(), **rest) == replace(theirs, threads=(), **rest)

@@ -1,0 +1,39 @@
+"""Which replicas can take a call at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.model import ReplicaView, RouteRequest
+from gateway.policies.route.filters import Healthy, NotAvoided, ServesModel
+
+
+def replica(models=("m",), healthy=True):
+    return ReplicaView("r0", frozenset(models), healthy, 0)
+
+
+def request(model="m", avoid=()):
+    return RouteRequest(model, 1, None, (), frozenset(avoid))
+
+
+def test_only_healthy_replicas_stay():
+    assert Healthy().keeps(request(), replica())
+    assert not Healthy().keeps(request(), replica(healthy=False))
+
+
+@pytest.mark.parametrize(
+    ("model", "models", "keeps"),
+    [
+        ("m", {"m", "n"}, True),
+        ("m", {"n"}, False),
+        ("m", set(), True),  # not learned yet
+        ("", {"n"}, True),  # the engine decides what no name means
+    ],
+)
+def test_a_replica_of_another_model_goes(model, models, keeps):
+    assert ServesModel().keeps(request(model), replica(models)) is keeps
+
+
+def test_a_replica_that_failed_this_call_goes():
+    assert NotAvoided().keeps(request(avoid=["r1"]), replica())
+    assert not NotAvoided().keeps(request(avoid=["r0"]), replica())

@@ -1,0 +1,29 @@
+"""The alias table as data: what its rows must hold to be tried in order."""
+
+from __future__ import annotations
+
+from gateway.programs.aliases import BODY, HEADERS
+
+
+def test_header_names_are_lower_case_and_unique():
+    names = [alias.program for alias in HEADERS]
+    assert len(set(names)) == len(names)
+    for alias in HEADERS:
+        for name in (alias.program, alias.thread, alias.parent, alias.final):
+            assert name == name.lower()
+
+
+def test_no_row_takes_a_person_for_a_program():
+    assert all("user" not in row.program for row in BODY)
+    assert all(b"user" not in alias.program for alias in HEADERS)
+
+
+def test_wefts_own_names_come_first():
+    assert HEADERS[0].program == b"x-weft-program"
+
+
+def test_body_paths_are_unique_and_chains_come_last():
+    paths = [row.program for row in BODY]
+    assert len(set(paths)) == len(paths)
+    chained = [row.chained for row in BODY]
+    assert chained == sorted(chained)

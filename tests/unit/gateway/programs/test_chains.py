@@ -1,0 +1,28 @@
+"""Chains of answers fold to the program that began them."""
+
+from __future__ import annotations
+
+from gateway.model import ProgramKey
+from gateway.programs.chains import ChainRoots
+
+
+def test_a_link_leads_to_its_program_and_an_unknown_one_to_itself():
+    chains = ChainRoots()
+    chains.record(ProgramKey("t", "root"), "resp_1")
+    assert chains.root("t", "resp_1") == "root"
+    assert chains.root("t", "resp_2") == "resp_2"
+
+
+def test_a_tenant_cannot_follow_anothers_chain():
+    chains = ChainRoots()
+    chains.record(ProgramKey("someone-else", "root"), "resp_1")
+    assert chains.root("t", "resp_1") == "resp_1"
+
+
+def test_the_links_used_longest_ago_are_forgotten_first():
+    chains = ChainRoots(limit=2)
+    chains.record(ProgramKey("t", "p"), "a")
+    chains.record(ProgramKey("t", "p"), "b")
+    assert chains.root("t", "a") == "p"
+    chains.record(ProgramKey("t", "p"), "c")
+    assert [chains.root("t", link) for link in "abc"] == ["p", "b", "p"]

@@ -1,0 +1,81 @@
+"""What only the table in memory promises; the rest is in its contract suite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.model import Closing, Opening, Outcome, ProgramKey
+from gateway.programs.memory import MemoryTable
+
+pytestmark = pytest.mark.anyio
+
+
+def key(name):
+    return ProgramKey("t", name)
+
+
+def opening(name, now_s, call=None):
+    return Opening(key(name), call or f"call-{name}", "main", "r0", frozenset({"r0"}), False, now_s)
+
+
+async def test_beyond_its_limit_it_lets_go_of_those_longest_without_a_call():
+    table = MemoryTable(max_programs=2)
+    await table.open_call(opening("busy", 1.0))
+    for now, name in enumerate(("old", "older", "new"), start=2):
+        await table.start(key(name), float(now))
+    await table.start(key("old"), 9.0)
+    assert await table.expire(10.0, idle_s=1000.0) == [key("older"), key("new")]
+    assert [p.key.program for p in await table.programs("t", 9)] == ["busy", "old"]
+    assert await table.check() == []
+
+
+async def test_a_limit_must_leave_room_for_a_program():
+    with pytest.raises(ValueError, match="max_programs"):
+        MemoryTable(max_programs=0)
+
+
+async def test_a_clock_that_goes_back_does_not_make_a_program_older():
+    table = MemoryTable()
+    await table.start(key("p"), 100.0)
+    await table.start(key("p"), 50.0)
+    assert await table.expire(105.0, idle_s=10.0) == []
+
+
+async def test_an_answer_is_a_snapshot():
+    table = MemoryTable()
+    first = await table.open_call(opening("p", 1.0, "a"))
+    await table.open_call(opening("p", 2.0, "b"))
+    assert first.in_flight == {"r0": 1}
+    assert len(first.program.threads) == 1
+
+
+async def test_the_integrity_check_sees_what_is_wrong():
+    table = MemoryTable()
+    await table.open_call(opening("p", 1.0))
+    sound = table._programs[key("p")]
+
+    table._programs[key("p")] = replace(sound, threads=())
+    assert any("opened" in fault for fault in await table.check())
+    table._programs[key("p")] = replace(sound, service_s=-1.0)
+    assert any("service_s" in fault for fault in await table.check())
+    table._programs[key("p")] = sound
+    table._in_flight["r0"] = 5
+    assert any("in flight" in fault for fault in await table.check())
+    table._in_flight["r0"] = 1
+    table._open.clear()
+    assert any("open calls" in fault for fault in await table.check())
+
+
+async def test_a_call_that_is_refused_leaves_no_trace():
+    table = MemoryTable()
+    with pytest.raises(ValueError, match="Unix time"):
+        await table.open_call(opening("p", float("nan")))
+    await table.open_call(opening("p", 1.0))
+    with pytest.raises(ValueError, match="preemptions"):
+        await table.close_call(
+            Closing(key("p"), "call-p", 2.0, Outcome.OK, service_s=1.0, preemptions=-1)
+        )
+    assert (await table.get(key("p"))).service_s == 0.0
+    assert table.in_flight() == {"r0": 1}

@@ -1,0 +1,21 @@
+"""What the store says about its server; the rest needs one and is in the contract suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.programs.redis_store import _without_credentials
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://localhost:6379/0", "redis://localhost:6379/0"),
+        ("redis://user:se@cret@host:1/2", "redis://host:1/2"),
+        ("rediss://:secret@[::1]:6380", "rediss://[::1]:6380"),
+        ("redis://host?password=secret", "redis://host"),
+        ("unix://user:secret@/run/redis.sock?db=1", "unix:///run/redis.sock"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url, shown):
+    assert _without_credentials(url) == shown
