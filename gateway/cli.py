@@ -115,6 +115,9 @@ def bench_replay(
     output_scale: Annotated[float, typer.Option(min=0.01, help="factor on answers' length")] = 1.0,
     replicas: Annotated[int, typer.Option(min=1, help="engines to start")] = 2,
     slots: Annotated[int, typer.Option(min=1, help="calls that an engine runs at once")] = 4,
+    first_quantum: Annotated[
+        float, typer.Option(min=0.001, help="first queue's quantum, s; small, as the demo model")
+    ] = 0.1,
     json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
     plot: Annotated[str, typer.Option(help="write a PNG here")] = "",
 ) -> None:
@@ -132,6 +135,7 @@ def bench_replay(
         output_scale=output_scale,
         replicas=replicas,
         slots=slots,
+        first_quantum_s=first_quantum,
         json_file=json_file,
         plot=plot,
     )
@@ -144,7 +148,8 @@ def bench_overhead(
         str, typer.Option(help="peers to compare with, comma-separated; 'none' for ours alone")
     ] = "litellm,vllm-router",
     concurrency: Annotated[str, typer.Option(help="calls at once, comma-separated")] = "1,8,64",
-    requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests a cell")] = 600,
+    requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests a cell")] = 2000,
+    rounds: Annotated[int, typer.Option(min=1, max=20, help="rounds; the median counts")] = 3,
     json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
 ) -> None:
     """Requests/s and added latency against a fast mock engine, beside the peers."""
@@ -154,6 +159,7 @@ def bench_overhead(
         peers=tuple(p for p in peers.split(",") if p and p != "none"),
         concurrency=tuple(int(c) for c in concurrency.split(",")),
         requests=requests,
+        rounds=rounds,
         json_file=json_file,
     )
     raise typer.Exit(run(options))

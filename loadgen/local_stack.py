@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -24,8 +25,9 @@ class StackError(RuntimeError):
 
 
 @contextmanager
-def local_stack(options: Sequence[str]) -> Iterator[str]:
-    """Start `weft up` with these options on a free port; gives its base URL; ends it after."""
+def local_stack(options: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Start `weft up` with these options and variables on a free port; gives its base URL; ends
+    it after the block. Raises StackError."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -37,6 +39,7 @@ def local_stack(options: Sequence[str]) -> Iterator[str]:
                 [sys.executable, "-m", "gateway.cli", "up", "--port", str(port), *options],
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
                 # Ctrl-C ends the bench, which then ends the stack.
                 start_new_session=True,
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -43,6 +44,7 @@ class ReplayOptions:
     output_scale: float = 1.0
     replicas: int = 2
     slots: int = 4
+    first_quantum_s: float = 0.1
     json_file: str = ""
     plot: str = ""
 
@@ -59,7 +61,8 @@ def run(options: ReplayOptions) -> int:
             nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
             if options.base_url
             else local_stack(
-                ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
+                ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)],
+                {"WEFT_ORDER_OPTIONS": json.dumps({"first_quantum_s": options.first_quantum_s})},
             )
         )
         if not options.base_url:
@@ -149,17 +152,24 @@ async def _model(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
 async def _bytes_per_token(
     client: httpx.AsyncClient, base: str, model: str, program: TraceProgram
 ) -> float:
-    """Asks the engine how long the first messages are in its tokens."""
-    messages = list(program.calls[0].messages)
-    if not messages:
-        return 4.0
-    # A head of it will do, and fits any context.
-    probe = [{**messages[0], "content": str(messages[0]["content"])[:2000]}]
-    body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
-    answer = await client.post(f"{base}/v1/chat/completions", json=body)
-    if answer.status_code != 200:
-        raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
-    return message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"])
+    """Asks the engine how long messages are in its tokens. The denser of two samples counts: the
+    first message, often prose, and what comes after it, often tools' JSON."""
+    messages = program.calls[-1].messages
+    samples = [text for text in (_text(messages[:1]), _text(messages[1:])) if text]
+    ratios = []
+    for text in samples:
+        probe = [{"role": "user", "content": text}]
+        body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
+        answer = await client.post(f"{base}/v1/chat/completions", json=body)
+        if answer.status_code != 200:
+            raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
+        ratios.append(message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"]))
+    return min(ratios, default=4.0)
+
+
+def _text(messages: Sequence[Mapping[str, Any]]) -> str:
+    # A few thousand bytes tell the ratio and fit any context.
+    return "\n".join(str(message.get("content") or "") for message in messages)[:4000]
 
 
 async def _set_policy(client: httpx.AsyncClient, base: str, policy: str) -> None:

@@ -1,0 +1,57 @@
+"""`python -m loadgen.mock_engine`: run one mock engine until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+
+import uvloop
+
+from loadgen.mock_engine.server import Connection, Engine
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="loadgen.mock_engine", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: any free port, printed")
+    parser.add_argument("--model", default="mock", help="the one model's name")
+    parser.add_argument("--chunks", type=int, default=50, help="words of an answer")
+    parser.add_argument("--interval", type=float, default=0.0, help="between chunks, seconds")
+    parser.add_argument("--first", type=float, default=0.0, help="before the first byte, seconds")
+    parser.add_argument("--max-model-len", type=int, default=4096, help="as /v1/models says it")
+    parser.add_argument(
+        "--weft", action="store_true", help="report calls as an engine with Weft's plugin does"
+    )
+    return parser.parse_args()
+
+
+async def serve(engine: Engine, host: str, port: int) -> None:
+    """Listen until SIGINT or SIGTERM; the address is printed once the port is bound."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    server = await loop.create_server(lambda: Connection(engine), host, port, backlog=1024)
+    bound = server.sockets[0].getsockname()
+    print(f"mock engine on http://{bound[0]}:{bound[1]}", flush=True)
+    await stop.wait()
+    server.close()
+
+
+def main() -> None:
+    """Entry point."""
+    args = _arguments()
+    engine = Engine(
+        model=args.model,
+        chunks=args.chunks,
+        interval_s=args.interval,
+        first_s=args.first,
+        max_model_len=args.max_model_len,
+        weft=args.weft,
+    )
+    uvloop.run(serve(engine, args.host, args.port))
+
+
+if __name__ == "__main__":
+    main()

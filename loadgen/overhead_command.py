@@ -1,0 +1,133 @@
+"""`weft bench overhead`: what a proxy costs, beside its peers, in one run on one machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.progress import Progress
+
+from loadgen.processes import NotReady, free_port, running
+from loadgen.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
+from loadgen.report import overhead as report
+from loadgen.report.figures import machine, write_json
+from loadgen.report.overhead import DIRECT, Cell, Cells
+
+_ENGINES: Final = 2
+# A slow proxy at one call at once must not take minutes.
+_SLOW_SHARE: Final = {"litellm": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadOptions:
+    """Options of the command; see `weft bench overhead --help`."""
+
+    peers: tuple[str, ...] = ("litellm", "vllm-router")
+    concurrency: tuple[int, ...] = (1, 8, 64)
+    requests: int = 600
+    rounds: int = 3
+    json_file: str = ""
+
+
+def run(options: OverheadOptions) -> int:
+    """Measure and report. Returns the exit status: 1 if ours had errors, 2 for bad options."""
+    unknown = [peer for peer in options.peers if peer not in PEERS]
+    if unknown:
+        known = ", ".join(PEERS)
+        print(f"weft bench overhead: unknown peers {unknown}; known are {known}", file=sys.stderr)
+        return 2
+    absent: dict[str, str] = {}
+    try:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
+            urls = _start(options, Path(folder), processes, absent)
+            cells = _measure(options, urls)
+    except NotReady as error:
+        print(f"weft bench overhead: ours did not start\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    report.show(cells)
+    for name, reason in absent.items():
+        print(f"{name}: absent ({reason})")
+    print(machine())
+    if options.json_file:
+        configuration: dict[str, Any] = {**asdict(options), "absent": absent}
+        write_json(
+            Path(options.json_file), "weft bench overhead", configuration, report.figures(cells)
+        )
+    return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
+
+
+def _start(
+    options: OverheadOptions, work: Path, processes: ExitStack, absent: dict[str, str]
+) -> dict[str, str]:
+    """Start two mock engines and every proxy in front of them; all run until the end, so that
+    each round meets them equally warm."""
+    engines = []
+    for number in range(_ENGINES):
+        port = free_port()
+        command = [sys.executable, "-m", "loadgen.mock_engine", "--port", str(port)]
+        url = f"http://127.0.0.1:{port}"
+        processes.enter_context(running(command, f"{url}/health", work / f"mock{number}.log"))
+        engines.append(url)
+    urls = {DIRECT: engines[0]}
+    for proxy in (OURS, *(PEERS[name] for name in options.peers)):
+        try:
+            urls[proxy.name] = _start_proxy(proxy, engines, work, processes)
+        except (Absent, NotReady, OSError) as error:
+            if proxy is OURS:
+                raise
+            absent[proxy.name] = str(error).strip().splitlines()[-1] if str(error) else "no reason"
+    return urls
+
+
+def _start_proxy(proxy: Proxy, engines: list[str], work: Path, processes: ExitStack) -> str:
+    if proxy.requirement:
+        print(f"{proxy.name}: looking for {proxy.requirement} ...", flush=True)
+    programs = ensure(proxy)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    processes.enter_context(
+        running(
+            proxy.command(programs, engines, port, work),
+            url + proxy.ready,
+            work / f"{proxy.name}.log",
+            environment(proxy),
+        )
+    )
+    return url
+
+
+def _measure(options: OverheadOptions, urls: dict[str, str]) -> Cells:
+    """Rounds over all cells, every proxy in turn, so that a drift of the machine meets all."""
+    samples: dict[tuple[str, bool, int], list[Cell]] = {}
+    cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
+    with Progress() as progress:
+        bar = progress.add_task("measuring", total=(options.rounds + 1) * len(cells) * len(urls))
+        # The first round warms everybody up and is thrown away.
+        for round_ in range(options.rounds + 1):
+            for stream, width in cells:
+                for name, url in urls.items():
+                    count = max(width, options.requests // _SLOW_SHARE.get(name, 1))
+                    cell = _load(
+                        url, max(width, count // 5) if not round_ else count, width, stream
+                    )
+                    if round_:
+                        samples.setdefault((name, stream, width), []).append(cell)
+                    progress.advance(bar)
+    return {key: report.median(found) for key, found in samples.items()}
+
+
+def _load(url: str, count: int, width: int, stream: bool) -> Cell:
+    command = [
+        sys.executable, "-m", "loadgen.load_client", url, "--requests", str(count),
+        "--concurrency", str(width), *(["--stream"] if stream else []),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Cell(**json.loads(done.stdout))

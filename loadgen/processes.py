@@ -1,0 +1,77 @@
+"""Processes of a bench: started, waited for by a condition, ended by their id."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+_STOP_S: Final = 10.0
+
+
+class NotReady(Exception):
+    """A process ended or did not answer in time. The message holds the end of its log."""
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, and its successor too."""
+    while True:
+        with socket.socket() as one, socket.socket() as two:
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            with contextlib.suppress(OSError, OverflowError):
+                two.bind(("127.0.0.1", port + 1))
+                return port
+
+
+@contextmanager
+def running(
+    command: Sequence[str],
+    ready_url: str,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    wait_s: float = 120.0,
+) -> Iterator[int]:
+    """Run a command while the block runs; gives its process id once `ready_url` answers 200."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=dict(environment) if environment is not None else None,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + wait_s
+        while not _answers(ready_url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise NotReady(log.read_text(errors="replace")[-1500:])
+            time.sleep(0.1)
+        yield process.pid
+    finally:
+        # A process group of its own: its helpers go with it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2.0, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False

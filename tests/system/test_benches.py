@@ -1,0 +1,104 @@
+"""The bench commands as a user runs them, against mock engines and the real gateway."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loadgen.processes import NotReady, free_port, running
+
+pytestmark = pytest.mark.system
+
+WEFT = [sys.executable, "-m", "gateway.cli"]
+
+
+def test_overhead_measures_ours_against_the_mock_and_writes_figures(tmp_path):
+    file = tmp_path / "overhead.json"
+    done = subprocess.run(
+        [*WEFT, "bench", "overhead", "--peers", "none", "--concurrency", "1,4", "--requests", "40",
+         "--rounds", "1", "--json", str(file)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    figures = {f["name"]: f for f in json.loads(file.read_text())["figures"]}
+    for kind in ("plain", "stream"):
+        for width in (1, 4):
+            assert figures[f"{kind}/{width}/weft/rate"]["value"] > 0
+            assert figures[f"{kind}/{width}/weft/errors"]["value"] == 0
+
+
+def test_an_unknown_peer_is_refused():
+    done = subprocess.run(
+        [*WEFT, "bench", "overhead", "--peers", "nobody"], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "litellm" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    folder: Path = tmp_path_factory.mktemp("replay")
+    engines = [free_port(), free_port()]
+    mock = [sys.executable, "-m", "loadgen.mock_engine", "--weft", "--port"]
+    urls = [f"http://127.0.0.1:{port}" for port in engines]
+    port = free_port()
+    serve = [*WEFT, "serve", "--port", str(port)]
+    for url in urls:
+        serve += ["--replica", url]
+    base = f"http://127.0.0.1:{port}"
+    with (
+        running([*mock, str(engines[0])], f"{urls[0]}/health", folder / "0.log"),
+        running([*mock, str(engines[1])], f"{urls[1]}/health", folder / "1.log"),
+        running(serve, f"{base}/health", folder / "gateway.log"),
+    ):
+        yield base
+
+
+def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
+    file, picture = tmp_path / "replay.json", tmp_path / "replay.png"
+    done = subprocess.run(
+        [*WEFT, "bench", "replay", "--base-url", gateway, "--programs", "5", "--rate", "50",
+         "--gap-scale", "0", "--json", str(file), "--plot", str(picture)],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = json.loads(file.read_text())
+    figures = {f["name"]: f["value"] for f in document["figures"]}
+    for name in ("programs", "calls", "output_tokens"):
+        assert figures[f"fcfs/{name}"] == figures[f"plas/{name}"] > 0
+    assert figures["fcfs/errors"] == 0
+    assert figures["fcfs/service_mean"] > 0
+    assert 0 < figures["fcfs/prefix_hit_rate"] < 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    table = httpx.get(f"{gateway}/weft/state").json()["table"]
+    assert table["violations"] == []
+    assert table["in_flight"] == {}
+    assert httpx.get(f"{gateway}/v1/sessions").json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--trace", "/no/such/trace"], "/no/such/trace"), (["--policy", "nonsense"], "nonsense")],
+)
+def test_bad_input_to_replay_is_a_clear_error(gateway, options, message):
+    done = subprocess.run(
+        [*WEFT, "bench", "replay", "--base-url", gateway, "--programs", "1", *options],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_a_process_that_does_not_get_ready_is_an_error_with_its_log(tmp_path):
+    command = [sys.executable, "-c", "print('broken by hand')"]
+    with (
+        pytest.raises(NotReady, match="broken by hand"),
+        running(command, "http://127.0.0.1:9/", tmp_path / "x.log"),
+    ):
+        pass
