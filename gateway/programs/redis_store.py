@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -45,17 +46,19 @@ class RedisStore:
     if it cannot be reached or refuses."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        # A burst of calls waits for a connection instead of opening one each. No retries: whether
-        # a script ran before its connection broke is not known, and it must not run twice.
-        pool = BlockingConnectionPool.from_url(
+        # No retries: whether a script ran before its connection broke is not known, and it must not
+        # run twice.
+        pool = ConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            timeout=_TIMEOUT_S,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         )
         self._redis: Redis = Redis.from_pool(pool)
+        # A burst of calls waits for a connection instead of opening one each, and first come, first
+        # served: redis-py's blocking pool lets a waiter starve while others come back for more.
+        self._turn = asyncio.Semaphore(_CONNECTIONS)
         self._where = _without_credentials(url)
         self.keys = rows.Keys.of(prefix)
         lua = files("gateway.programs") / "lua"
@@ -217,8 +220,21 @@ class RedisStore:
     def _index_keys(self, key: ProgramKey) -> list[Any]:
         return [self.keys.row(key), self.keys.activity, self.keys.names(key.tenant)]
 
+    async def _take_turn(self) -> None:
+        if not self._turn.locked():  # Then it does not wait, and needs no timer.
+            await self._turn.acquire()
+            return
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise TableUnavailable(
+                f"the process table at {self._where} is too slow: no free connection"
+            ) from None
+
     @asynccontextmanager
     async def _reaching(self) -> AsyncIterator[None]:
+        await self._take_turn()
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
@@ -227,6 +243,8 @@ class RedisStore:
             ) from error
         except RedisError as error:
             raise TableUnavailable(f"the process table at {self._where}: {error}") from error
+        finally:
+            self._turn.release()
 
 
 def _without_credentials(url: str) -> str:

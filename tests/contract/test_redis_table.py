@@ -157,6 +157,26 @@ def test_idle_programs_go_in_any_number_and_busy_ones_do_not_hide_them(redis_ser
     run(redis_server, steps)
 
 
+def test_nobody_starves_when_there_are_more_calls_than_connections(redis_server):
+    async def steps(table):
+        workers, finished, longest = 96, 0, 0
+
+        async def one() -> None:
+            nonlocal finished, longest
+            for _ in range(8):
+                o, before = opening(), finished
+                await table.open_call(o)
+                finished += 1
+                longest = max(longest, finished - before)
+                await table.close_call(closing(o))
+
+        await asyncio.gather(*[one() for _ in range(workers)])
+        # First come, first served: at most the others' one turn, and those already in flight.
+        assert longest <= 2 * workers
+
+    run(redis_server, steps)
+
+
 def test_a_call_that_was_cancelled_never_gets_anothers_answer(redis_server):
     async def steps(table):
         rng = Random(1)
