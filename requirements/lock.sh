@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 UV=${UV:-uv}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-options=(--universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
-  --overrides requirements/overrides.txt --no-emit-package weft --quiet)
+plain=(--universal --python-version 3.11 --no-header --no-annotate --no-emit-index-url
+  --no-emit-package weft --quiet)
+options=("${plain[@]}" --overrides requirements/overrides.txt)
 "$UV" pip compile "${options[@]}" pyproject.toml --extra dev requirements/engine-cpu.in \
   requirements/build.in -o "$work/all.txt" "$@"
 "$UV" pip compile "${options[@]}" -c "$work/all.txt" pyproject.toml requirements/build.in \
@@ -16,4 +17,8 @@ options=(--universal --python-version 3.11 --no-header --no-annotate --no-emit-i
   -o requirements/engine-cpu.txt
 "$UV" pip compile "${options[@]}" -c "$work/all.txt" pyproject.toml --extra dev \
   -o requirements/test.txt
+# CUDA's torch and libraries, in another environment than the CPU build: it agrees with the gateway
+# and the tests only.
+"$UV" pip compile "${plain[@]}" -c requirements/gateway.txt -c requirements/test.txt \
+  requirements/engine-gpu.in -o requirements/engine-gpu.txt
 wc -l requirements/*.txt

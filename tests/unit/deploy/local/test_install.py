@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from deploy.local import install
@@ -46,26 +49,52 @@ def test_the_fingerprint_follows_kind_python_and_lock(tmp_path, monkeypatch):
     assert before != install.fingerprint("gateway", "3.11.7")
 
 
-def test_locks_hold_no_cuda_no_torch_and_no_addresses():
-    for name in ("gateway", "engine-cpu", "test"):
-        text = (install.REQUIREMENTS / f"{name}.txt").read_text()
-        packages = {line.split("==")[0] for line in text.splitlines() if "==" in line}
-        assert packages
-        assert not packages & {"torch", "torchvision", "torchaudio", "torchcodec"}
-        assert not [p for p in packages if p.startswith("nvidia-")]
-        assert "://" not in text
+@pytest.mark.parametrize("kind", install.KINDS)
+def test_every_kind_has_its_lock(kind):
+    assert install.lock(kind).is_file()
 
 
-def test_locks_agree_with_each_other():
-    pins: dict[str, set[str]] = {}
-    for name in ("gateway", "engine-cpu", "test"):
-        found: dict[str, set[str]] = {}
-        for line in (install.REQUIREMENTS / f"{name}.txt").read_text().splitlines():
-            package, _, version = line.split(";")[0].strip().partition("==")
-            # A package has several versions where they differ by Python.
-            found.setdefault(package, set()).add(version)
-        for package, versions in found.items():
-            assert pins.setdefault(package, versions) == versions, package
+def test_a_package_that_pip_did_not_finish_is_forgotten(tmp_path):
+    for name, finished in (("whole-1.0", True), ("half-2.0", False)):
+        (tmp_path / f"{name}.dist-info").mkdir()
+        (tmp_path / f"{name}.dist-info" / "METADATA").touch()
+        if finished:
+            (tmp_path / f"{name}.dist-info" / "INSTALLER").touch()
+    assert install.discard_unfinished(tmp_path) == ["half-2.0"]
+    assert [path.name for path in tmp_path.iterdir()] == ["whole-1.0.dist-info"]
+    assert install.discard_unfinished(tmp_path) == []
+
+
+def test_a_failing_pip_is_told_with_what_it_said(tmp_path):
+    installer = install.Installer(Path(sys.executable), tmp_path)
+    arguments = ("-r", str(tmp_path / "no-such-lock.txt"))
+    assert not installer.pip(*arguments, may_fail=True)
+    with pytest.raises(InstallError, match="no-such-lock"):
+        installer.pip(*arguments)
+
+
+def test_a_long_step_tells_that_it_works(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(install, "_PATIENCE_S", 0.001)
+    (tmp_path / "one-1.0.dist-info").mkdir()
+    install.Installer(Path(sys.executable), tmp_path).pip("--help")
+    assert "working; 1 packages are there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("raised", "status", "said"),
+    [(InstallError("no disk"), 1, "no disk"), (KeyboardInterrupt(), 130, "run it again")],
+)
+def test_trouble_is_one_line_and_a_status(raised, status, said, monkeypatch, capsys):
+    def fail(*_):
+        raise raised
+
+    monkeypatch.setattr(install, "install", fail)
+    monkeypatch.setattr(sys, "argv", ["install.py"])
+    assert install.main() == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    monkeypatch.setattr(install, "install", lambda *_: None)
+    assert install.main() == 0
 
 
 def test_a_foreign_kernels_distribution_is_noticed(tmp_path):
