@@ -37,17 +37,30 @@ class ProgramResult:
         return self.finish_s - self.arrival_s
 
 
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How the trace's gaps are played: scaled, then at most `longest_s`, seconds. A person who
+    went to lunch is no workload."""
+
+    scale: float
+    longest_s: float
+
+    def of(self, gap_s: float) -> float:
+        """The gap to wait."""
+        return min(self.longest_s, gap_s * self.scale)
+
+
 class Player:
     """Plays a workload once. `run_id` keeps the programs of different plays apart."""
 
     def __init__(
-        self, base_url: str, model: str, client: httpx.AsyncClient, run_id: str, gap_scale: float
+        self, base_url: str, model: str, client: httpx.AsyncClient, run_id: str, gaps: Gaps
     ) -> None:
         self._base = base_url
         self._model = model
         self._client = client
         self._run = run_id
-        self._gap_scale = gap_scale
+        self._gaps = gaps
 
     async def play(
         self,
@@ -80,7 +93,7 @@ class Player:
                 if result.errors:
                     break
                 if number + 1 < len(program.calls):
-                    await asyncio.sleep(call.call.gap_s * self._gap_scale)
+                    await asyncio.sleep(self._gaps.of(call.call.gap_s))
             totals = (await self._client.get(session)).json()
             await self._client.delete(session)
             for key in ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions"):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -18,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadgen.fit import ReadyProgram, fit, message_bytes
 from loadgen.local_stack import StackError, local_stack
-from loadgen.player import Player, ProgramResult
+from loadgen.player import Gaps, Player, ProgramResult
 from loadgen.report import replay as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError, TraceProgram
@@ -41,6 +42,7 @@ class ReplayOptions:
     rate: float = 1.0
     seed: int = 0
     gap_scale: float = 1.0
+    max_gap_s: float = 10.0
     output_scale: float = 1.0
     replicas: int = 2
     slots: int = 4
@@ -56,7 +58,8 @@ class ReplayError(RuntimeError):
 def run(options: ReplayOptions) -> int:
     """Replay and report. Returns the exit status: 1 when a program failed, 2 for bad input."""
     try:
-        name, programs = _load(options)
+        # Before anything is started: a trace that cannot be read is told at once.
+        name, _ = _load(options)
         stack = (
             nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
             if options.base_url
@@ -68,7 +71,7 @@ def run(options: ReplayOptions) -> int:
         if not options.base_url:
             print("starting replicas and a gateway ...", flush=True)
         with stack as base:
-            results, notes = asyncio.run(_replay(options, base, programs))
+            results, notes = asyncio.run(_replay(options, base))
     except (TraceError, ReplayError, StackError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)
         return 2
@@ -91,21 +94,23 @@ def run(options: ReplayOptions) -> int:
     return 1 if failures else 0
 
 
-def _load(options: ReplayOptions) -> tuple[str, list[TraceProgram]]:
-    if not options.trace:
-        return "synthetic tool dialogues", generate(options.seed, options.programs)
-    name, programs = read_trace(Path(options.trace), options.seed)
-    stream(options.seed, "sample").shuffle(programs)
-    return name, programs
+def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
+    """The workload's name and its programs, more of them than are played."""
+    if options.trace:
+        return read_trace(Path(options.trace), options.seed, context)
+    return "synthetic tool dialogues", iter(generate(options.seed, options.programs))
 
 
 async def _replay(
-    options: ReplayOptions, base: str, programs: Sequence[TraceProgram]
+    options: ReplayOptions, base: str
 ) -> tuple[dict[str, list[ProgramResult]], dict[str, Any]]:
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
         model, context = await _model(client, base)
-        ratio = await _bytes_per_token(client, base, model, programs[0])
+        _, programs = _load(options, context)
+        first = next(programs)
+        ratio = await _bytes_per_token(client, base, model, first)
+        programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
         arrivals = poisson_arrivals(stream(options.seed, "arrivals"), options.rate, len(ready))
         notes = {
@@ -116,18 +121,19 @@ async def _replay(
             "context": context,
             "bytes per token": round(ratio, 2),
         }
+        gaps = Gaps(options.gap_scale, options.max_gap_s)
         results: dict[str, list[ProgramResult]] = {}
         with _progress() as progress:
             for policy in options.policies:
                 await _set_policy(client, base, policy)
                 bar = progress.add_task(policy, total=notes["calls"])
-                player = Player(base, model, client, uuid4().hex[:8], options.gap_scale)
+                player = Player(base, model, client, uuid4().hex[:8], gaps)
                 results[policy] = await player.play(ready, arrivals, partial(progress.advance, bar))
         return results, notes
 
 
 def _fit(
-    options: ReplayOptions, programs: Sequence[TraceProgram], context: int, ratio: float
+    options: ReplayOptions, programs: Iterable[TraceProgram], context: int, ratio: float
 ) -> list[ReadyProgram]:
     ready: list[ReadyProgram] = []
     for program in programs:

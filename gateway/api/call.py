@@ -111,6 +111,7 @@ class CallHandler:
                 program=s.table.peek(identity.key),
                 replicas=s.registry.views(s.table.in_flight()),
                 avoid=avoid,
+                ordinal=next(s.placed),
             ),
             now,
             s.rng,

@@ -66,6 +66,7 @@ async def read_request(
             path_program=program,
             chains=s.chains,
             traceparent=s.settings.traceparent_programs,
+            chained=endpoint.chained,
         )
     except IdentityError as error:
         raise ApiError(400, error.code, str(error)) from None

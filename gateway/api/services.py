@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import httpx
@@ -48,6 +48,7 @@ class Services:
     departures: DepartureWatch = field(default_factory=DepartureWatch)
     next_call: Callable[[], str] = field(default_factory=call_ids)
     rng: random.Random = field(default_factory=random.Random)
+    placed: Iterator[int] = field(default_factory=itertools.count)
 
     async def end_program(self, key: ProgramKey, now_s: float) -> Program | None:
         """End a program by its handle. None if it is unknown. TableUnavailable."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import lzma
 from collections.abc import Iterator
@@ -17,23 +16,24 @@ KNOWN = "tau-bench trajectories (tau_airline), coding sessions (coding_sessions)
 _SUFFIXES = (".jsonl.xz", ".jsonl")
 
 
-def read_trace(path: Path, seed: int, limit: int = 0) -> tuple[str, list[TraceProgram]]:
-    """The trace's name and its programs, at most `limit` of them where it is not 0.
+def read_trace(path: Path, seed: int, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
+    """The trace's name, and its programs in an order that the seed shuffles, read as they are
+    asked for: a trace may be far larger than what is played.
 
-    path: a JSON-lines file, plain or .xz, or a folder that holds one. Raises TraceError.
+    path: a JSON-lines file, plain or .xz, or a folder that holds one. context: calls far beyond so
+    many tokens need not be made, 0 for all. Raises TraceError, for a broken record when it is met.
     """
     file = find(path)
-    records = _records(file)
-    try:
-        first = next(records)
-    except StopIteration:
-        raise TraceError(f"{file} is empty") from None
-    everything = itertools.chain([first], records)
-    chosen = itertools.islice(everything, limit) if limit else everything
+    lines = _lines(file)
+    if not lines:
+        raise TraceError(f"{file} is empty")
+    first = _parse(file, *lines[0])
+    stream(seed, "sample").shuffle(lines)
+    records = (_parse(file, number, line) for number, line in lines)
     if isinstance(first, dict) and coding.matches(first):
-        return "coding_sessions", coding.read(chosen)
+        return "coding_sessions", coding.read(records, context=context)
     if isinstance(first, dict) and tau.matches(first):
-        return "tau_airline", tau.read(chosen, stream(seed, "gaps"))
+        return "tau_airline", tau.read(records, stream(seed, "gaps"))
     raise TraceError(f"{file}: no known trace format; known are {KNOWN}")
 
 
@@ -49,14 +49,16 @@ def find(path: Path) -> Path:
     return path
 
 
-def _records(file: Path) -> Iterator[Any]:
-    with lzma.open(file, "rt") if file.suffix == ".xz" else file.open() as lines:
-        try:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        yield json.loads(line)
-                    except ValueError as error:
-                        raise TraceError(f"{file}, line {number}: {error}") from None
-        except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
-            raise TraceError(f"{file} cannot be read: {error}") from None
+def _lines(file: Path) -> list[tuple[int, str]]:
+    try:
+        with lzma.open(file, "rt") if file.suffix == ".xz" else file.open() as opened:
+            return [(number, line) for number, line in enumerate(opened, 1) if line.strip()]
+    except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
+        raise TraceError(f"{file} cannot be read: {error}") from None
+
+
+def _parse(file: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise TraceError(f"{file}, line {number}: {error}") from None

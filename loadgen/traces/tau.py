@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from random import Random
 from typing import Any, Final
 
@@ -21,9 +21,8 @@ def matches(record: Mapping[str, Any]) -> bool:
     return isinstance(record.get("messages"), list) and "requests" not in record
 
 
-def read(records: Iterable[Mapping[str, Any]], rng: Random) -> list[TraceProgram]:
+def read(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
     """One program a trajectory, one call an assistant message."""
-    programs = []
     for number, record in enumerate(records):
         messages = [_clean(message) for message in record["messages"]]
         calls = []
@@ -44,8 +43,7 @@ def read(records: Iterable[Mapping[str, Any]], rng: Random) -> list[TraceProgram
             )
         if calls:
             name = f"{record.get('task_id', number)}-{record.get('trial', 0)}"
-            programs.append(TraceProgram(f"tau-{name}", tuple(calls)))
-    return programs
+            yield TraceProgram(f"tau-{name}", tuple(calls))
 
 
 def _clean(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,14 @@ ELSEWHERE = {
     "loadgen/traces/coding.py": "tests/unit/loadgen/traces/test_files.py",
     "loadgen/traces/tau.py": "tests/unit/loadgen/traces/test_files.py",
     "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
+    # Clients, servers and commands: they do nothing without the other side.
+    "loadgen/load_client.py": "tests/system/test_benches.py",
+    "loadgen/local_stack.py": "tests/system/real/test_replay.py",
+    "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
+    "loadgen/overhead_command.py": "tests/system/test_benches.py",
+    "loadgen/player.py": "tests/system/test_benches.py",
+    "loadgen/processes.py": "tests/system/test_benches.py",
+    "loadgen/replay_command.py": "tests/system/test_benches.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
     "deploy/local/up.py": "tests/system/test_up.py",

@@ -244,3 +244,22 @@ async def test_a_large_body_and_a_large_answer_pass_whole(engine: Any, weft: Any
         got = await gateway.call("/v1/completions", body={"prompt": prompt})
         assert got.content == answer
         assert stub.requests[0].json["prompt"] == prompt
+
+
+async def test_round_robin_takes_turns(engine: Any, weft: Any) -> None:
+    async with engine() as one, engine() as two:
+        async with weft(one, two, balancer="round_robin") as gateway:
+            seen = [(await gateway.call()).headers["x-weft-replica"] for _ in range(4)]
+        assert seen in (["r0", "r1"] * 2, ["r1", "r0"] * 2)
+
+
+async def test_a_nameless_chain_of_responses_is_one_program(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain(b'{"id":"resp_%d"}' % len(stub.requests))
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        first = await gateway.call("/v1/responses")
+        second = await gateway.call("/v1/responses", body={"previous_response_id": "resp_1"})
+        third = await gateway.call("/v1/responses", body={"previous_response_id": "resp_2"})
+    programs = {answer.headers["x-weft-program"] for answer in (first, second, third)}
+    assert len(programs) == 1

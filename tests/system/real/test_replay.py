@@ -1,0 +1,52 @@
+"""The main job on real input: dialogues replayed through the gateway to real engines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.stack import ROOT
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+DATA = ROOT.parent / "shared" / "data"
+REPLAY = [sys.executable, "-m", "gateway.cli", "bench", "replay"]
+
+
+def replay(file: Path, *options: str) -> dict[str, float]:
+    done = subprocess.run(
+        [*REPLAY, "--json", str(file), "--rate", "20", "--gap-scale", "0", *options],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "fcfs" in done.stdout
+    return {f["name"]: f["value"] for f in json.loads(file.read_text())["figures"]}
+
+
+def check(figures: dict[str, float], programs: int) -> None:
+    for policy in ("fcfs", "plas"):
+        assert figures[f"{policy}/programs"] == programs
+        assert figures[f"{policy}/errors"] == 0
+        assert figures[f"{policy}/service_mean"] > 0
+        assert figures[f"{policy}/prefix_hit_rate"] > 0.3
+    for same in ("calls", "output_tokens"):
+        assert figures[f"fcfs/{same}"] == figures[f"plas/{same}"]
+
+
+def test_synthetic_dialogues_run_anywhere(stack, tmp_path):
+    check(replay(tmp_path / "f.json", "--base-url", stack.url, "--programs", "4"), 4)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not beside this checkout")
+@pytest.mark.parametrize("trace", ["tau_airline", "coding_sessions"])
+def test_real_traces_run(stack, tmp_path, trace):
+    options = ["--base-url", stack.url, "--trace", str(DATA / trace), "--programs", "2"]
+    check(replay(tmp_path / "f.json", *options, "--output-scale", "0.2"), 2)
+
+
+def test_without_a_gateway_replay_brings_its_own(tmp_path):
+    options = ["--programs", "2", "--replicas", "1", "--slots", "2"]
+    check(replay(tmp_path / "f.json", *options), 2)
