@@ -114,7 +114,7 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def free_slots(self) -> int:
         """Requests that can still be admitted before `max_num_seqs` is reached."""
-        held = len(self.running) + self.num_waiting_for_streaming_input
+        held: int = len(self.running) + self.num_waiting_for_streaming_input
         return max(0, int(self.max_num_active_reqs) - held)
 
     def sort_waiting(self, ranks: dict[str, tuple[int, int]]) -> None:
