@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from uuid import uuid4
 
 import httpx
@@ -50,11 +49,9 @@ def test_the_printed_curl_and_python_lines_work(stack):
     assert curl
     done = subprocess.run(curl[1], shell=True, capture_output=True, text=True, timeout=60)
     assert '"chat.completion"' in done.stdout
-    python = re.search(r"^Python\s+python (-c .*)$", text, re.M)
+    python = re.search(r"^Python\s+(.* -c .*)$", text, re.M)
     assert python
-    done = subprocess.run(
-        f"{sys.executable} {python[1]}", shell=True, capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run(python[1], shell=True, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 

@@ -11,7 +11,8 @@ pytest.importorskip("safetensors")
 
 from transformers import AutoTokenizer
 
-from deploy.local.demo_model import SPECIAL, ensure_demo_model, version
+from deploy.local.demo.tokenizer import END_OF_MESSAGE
+from deploy.local.demo_model import ensure_demo_model, version
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def test_any_text_survives_the_tokenizer(tokenizer, text):
 def test_vocabulary_and_special_tokens_fit_the_config(folder, tokenizer):
     config = json.loads((folder / "config.json").read_text())
     assert config["vocab_size"] == len(tokenizer)
-    assert tokenizer.convert_tokens_to_ids(SPECIAL[2]) == config["eos_token_id"]
+    assert tokenizer.convert_tokens_to_ids(END_OF_MESSAGE) == config["eos_token_id"]
     assert len(tokenizer("<|im_start|>").input_ids) == 1
     assert len(tokenizer("<tool_call>").input_ids) == 1
 
@@ -96,3 +97,11 @@ def test_a_longer_conversation_extends_the_shorter_ones_text(tokenizer):
 
     assert render(3).startswith(render(2))
     assert render(4).startswith(render(3))
+
+
+@pytest.mark.engine
+def test_the_engine_sees_that_content_may_be_a_list(folder):
+    """vLLM reads this off the template's syntax tree; content as text alone would lose parts."""
+    hf = pytest.importorskip("vllm.renderers.hf")
+    template = (folder / "chat_template.jinja").read_text()
+    assert hf._detect_content_format(template, default="string") == "openai"

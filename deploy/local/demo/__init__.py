@@ -1,0 +1,1 @@
+"""The parts of the demo model: its text, its tokenizer, its weights."""
