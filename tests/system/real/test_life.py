@@ -30,7 +30,9 @@ def test_a_client_that_goes_away_aborts_the_engines_request(stack, stream):
             "POST", f"{stack.url}/v1/chat/completions", json={**LONG, "stream": stream},
             headers=headers, timeout=httpx.Timeout(30, read=1.0),
         ) as response:  # fmt: skip
-            next(response.iter_bytes())
+            # Kept: an iterator that is dropped closes the response.
+            chunks = response.iter_bytes()
+            next(chunks)
             until(lambda: engine_load(stack) >= 1, "the engine does not work on the call")
     except httpx.ReadTimeout:
         assert not stream
