@@ -1,4 +1,4 @@
-"""Chains of answers: which program an answer's id belongs to (wire.md, row 3)."""
+"""Chains of answers: which program an answer's id belongs to (row 3 of the alias table)."""
 
 from __future__ import annotations
 
