@@ -1,4 +1,4 @@
-"""The vocabulary as frozen dataclasses. Standard library only; no I/O."""
+"""The vocabulary as immutable records. Standard library only; no I/O."""
 
 from gateway.model.program import (
     Closing,

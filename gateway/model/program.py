@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import NamedTuple
+
+from gateway.model.record import record
 
 
 class ProgramKey(NamedTuple):
@@ -23,7 +25,7 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Thread:
     """One active call of a program: "each thread corresponds to an active LLM call".
 
@@ -39,7 +41,7 @@ class Thread:
     service_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Program:
     """A snapshot of one row of the process table. Times in seconds; `*_s` instants are Unix time.
 
@@ -76,7 +78,7 @@ class Program:
         return tuple(dict.fromkeys(names))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Opening:
     """A call that asks to be opened.
 
@@ -96,7 +98,7 @@ class Opening:
     ephemeral: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Opened:
     """The answer to an opening: the program as it is with this call open, where the call goes,
     whether the program is new, and the calls in flight per replica over all gateways."""
@@ -107,7 +109,7 @@ class Opened:
     in_flight: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Closing:
     """A call that has ended, with what the engine reported (zeros where it reported nothing)."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from gateway.model.record import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class ReplicaView:
     """A snapshot of one replica. in_flight: calls open on it, as far as this gateway knows (its
     own are exact, other gateways' are as old as the last round trip to the table)."""

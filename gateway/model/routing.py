@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from gateway.model.program import Program
+from gateway.model.record import record
 from gateway.model.replica import ReplicaView
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class RouteRequest:
     """One call to place. prompt_tokens: estimated length. program: the local view of its row,
     possibly stale, None for an unknown program. avoid: replicas that just failed this call.
@@ -23,7 +24,7 @@ class RouteRequest:
     ordinal: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decision:
     """Where a call should go and why. replica is "" when nothing is eligible. scores: scorer
     name to replica name to score in [0, 1], kept to explain the choice. rejected: replica name to

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
 from gateway.model import ProgramKey
+from gateway.model.record import record
 from gateway.programs.aliases import BODY, HEADERS, TRACEPARENT
 from gateway.programs.chains import ChainRoots
 
@@ -22,6 +22,8 @@ _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
 _TRACE: Final = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
 )
+_IN_HEADERS: Final = frozenset(alias.program for alias in HEADERS)
+_IN_BODY: Final = frozenset(row.program[0] for row in BODY)
 # Objects in which an id is looked for by another row: no malformed ids.
 _OBJECTS: Final = frozenset(row.program[:-1] for row in BODY)
 
@@ -34,7 +36,7 @@ class IdentityError(ValueError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Identity:
     """Whose call it is. source: the name that said so, as in the alias table; "path" or "none".
     ephemeral: nobody named a program and the answer cannot be continued by its id, so the program
@@ -82,7 +84,8 @@ def resolve(
             "path",
             ephemeral=False,
         )
-    for alias in HEADERS:
+    # Most requests carry none of these names, which one look tells.
+    for alias in () if _IN_HEADERS.isdisjoint(by_name) else HEADERS:
         if alias.program in by_name:
             program = _header(by_name, alias.program)
             if program:
@@ -94,7 +97,7 @@ def resolve(
                     ephemeral=False,
                     final=by_name.get(alias.final, b"").strip().lower() in _TRUE,
                 )
-    for row in BODY:
+    for row in () if _IN_BODY.isdisjoint(body) else BODY:
         if row.program[0] in body:
             program = _field(body, row.program)
             if program:

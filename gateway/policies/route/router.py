@@ -41,11 +41,12 @@ class Router:
                 kept.append(replica)
         if not kept:
             return Decision("", False, frozenset(), "no replica is eligible", {}, rejected)
-        scores = {scorer.name: scorer.scores(request, kept) for scorer, _ in self.scorers}
-        totals = {
-            r.name: sum(weight * scores[scorer.name][r.name] for scorer, weight in self.scorers)
-            for r in kept
-        }
+        totals = dict.fromkeys([replica.name for replica in kept], 0.0)
+        scores = {}
+        for scorer, weight in self.scorers:
+            scores[scorer.name] = given = scorer.scores(request, kept)
+            for name in totals:
+                totals[name] += weight * given[name]
         chosen = self.picker.pick(totals, request.ordinal, rng)
         long_call = (
             self.sticky_above_tokens is not None
