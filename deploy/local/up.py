@@ -41,12 +41,14 @@ class _Failed(Exception):
         self.child = child
 
 
-def run(options: UpOptions, replica: Callable[..., Start] = plan.replica) -> int:
+def run(
+    options: UpOptions, replica: Callable[..., Start] = plan.replica, logs: Path | None = None
+) -> int:
     """Start, wait, print how to use it, stay.
 
     Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when a child crashed or did not get
     ready, 2 for a wrong option; all children have ended in each case. `replica` makes an engine's
-    command: tests put theirs.
+    command: tests put theirs. `logs`: folder for what the children print.
     """
     console = Console(highlight=False, soft_wrap=True)
     try:
@@ -57,7 +59,7 @@ def run(options: UpOptions, replica: Callable[..., Start] = plan.replica) -> int
         print(f"weft up: {error}", file=sys.stderr)
         return 2
     # Two stacks of one checkout differ in their ports: neither writes over the other's logs.
-    logs = default_folder().parents[1] / "logs" / str(options.port)
+    logs = logs or default_folder().parents[1] / "logs" / str(options.port)
     with _signals(), Children(logs) as children:
         try:
             _start(options, console, children, replica)

@@ -2,7 +2,7 @@
 
     python up_with_fakes.py PORT FOLDER [ATTACHED_URL...]
 
-Engine N is ruled by the files in FOLDER/N: see fake_engine.py.
+Engine N is ruled by the files in FOLDER/N: see fake_engine.py. Logs go to FOLDER/logs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def main(port: int, folder: Path, attach: list[str]) -> int:
         )
 
     model = "" if attach else "fake"
-    return run(UpOptions(model=model, port=port, attach=tuple(attach)), replica=replica)
+    options = UpOptions(model=model, port=port, attach=tuple(attach))
+    return run(options, replica=replica, logs=folder / "logs")
 
 
 if __name__ == "__main__":
