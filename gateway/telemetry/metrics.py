@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from gateway.telemetry.tallies import Distributions, Tallies
 
 _LATENCY: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 900)
 _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1)
@@ -51,13 +53,12 @@ class CallMetrics:
         preemptions: int,
     ) -> None:
         """Add what one call used, as its engine reported it."""
-        self.service.inc(service_s)
-        self.waiting.inc(waiting_s)
-        self.prompt.inc(prompt)
-        self.cached.inc(cached)
-        self.output.inc(output)
-        if preemptions:
-            self.preemptions.inc(preemptions)
+        self.service.value += service_s
+        self.waiting.value += waiting_s
+        self.prompt.value += prompt
+        self.cached.value += cached
+        self.output.value += output
+        self.preemptions.value += preemptions
 
 
 class Metrics:
@@ -66,42 +67,36 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
-        self.calls = Counter(
-            "weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), registry=r
-        )
+        self.calls = Tallies("weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), r)
         self.errors = Counter("weft_errors", "Errors of the gateway's own", ("code",), registry=r)
         self.in_flight = Gauge(
             "weft_calls_in_flight", "Calls open, over all gateways", ("replica",), registry=r
         )
-        self.latency = Histogram(
-            "weft_call_seconds", "From request to end", ("endpoint",), buckets=_LATENCY, registry=r
+        self.latency = Distributions(
+            "weft_call_seconds", "From request to end", ("endpoint",), _LATENCY, r
         )
-        self.first_byte = Histogram(
+        self.first_byte = Distributions(
             "weft_first_byte_seconds",
             "From request to the first byte of the answer",
             ("endpoint",),
-            buckets=_LATENCY,
-            registry=r,
+            _LATENCY,
+            r,
         )
-        self.overhead = Histogram(
+        self.overhead = Distributions(
             "weft_overhead_seconds",
             "The gateway's own time before a call is on its way to a replica",
-            buckets=_OVERHEAD,
-            registry=r,
+            (),
+            _OVERHEAD,
+            r,
+        ).labels()
+        self.service = Tallies("weft_service_seconds", "Attained service", ("replica",), r)
+        self.waiting = Tallies("weft_waiting_seconds", "Time in engine queues", ("replica",), r)
+        self.prompt = Tallies("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
+        self.cached = Tallies(
+            "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r
         )
-        self.service = Counter("weft_service_seconds", "Attained service", ("replica",), registry=r)
-        self.waiting = Counter(
-            "weft_waiting_seconds", "Time in engine queues", ("replica",), registry=r
-        )
-        self.prompt = Counter("weft_prompt_tokens", "Prompt tokens", ("replica",), registry=r)
-        self.cached = Counter(
-            "weft_cached_tokens",
-            "Prompt tokens found in the prefix cache",
-            ("replica",),
-            registry=r,
-        )
-        self.output = Counter("weft_output_tokens", "Output tokens", ("replica",), registry=r)
-        self.preemptions = Counter("weft_preemptions", "Preemptions", ("replica",), registry=r)
+        self.output = Tallies("weft_output_tokens", "Output tokens", ("replica",), r)
+        self.preemptions = Tallies("weft_preemptions", "Preemptions", ("replica",), r)
         self.programs = Gauge(
             "weft_programs",
             "Programs begun less programs ended by this gateway; summed over gateways, those alive",
