@@ -33,7 +33,7 @@ class Authenticator:
 
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
         """The caller of a request. ApiError 401 if its key is not accepted."""
-        caller = self._caller(_presented(headers))
+        caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
         if self._accepted and caller.tenant not in self._accepted:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return caller
@@ -42,7 +42,10 @@ class Authenticator:
         """ApiError unless the request may administer: it carries the admin key or, where none is
         set, comes from this machine (`peer`: its IP address)."""
         if self._admin_key:
-            if not hmac.compare_digest(_presented(headers), self._admin_key.encode()):
+            presented = _presented(
+                headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
+            )
+            if not hmac.compare_digest(presented, self._admin_key.encode()):
                 raise ApiError(401, "invalid_admin_key", "Incorrect admin key provided.")
         elif not _is_loopback(peer):
             raise ApiError(
@@ -50,17 +53,17 @@ class Authenticator:
             )
 
     @staticmethod
-    def _make_caller(key: bytes) -> Caller:
+    def _make_caller(authorization: bytes, api_key: bytes) -> Caller:
+        key = _presented(authorization, api_key)
         tenant = tenant_of(key.decode("latin-1"))
         return Caller(tenant, tenant_salt(tenant) if key else "")
 
 
-def _presented(headers: Mapping[bytes, bytes]) -> bytes:
-    authorization = headers.get(b"authorization", b"")
+def _presented(authorization: bytes, api_key: bytes) -> bytes:
     scheme, _, token = authorization.partition(b" ")
     if scheme.lower() == b"bearer" and token.strip():
         return token.strip()
-    return headers.get(b"x-api-key", b"").strip()
+    return api_key.strip()
 
 
 def _is_loopback(peer: str) -> bool:

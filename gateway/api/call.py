@@ -104,41 +104,38 @@ class CallHandler:
         s = self._s
         now = time()
         identity = request.identity
-        decision = s.router.route(
-            RouteRequest(
-                model=request.model,
-                prompt_tokens=s.estimator.estimate(request.model, len(request.raw)),
-                program=s.table.peek(identity.key),
-                replicas=s.registry.views(s.table.in_flight()),
-                avoid=avoid,
-                ordinal=next(s.placed),
-            ),
-            now,
-            s.rng,
+        # Records by position here: names would double what each costs.
+        question = RouteRequest(
+            request.model,
+            s.estimator.estimate(request.model, len(request.raw)),
+            s.table.peek(identity.key),
+            s.registry.views(s.table.in_flight()),
+            avoid,
+            next(s.placed),
         )
+        decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
-        opened = await s.ledger.open(
-            Opening(
-                key=identity.key,
-                call=call,
-                thread=identity.thread,
-                candidate=decision.replica,
-                eligible=decision.eligible,
-                sticky=decision.sticky,
-                now_s=now,
-                ephemeral=identity.ephemeral,
-            )
+        opening = Opening(
+            identity.key,
+            call,
+            identity.thread,
+            decision.replica,
+            decision.eligible,
+            decision.sticky,
+            now,
+            identity.ephemeral,
         )
+        opened = await s.ledger.open(opening)
         return OpenCall(
-            key=identity.key,
-            call=call,
-            endpoint=request.endpoint.name,
-            model=request.model,
-            body_bytes=len(request.raw),
-            replica=opened.replica,
-            program=opened.program,
-            final=identity.final,
+            identity.key,
+            call,
+            request.endpoint.name,
+            request.model,
+            len(request.raw),
+            opened.replica,
+            opened.program,
+            identity.final,
         )
 
     async def _send(
@@ -146,11 +143,11 @@ class CallHandler:
     ) -> None:
         program = call.program
         context = CallContext(
-            call=call.call,
-            program=program_digest(call.key),
-            service_s=program.service_s,
-            waiting_s=program.waiting_s,
-            arrival_s=program.arrival_s,
+            call.call,
+            program_digest(call.key),
+            program.service_s,
+            program.waiting_s,
+            program.arrival_s,
         )
         body, carried = lower(
             request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt

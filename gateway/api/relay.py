@@ -32,6 +32,8 @@ _END_WITHIN_S: Final = 1.0
 class Relay:
     """Passes one answer on, after its head has arrived."""
 
+    __slots__ = ("_call", "_exchange", "_metrics", "_replica", "_request", "_s")
+
     def __init__(
         self,
         services: Services,
@@ -58,8 +60,7 @@ class Relay:
             (b"x-weft-replica", self._replica.name.encode()),
             (b"x-request-id", self._request.request_id),
         )
-        content_type = next((v for n, v in headers if n == b"content-type"), b"")
-        if content_type.startswith(_STREAM):
+        if _streams(headers):
             await self._stream(headers, send)
         else:
             await self._plain(headers, report, send)
@@ -145,6 +146,13 @@ class Relay:
     def _record_chain(self, response_id: str | None) -> None:
         if response_id:
             self._s.chains.record(self._call.key, response_id)
+
+
+def _streams(headers: Headers) -> bool:
+    for name, value in headers:
+        if name == b"content-type":
+            return value.startswith(_STREAM)
+    return False
 
 
 def _plain_id(body: bytes) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import inf
 
 import httpx
 import orjson
@@ -22,12 +22,12 @@ def accept(report: CallReport | None, call: str) -> CallReport | None:
     # Chained comparisons are false for NaN as well; what is no number raises.
     try:
         possible = (
-            0 <= report.service_s < math.inf
-            and 0 <= report.waiting_s < math.inf
-            and 0 <= report.prompt_tokens < math.inf
-            and 0 <= report.cached_tokens < math.inf
-            and 0 <= report.output_tokens < math.inf
-            and 0 <= report.preemptions < math.inf
+            0 <= report.service_s < inf
+            and 0 <= report.waiting_s < inf
+            and 0 <= report.prompt_tokens < inf
+            and 0 <= report.cached_tokens < inf
+            and 0 <= report.output_tokens < inf
+            and 0 <= report.preemptions < inf
         )
     except TypeError:
         return None

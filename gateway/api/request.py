@@ -72,16 +72,16 @@ async def read_request(
         raise ApiError(400, error.code, str(error)) from None
     query = scope["query_string"]
     return Request(
-        endpoint=endpoint,
-        target=f"{endpoint.path}?{query.decode('latin-1')}" if query else endpoint.path,
-        headers=scope["headers"],
-        raw=raw,
-        body=body,
-        model=_model(s.registry, body),
-        caller=caller,
-        identity=identity,
-        request_id=request_id,
-        begun=begun,
+        endpoint,
+        f"{endpoint.path}?{query.decode('latin-1')}" if query else endpoint.path,
+        scope["headers"],
+        raw,
+        body,
+        _model(s.registry, body),
+        caller,
+        identity,
+        request_id,
+        begun,
     )
 
 

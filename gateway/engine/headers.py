@@ -91,4 +91,6 @@ def sane_request_id(value: bytes | None) -> bytes | None:
 
 def header_safe(text: str) -> bytes:
     """`text` as a header value: percent-encoded UTF-8 where it is not plain ASCII already."""
+    if text.isascii() and text.isalnum():
+        return text.encode()
     return quote(text, safe=_VALUE_SAFE, errors="surrogatepass").encode("ascii")

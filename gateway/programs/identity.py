@@ -120,7 +120,7 @@ def resolve(
     store = body.get("store")
     continues = "input" in body and (chained if store is None else store is True)
     program = os.urandom(16).hex()
-    return Identity(ProgramKey(tenant, program), MAIN_THREAD, "", "none", ephemeral=not continues)
+    return Identity(ProgramKey(tenant, program), MAIN_THREAD, "", "none", not continues)
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:

@@ -48,15 +48,14 @@ class MemoryTable:
         rules.check_opening(opening)
         if opening.call in self._open:
             raise ValueError(f"call {opening.call} is open already")
-        row = self._programs.get(opening.key)
-        created = row is None
-        if row is None:
-            row = rules.fresh(opening.key, opening.now_s, opening.ephemeral)
+        before = self._programs.get(opening.key)
+        row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
-        self._put(program, opening.now_s)
+        self._put(before, program, opening.now_s)
         self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
-        self._in_flight[replica] = self._in_flight.get(replica, 0) + 1
-        return Opened(program, replica, created, dict(self._in_flight))
+        in_flight = self._in_flight
+        in_flight[replica] = in_flight.get(replica, 0) + 1
+        return Opened(program, replica, before is None, in_flight.copy())
 
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
@@ -64,15 +63,18 @@ class MemoryTable:
         call = self._open.get(closing.call)
         if call is None or call.key != closing.key:
             return None
-        program = rules.closed(self._programs[call.key], closing, call.critical_path_s)
+        before = self._programs[call.key]
+        program = rules.closed(before, closing, call.critical_path_s)
         del self._open[closing.call]
-        self._in_flight[call.replica] -= 1
-        if not self._in_flight[call.replica]:
+        left = self._in_flight[call.replica] - 1
+        if left:
+            self._in_flight[call.replica] = left
+        else:
             del self._in_flight[call.replica]
         if rules.goes(program):
             self._remove(call.key)
         else:
-            self._put(program, closing.now_s)
+            self._put(before, program, closing.now_s)
         return program
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
@@ -83,7 +85,7 @@ class MemoryTable:
             program = rules.fresh(key, now_s, ephemeral=False)
         else:
             program = replace(row, ephemeral=False, ended=False)
-        self._put(program, now_s)
+        self._put(row, program, now_s)
         return program, row is None
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
@@ -159,9 +161,8 @@ class MemoryTable:
     async def aclose(self) -> None:
         """See ProcessTable. Nothing to release."""
 
-    def _put(self, program: Program, now_s: float) -> None:
+    def _put(self, before: Program | None, program: Program, now_s: float) -> None:
         key = program.key
-        before = self._programs.get(key)
         self._programs[key] = program
         if not program.ephemeral and (before is None or before.ephemeral):
             self._named.setdefault(key.tenant, set()).add(key.program)
