@@ -1,0 +1,28 @@
+"""Records compare by value and have every field that they are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.model import Closing, Outcome, Program, ProgramKey, Thread
+
+KEY = ProgramKey("t", "p")
+
+
+def test_records_compare_by_value_and_can_be_varied():
+    assert Program(KEY, 1.0) == Program(KEY, 1.0)
+    assert Program(KEY, 1.0) != Program(KEY, 2.0)
+    assert replace(Program(KEY, 1.0), service_s=3.0).service_s == 3.0
+
+
+def test_a_program_names_its_replicas_once_home_first():
+    threads = (Thread("a", "main", "r1", 0.0), Thread("b", "main", "r0", 0.0))
+    assert Program(KEY, 0.0, home="r0", threads=threads).replicas == ("r0", "r1")
+    assert Program(KEY, 0.0).replicas == ()
+
+
+def test_a_record_without_a_required_field_is_refused():
+    with pytest.raises(TypeError):
+        Closing(key=KEY, call="c", outcome=Outcome.OK)  # type: ignore[call-arg]
