@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import logging
 import signal
+from typing import Final
 
 import uvicorn
 
 from gateway.api.cork import CorkedProtocol
 from gateway.app import create_app
 from gateway.config import Settings
+
+# Container objects made and not yet freed before the collector looks: Python's 700 is less than
+# what 64 calls in flight hold. Calls free theirs by reference counts.
+_COLLECT_AFTER: Final = 20_000
 
 
 def run(settings: Settings) -> int:
@@ -46,8 +52,20 @@ def run(settings: Settings) -> int:
     # then what they ask for.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    _spare_the_collector()
     try:
         server.run()
     except SystemExit:  # The address could not be bound; uvicorn has said so.
         return 1
     return 0 if server.started else 1
+
+
+def _spare_the_collector() -> None:
+    """Keep what the imports made out of every later collection, and collect less often.
+
+    A full collection walks every object that lives: with some hundred thousand of modules and
+    programs it stops all calls for tens of milliseconds, which is the tail of the latency.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 50, 100)

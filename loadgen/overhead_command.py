@@ -6,11 +6,13 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
 from rich.progress import Progress
 
 from loadgen.processes import NotReady, free_port, running
@@ -45,8 +47,9 @@ def run(options: OverheadOptions) -> int:
     absent: dict[str, str] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
-            urls = _start(options, Path(folder), processes, absent)
-            cells = _measure(options, urls)
+            engines = _start_engines(Path(folder), processes)
+            urls = _start(options, engines, Path(folder), processes, absent)
+            cells = _measure(options, urls, engines)
     except NotReady as error:
         print(f"weft bench overhead: ours did not start\n{error}", file=sys.stderr)
         return 1
@@ -64,11 +67,7 @@ def run(options: OverheadOptions) -> int:
     return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
 
 
-def _start(
-    options: OverheadOptions, work: Path, processes: ExitStack, absent: dict[str, str]
-) -> dict[str, str]:
-    """Start two mock engines and every proxy in front of them; all run until the end, so that
-    each round meets them equally warm."""
+def _start_engines(work: Path, processes: ExitStack) -> list[str]:
     engines = []
     for number in range(_ENGINES):
         port = free_port()
@@ -76,6 +75,18 @@ def _start(
         url = f"http://127.0.0.1:{port}"
         processes.enter_context(running(command, f"{url}/health", work / f"mock{number}.log"))
         engines.append(url)
+    return engines
+
+
+def _start(
+    options: OverheadOptions,
+    engines: list[str],
+    work: Path,
+    processes: ExitStack,
+    absent: dict[str, str],
+) -> dict[str, str]:
+    """Start every proxy in front of the engines; all run until the end, so that each round meets
+    them equally warm."""
     urls = {DIRECT: engines[0]}
     for proxy in (OURS, *(PEERS[name] for name in options.peers)):
         try:
@@ -104,7 +115,7 @@ def _start_proxy(proxy: Proxy, engines: list[str], work: Path, processes: ExitSt
     return url
 
 
-def _measure(options: OverheadOptions, urls: dict[str, str]) -> Cells:
+def _measure(options: OverheadOptions, urls: dict[str, str], engines: list[str]) -> Cells:
     """Rounds over all cells, every proxy in turn, so that a drift of the machine meets all."""
     samples: dict[tuple[str, bool, int], list[Cell]] = {}
     cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
@@ -115,13 +126,30 @@ def _measure(options: OverheadOptions, urls: dict[str, str]) -> Cells:
             for stream, width in cells:
                 for name, url in urls.items():
                     count = max(width, options.requests // _SLOW_SHARE.get(name, 1))
-                    cell = _load(
-                        url, max(width, count // 5) if not round_ else count, width, stream
-                    )
+                    count = count if round_ else max(width, count // 5)
+                    before = answered(engines)
+                    cell = _load(url, count, width, stream)
+                    cell = checked(cell, count, answered(engines) - before)
                     if round_:
                         samples.setdefault((name, stream, width), []).append(cell)
                     progress.advance(bar)
     return {key: report.median(found) for key, found in samples.items()}
+
+
+def answered(engines: Sequence[str]) -> int:
+    """Calls that the mock engines have answered since they started."""
+    found = 0
+    for url in engines:
+        for line in httpx.get(f"{url}/metrics", trust_env=False).text.splitlines():
+            name, _, value = line.partition(" ")
+            found += int(value) if name == "mock_engine_requests_total" else 0
+    return found
+
+
+def checked(cell: Cell, count: int, at_engines: int) -> Cell:
+    """The cell with what no engine has seen among its errors: a rate counts only answers that an
+    engine gave."""
+    return replace(cell, errors=max(cell.errors, count - at_engines))
 
 
 def _load(url: str, count: int, width: int, stream: bool) -> Cell:

@@ -56,7 +56,6 @@ ELSEWHERE = {
     "loadgen/load_client.py": "tests/system/test_benches.py",
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
-    "loadgen/overhead_command.py": "tests/system/test_benches.py",
     "loadgen/player.py": "tests/system/test_benches.py",
     "loadgen/processes.py": "tests/system/test_benches.py",
     "loadgen/replay_command.py": "tests/system/test_benches.py",
