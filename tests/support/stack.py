@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -16,6 +17,16 @@ import httpx
 
 ROOT = Path(__file__).resolve().parents[2]
 SECRET = "test-secret"
+
+
+# From prctl(2).
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _end_with_parent() -> None:
+    """In the new process: a test run that is killed takes its stack with it."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def free_port() -> int:
@@ -39,6 +50,7 @@ class Stack:
             cwd=ROOT,
             env={**os.environ, "WEFT_ENGINE_SECRET": SECRET, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
+            preexec_fn=_end_with_parent,
         )
         self._ready = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -1,0 +1,58 @@
+"""Embeddings of a real pooling engine, with the real OpenAI client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import openai
+import pytest
+from support.stack import Stack
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """An engine that embeds in place of one that generates."""
+    stack = Stack("--replicas", "1", "--", "--runner", "pooling", "--convert", "embed")
+    yield stack
+    assert stack.stop() == 0
+
+
+@pytest.fixture
+def client(stack: Stack) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{stack.url}/v1", api_key="none", max_retries=0)
+
+
+def test_texts_are_embedded_and_the_call_belongs_to_its_program(stack, client):
+    answer = client.embeddings.create(
+        model="weft-demo",
+        input=["a flight to Rome", "a train to Paris", "a flight to Rome"],
+        extra_headers={"x-weft-program": "embedder"},
+    )
+    one, other, again = (item.embedding for item in answer.data)
+    assert len(one) == len(other) == 64
+    assert one == again != other
+    assert answer.usage.prompt_tokens > 0
+    key = {"authorization": "Bearer none"}
+    session = httpx.get(f"{stack.url}/v1/sessions/embedder", headers=key).json()
+    assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
+
+
+def test_what_the_engine_refuses_comes_back_as_it_is(stack, client):
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.embeddings.create(model="weft-demo", input="word " * 20_000)
+    direct = httpx.post(
+        f"{stack.replicas[0]}/v1/embeddings",
+        json={"model": "weft-demo", "input": "word " * 20_000, "encoding_format": "base64"},
+    )
+    assert refused.value.body == direct.json()["error"]
+
+
+def test_a_chat_with_an_engine_that_only_embeds_is_its_own_error(client):
+    with pytest.raises(openai.APIStatusError) as refused:
+        client.chat.completions.create(
+            model="weft-demo", messages=[{"role": "user", "content": "hello"}]
+        )
+    assert 400 <= refused.value.status_code < 500
