@@ -3,6 +3,7 @@ fast and the gateway alone needs neither torch nor vLLM."""
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
@@ -99,6 +100,13 @@ def replica(
     raise typer.Exit(
         launch.run(model=model, host=host, port=port, policy=policy, extra=context.args)
     )
+
+
+@bench.callback()
+def _bench() -> None:
+    """Measure Weft on this machine."""
+    # What a bench has started ends with it, however it is told to stop.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @bench.command("replay")

@@ -50,7 +50,7 @@ class Settings(BaseSettings):
         (), description="accepted API keys, comma-separated; empty: every key is its own tenant"
     )
     admin_key: str = Field("", description="bearer token for /weft/*; empty: loopback clients only")
-    traceparent_programs: bool = Field(False, description="W3C trace ids name programs (row 4)")
+    traceparent_programs: bool = Field(False, description="the id of a W3C trace names a program")
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1_073_741_824, description="largest request body, bytes"
     )

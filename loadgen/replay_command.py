@@ -25,6 +25,7 @@ from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError, TraceProgram
 from loadgen.streams import poisson_arrivals, stream
 from loadgen.synthetic import generate
+from loadgen.traces.coding import DEFAULT_SHRINK
 from loadgen.traces.files import read_trace
 
 _DEFAULT_CONTEXT: Final = 4096
@@ -121,6 +122,8 @@ async def _replay(
             "context": context,
             "bytes per token": round(ratio, 2),
         }
+        if any(call.prompt_ids for call in first.calls):
+            notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
         results: dict[str, list[ProgramResult]] = {}
         with _progress() as progress:

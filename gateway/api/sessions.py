@@ -112,11 +112,13 @@ def router(services: Services) -> APIRouter:
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete(request: Request, session_id: str) -> dict[str, Any]:
-        """End a program. Calls in flight are finished; its row goes with the last of them."""
+        """End a program; the answer has its totals. Calls in flight are finished, and its row goes
+        with the last of them."""
         session_id = decoded_id(session_id)
-        if await services.end_program(key(request, session_id), time()) is None:
+        program = await services.end_program(key(request, session_id), time())
+        if program is None:
             raise not_found(session_id)
-        return {"id": session_id, "object": "session.deleted", "deleted": True}
+        return session_json(program) | {"object": "session.deleted", "deleted": True}
 
     @api.post("/finish_session", summary="End a session (vllm-router's name for it)")
     async def finish(request: Request, session_id: Annotated[str, Query()]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.stack import until
 
 from loadgen.processes import NotReady, free_port, running
 
@@ -39,6 +41,39 @@ def test_an_unknown_peer_is_refused():
     )  # fmt: skip
     assert done.returncode == 2
     assert "litellm" in done.stderr
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
+
+
+def test_a_bench_that_is_terminated_takes_its_processes_with_it():
+    bench = subprocess.Popen(
+        [*WEFT, "bench", "overhead", "--peers", "none", "--requests", "100000"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        # Two engines and the gateway; more once it measures.
+        until(lambda: len(_children(bench.pid)) >= 3, "its processes are not there", wait_s=60)
+        children = _children(bench.pid)
+        bench.terminate()
+        assert bench.wait(60) == 130
+    finally:
+        bench.kill()
+    until(lambda: not any(map(_runs, children)), "a process is left behind", wait_s=20)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 @pytest.fixture(scope="module")

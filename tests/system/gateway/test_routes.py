@@ -21,7 +21,9 @@ async def test_a_session_from_start_to_end(engine: Any, weft: Any) -> None:
         assert session["created_at"] == made.json()["created_at"]
         assert session["last_call_completion"] >= session["last_call_arrival"]
         ended = await gateway.client.delete("/v1/sessions/s")
-        assert ended.json() == {"id": "s", "object": "session.deleted", "deleted": True}
+        told = ended.json()
+        assert (told["id"], told["object"], told["deleted"]) == ("s", "session.deleted", True)
+        assert (told["calls"], told["calls_in_flight"]) == (1, 0)
         assert (await gateway.client.get("/v1/sessions/s")).status_code == 404
         gone = await gateway.client.delete("/v1/sessions/s")
         assert gone.json()["error"]["code"] == "session_not_found"
