@@ -1,0 +1,148 @@
+"""Where the bytes of one KV block lie in a layer's tensor.
+
+vLLM gives each layer a logical tensor and is free to permute its memory: block by block, head by
+head, or with the layers of a block side by side (`vllm.v1.kv_cache_layout`). All that a copy needs
+to know is the distance from block to block and the runs of contiguous bytes that make up a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final, Literal
+
+import torch
+
+# `fused` is `[blocks, heads, block, 2 * dim]`, key and value side by side, as every layer of vLLM
+# 0.32 is. `kv_blocks` is `[2, blocks, block, heads, dim]` and `blocks_kv` is `[blocks, 2, block,
+# heads, dim]`, the split forms of attention backends before it.
+Kind = Literal["fused", "kv_blocks", "blocks_kv"]
+
+_BLOCK_AXIS: Final[dict[str, int]] = {"fused": 0, "kv_blocks": 1, "blocks_kv": 0}
+_KV_AXIS: Final[dict[str, int]] = {"kv_blocks": 0, "blocks_kv": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockLayout:
+    """One layer's blocks in memory. All sizes are bytes, offsets count from the tensor's start.
+
+    Block `b` is the runs of `run_bytes` at `b * block_stride + offset` for each offset in `runs`,
+    which ascend: a block's bytes are always taken in the order in which they lie in memory.
+    """
+
+    block_axis: int
+    blocks: int
+    block_bytes: int
+    block_stride: int
+    run_bytes: int
+    runs: tuple[int, ...]
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether a block is one run of bytes."""
+        return len(self.runs) == 1
+
+
+def layout_of(tensor: torch.Tensor, kind: Kind = "fused") -> BlockLayout:
+    """The layout of a layer's tensor.
+
+    Raises ValueError for an unknown kind, a shape that is not of this kind, and memory that is no
+    set of distinct blocks: elements that lie apart from their neighbours, or on top of each other.
+    """
+    axis = _block_axis(tensor, kind)
+    item = tensor.element_size()
+    axes = sorted(
+        (stride * item, size)
+        for i, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
+        if i != axis and size != 1
+    )
+    if any(size == 0 for _, size in axes):
+        raise ValueError(f"a block of shape {tuple(tensor.shape)} holds no bytes")
+    run, extent = item, item
+    outer: list[range] = []
+    for stride, size in axes:
+        if stride < extent:
+            raise ValueError(f"elements of a block share memory: strides {tensor.stride()}")
+        if stride == run and not outer:
+            run *= size
+        elif run == item:
+            raise ValueError(f"no axis of a block is contiguous: strides {tensor.stride()}")
+        else:
+            outer.append(range(0, stride * size, stride))
+        extent = stride * (size - 1) + extent
+    runs = tuple(sorted(sum(offsets) for offsets in product(*outer)))
+    blocks, block_stride = tensor.shape[axis], tensor.stride(axis) * item
+    if blocks > 1 and block_stride < run:
+        raise ValueError(f"blocks share memory: {block_stride} bytes apart, runs of {run} bytes")
+    return BlockLayout(axis, blocks, run * len(runs), block_stride, run, runs)
+
+
+def _block_axis(tensor: torch.Tensor, kind: str) -> int:
+    if kind not in _BLOCK_AXIS:
+        raise ValueError(f"unknown kind of layout {kind!r}; known are {', '.join(_BLOCK_AXIS)}")
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"a layer is a dense tensor, not {tensor.layout}")
+    axis = _BLOCK_AXIS[kind]
+    if tensor.ndim < axis + 2:
+        raise ValueError(f"{kind} needs more axes than shape {tuple(tensor.shape)} has")
+    halves = _KV_AXIS.get(kind)
+    if halves is not None and tensor.shape[halves] != 2:
+        raise ValueError(f"{kind} needs a size of 2 on axis {halves}, not {tuple(tensor.shape)}")
+    return axis
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Equal runs of bytes at a constant distance: one run of every block of a layer."""
+
+    start: int
+    length: int
+    stride: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """The address after the last run."""
+        return self.start + (self.count - 1) * self.stride + self.length
+
+
+def spans_of(tensor: torch.Tensor, layout: BlockLayout) -> list[Span]:
+    """The memory of a layer's blocks, one span for each run of a block, by address."""
+    start = tensor.data_ptr()
+    return [
+        Span(start + offset, layout.run_bytes, layout.block_stride, layout.blocks)
+        for offset in layout.runs
+    ]
+
+
+def share_memory(spans: Sequence[Span]) -> bool:
+    """Whether two of the spans hold a byte in common.
+
+    Spans may interleave, as layers do where the block is the outermost axis. Interleaved spans of
+    different strides count as sharing: no cache is laid out so.
+    """
+    cluster: list[Span] = []
+    end = 0
+    for span in sorted((s for s in spans if s.count > 0), key=lambda s: s.start):
+        if cluster and span.start >= end:
+            if _collide(cluster):
+                return True
+            cluster = []
+        end = max(end, span.end) if cluster else span.end
+        cluster.append(span)
+    return _collide(cluster)
+
+
+def _collide(cluster: Sequence[Span]) -> bool:
+    """Whether spans whose extents overlap collide in any period of their common stride."""
+    if len(cluster) < 2:
+        return False
+    stride = cluster[0].stride
+    if stride <= 0 or any(span.stride != stride for span in cluster):
+        return True
+    origin = cluster[0].start
+    phases = sorted(((span.start - origin) % stride, span.length) for span in cluster)
+    ends = [phase + length for phase, length in phases]
+    following = [phase for phase, _ in phases[1:]] + [stride + phases[0][0]]
+    return any(end > start for end, start in zip(ends, following, strict=True))
