@@ -16,14 +16,14 @@ def block_list(blocks: Sequence[int] | torch.Tensor, limit: int, *, unique: bool
     Raises ValueError for what are no whole numbers, for numbers outside `[0, limit)`, and for a
     number that comes twice if they must be unique.
     """
-    if len(blocks) == 0:
-        return torch.empty(0, dtype=torch.int64)
     try:
         numbers = torch.as_tensor(blocks)
-    except (TypeError, RuntimeError, OverflowError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ValueError(f"blocks are no list of whole numbers: {error}") from None
     if numbers.ndim != 1:
         raise ValueError(f"blocks are a list of numbers, not of shape {tuple(numbers.shape)}")
+    if numbers.numel() == 0:
+        return torch.empty(0, dtype=torch.int64)
     if numbers.dtype.is_floating_point or numbers.dtype.is_complex or numbers.dtype is torch.bool:
         raise ValueError(f"block numbers are whole numbers, not {numbers.dtype}")
     numbers = numbers.to("cpu", torch.int64)

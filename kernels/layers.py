@@ -12,7 +12,7 @@ import torch
 from kernels.layout import BlockLayout, Kind, Span, layout_of, share_memory, spans_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KVLayers:
     """Layers that one list of block numbers addresses. Make it with `prepare`.
 
@@ -83,8 +83,9 @@ def prepare(layers: Sequence[torch.Tensor] | KVLayers, kind: Kind = "fused") -> 
 
     Whoever swaps often prepares once and hands the result to the functions of `kernels.swap`; it
     holds the tensors, and stays right as long as they are not resized.
-    Raises ValueError if there is no layer, if they differ in device, type or number of blocks, if
-    two of them share memory, and as `layout_of` does.
+    Raises ValueError if there is no layer, if they are on neither a CPU nor a CUDA device, if they
+    differ in device, type or number of blocks, if two of them share memory, and as `layout_of`
+    does.
     """
     if isinstance(layers, KVLayers):
         return layers
@@ -92,6 +93,8 @@ def prepare(layers: Sequence[torch.Tensor] | KVLayers, kind: Kind = "fused") -> 
     if not tensors:
         raise ValueError("there is no layer")
     first = tensors[0]
+    if first.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"layers are on {first.device}; a CPU or a CUDA device is needed")
     for i, tensor in enumerate(tensors):
         if tensor.device != first.device:
             raise ValueError(f"layer {i} is on {tensor.device}, layer 0 on {first.device}")

@@ -47,8 +47,8 @@ class BlockLayout:
 def layout_of(tensor: torch.Tensor, kind: Kind = "fused") -> BlockLayout:
     """The layout of a layer's tensor.
 
-    Raises ValueError for an unknown kind, a shape that is not of this kind, and memory that is no
-    set of distinct blocks: elements that lie apart from their neighbours, or on top of each other.
+    Raises ValueError for an unknown kind, a shape that is not of this kind, an empty block, and
+    elements or blocks that lie on top of each other.
     """
     axis = _block_axis(tensor, kind)
     item = tensor.element_size()
@@ -66,8 +66,6 @@ def layout_of(tensor: torch.Tensor, kind: Kind = "fused") -> BlockLayout:
             raise ValueError(f"elements of a block share memory: strides {tensor.stride()}")
         if stride == run and not outer:
             run *= size
-        elif run == item:
-            raise ValueError(f"no axis of a block is contiguous: strides {tensor.stride()}")
         else:
             outer.append(range(0, stride * size, stride))
         extent = stride * (size - 1) + extent

@@ -15,22 +15,23 @@ of blocks does nothing. Work on a GPU is put on the current stream.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from types import ModuleType
+from functools import cache
 from typing import Final, TypeAlias
 
 import torch
 
-from kernels import reference
+from kernels import reference, transfer
 from kernels.checks import block_list, check_buffer
 from kernels.layers import KVLayers, prepare
 from kernels.layout import Kind
+from kernels.transfer import STAGING_LIMIT, Copies
 
 Layers: TypeAlias = Sequence[torch.Tensor] | KVLayers
 Blocks: TypeAlias = Sequence[int] | torch.Tensor
 
-# The device memory that a swap takes for itself if none is handed to it.
-STAGING_LIMIT: Final = 256 * 1024**2
+_CPU: Final = torch.device("cpu")
 
 
 def staging_bytes(layers: Layers, count: int, kind: Kind = "fused") -> int:
@@ -47,11 +48,11 @@ def gather_blocks(
 
     The staging buffer is on the layers' device. A block may be named twice.
     """
-    cache = prepare(layers, kind)
-    chosen = block_list(blocks, cache.blocks, unique=False)
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=False)
     if len(chosen):
-        check_buffer(cache, len(chosen), staging, "staging", on=cache.device)
-        _copies(cache).gather(cache, _on(cache.device, chosen), staging)
+        check_buffer(held, len(chosen), staging, "staging", on=held.device)
+        copies_for(held.device).gather(held, _on(held.device, chosen), staging)
 
 
 def scatter_blocks(
@@ -61,78 +62,78 @@ def scatter_blocks(
 
     Blocks that are not in the list stay as they are. No block may be named twice.
     """
-    cache = prepare(layers, kind)
-    chosen = block_list(blocks, cache.blocks, unique=True)
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=True)
     if len(chosen):
-        check_buffer(cache, len(chosen), staging, "staging", on=cache.device)
-        _copies(cache).scatter(cache, _on(cache.device, chosen), staging)
+        check_buffer(held, len(chosen), staging, "staging", on=held.device)
+        copies_for(held.device).scatter(held, _on(held.device, chosen), staging)
 
 
-def swap_out(layers: Layers, blocks: Blocks, host: torch.Tensor, kind: Kind = "fused") -> None:
+def swap_out(
+    layers: Layers,
+    blocks: Blocks,
+    host: torch.Tensor,
+    kind: Kind = "fused",
+    *,
+    staging_limit: int = STAGING_LIMIT,
+) -> None:
     """Copy the blocks to the front of a host buffer.
 
     From a GPU the buffer must be pinned, and holds the blocks when the current stream has come to
     this point: record an event, and wait for it before reading. The blocks themselves may be
-    overwritten by whatever is put on the stream from now on.
+    overwritten by whatever is put on the stream from now on. `staging_limit` bounds the device
+    memory (bytes) used meanwhile, but for two blocks at least; up to it there is one transfer.
     """
-    cache = prepare(layers, kind)
-    chosen = block_list(blocks, cache.blocks, unique=False)
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=False)
     if not len(chosen):
         return
-    check_buffer(cache, len(chosen), host, "host", on=torch.device("cpu"))
-    if cache.device.type == "cpu":
-        reference.gather(cache, chosen, host)
-        return
-    numbers, copies = _on(cache.device, chosen), _copies(cache)
-    far, near = _bytes(host), _staging(cache, len(chosen))
-    step = near.numel() // cache.block_bytes
-    for first in range(0, len(chosen), step):
-        part = numbers[first : first + step]
-        size = len(part) * cache.block_bytes
-        copies.gather(cache, part, near)
-        far.narrow(0, first * cache.block_bytes, size).copy_(near[:size], non_blocking=True)
+    check_buffer(held, len(chosen), host, "host", on=_CPU)
+    if held.device == _CPU:
+        reference.gather(held, chosen, host)
+    else:
+        numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
+        transfer.swap_out(held, numbers, far, copies_for(held.device), staging_limit)
 
 
-def swap_in(host: torch.Tensor, layers: Layers, blocks: Blocks, kind: Kind = "fused") -> None:
+def swap_in(
+    host: torch.Tensor,
+    layers: Layers,
+    blocks: Blocks,
+    kind: Kind = "fused",
+    *,
+    staging_limit: int = STAGING_LIMIT,
+) -> None:
     """Copy the front of a host buffer to the blocks: undoes `swap_out`.
 
     To a GPU the buffer must be pinned, and stay as it is until the current stream has come to this
-    point. No block may be named twice.
+    point. No block may be named twice. `staging_limit` is as in `swap_out`.
     """
-    cache = prepare(layers, kind)
-    chosen = block_list(blocks, cache.blocks, unique=True)
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=True)
     if not len(chosen):
         return
-    check_buffer(cache, len(chosen), host, "host", on=torch.device("cpu"))
-    if cache.device.type == "cpu":
-        reference.scatter(cache, chosen, host)
-        return
-    numbers, copies = _on(cache.device, chosen), _copies(cache)
-    far, near = _bytes(host), _staging(cache, len(chosen))
-    step = near.numel() // cache.block_bytes
-    for first in range(0, len(chosen), step):
-        part = numbers[first : first + step]
-        size = len(part) * cache.block_bytes
-        near[:size].copy_(far.narrow(0, first * cache.block_bytes, size), non_blocking=True)
-        copies.scatter(cache, part, near)
+    check_buffer(held, len(chosen), host, "host", on=_CPU)
+    if held.device == _CPU:
+        reference.scatter(held, chosen, host)
+    else:
+        numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
+        transfer.swap_in(held, numbers, far, copies_for(held.device), staging_limit)
 
 
-def _copies(cache: KVLayers) -> ModuleType:
+@cache
+def copies_for(device: torch.device) -> Copies:
+    """Triton's kernels for a GPU; plain torch for a CPU, and, with a warning, without Triton."""
+    if device.type == "cuda":
+        try:
+            from kernels import triton_swap
+        except ImportError as error:
+            warnings.warn(f"KV swaps without Triton, more slowly: {error}", stacklevel=2)
+        else:
+            return triton_swap
     return reference
 
 
 def _on(device: torch.device, blocks: torch.Tensor) -> torch.Tensor:
-    """The block numbers where the copy runs; without waiting for the device."""
-    if device.type == "cpu":
-        return blocks
-    return blocks.pin_memory().to(device, non_blocking=True)
-
-
-def _bytes(buffer: torch.Tensor) -> torch.Tensor:
-    return buffer.view(-1).view(torch.uint8)
-
-
-def _staging(cache: KVLayers, count: int) -> torch.Tensor:
-    """Device memory for all blocks, or for as many as the limit allows, one at least."""
-    room = max(1, min(count, STAGING_LIMIT // cache.block_bytes))
-    return torch.empty(room * cache.block_bytes, dtype=torch.uint8, device=cache.device)
+    """The block numbers where the copy runs, without waiting for the device."""
+    return blocks if device == _CPU else blocks.pin_memory().to(device, non_blocking=True)

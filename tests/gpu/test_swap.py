@@ -1,0 +1,100 @@
+"""Swaps on a real GPU: bit for bit as plain torch, whether in one transfer or in many."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes
+
+from kernels import reference
+from kernels.layers import prepare
+from kernels.swap import copies_for, gather_blocks, scatter_blocks, swap_in, swap_out
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+BLOCKS = [11, 3, 0, 7, 8, 2, 9]
+
+
+def on_gpu(cache: Cache) -> Cache:
+    """The same layers in one piece of device memory, laid out as they were."""
+    storage = cache.layers[0].untyped_storage().cuda()
+    layers = [
+        torch.empty(0, dtype=x.dtype, device="cuda").set_(
+            storage, x.storage_offset(), x.shape, x.stride()
+        )
+        for x in cache.layers
+    ]
+    return Cache(layers, cache.kind)
+
+
+def invert(cache: Cache) -> None:
+    for layer in cache.layers:
+        layer.view(torch.uint8).bitwise_xor_(255)
+
+
+def test_triton_is_what_runs():
+    assert copies_for(torch.device("cuda", 0)) is not reference
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("layout", KINDS)
+def test_gather_and_scatter_equal_plain_torch(layout, dtype):
+    host = make(layout, blocks=12, dtype=dtype)
+    cache = on_gpu(host)
+    expected = host.expected(BLOCKS)
+    staging = random_bytes(len(expected) + 64).cuda()
+    behind = staging[len(expected) :].clone()
+    gather_blocks(cache.layers, BLOCKS, staging, cache.kind)
+    assert torch.equal(staging[: len(expected)].cpu(), expected)
+    assert torch.equal(staging[len(expected) :], behind)
+
+    before = cache.bytes()
+    invert(cache)
+    scatter_blocks(staging, cache.layers, BLOCKS, cache.kind)
+    for number, now in enumerate(cache.bytes()):
+        assert torch.equal(now, before[number] if number in BLOCKS else before[number] ^ 255)
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 5000, 1], ids=["one", "halves", "single blocks"])
+@pytest.mark.parametrize("layout", ["LBHNC", "BHLNC"])
+def test_a_swap_through_any_staging_buffer(layout, limit):
+    host = make(layout, blocks=12)
+    cache = on_gpu(host)
+    layers = prepare(cache.layers)
+    buffer = torch.empty(len(BLOCKS) * layers.block_bytes, dtype=torch.uint8, pin_memory=True)
+    before = cache.bytes()
+    swap_out(layers, BLOCKS, buffer, staging_limit=limit)
+    # Put on the stream behind the swap, as a step of the engine that takes the blocks would be.
+    invert(cache)
+    torch.cuda.synchronize()
+    assert torch.equal(buffer, host.expected(BLOCKS))
+    swap_in(buffer, layers, BLOCKS, staging_limit=limit)
+    for number, now in enumerate(cache.bytes()):
+        assert torch.equal(now, before[number] if number in BLOCKS else before[number] ^ 255)
+
+
+def test_a_big_swap_many_times_over_keeps_its_bytes():
+    """Enough parts that a half used too early would show."""
+    layers = [torch.randint(0, 256, (512, 8, 16, 256), dtype=torch.uint8).cuda() for _ in range(8)]
+    prepared = prepare(layers)
+    order = torch.randperm(512)
+    buffer = torch.empty(512 * prepared.block_bytes, dtype=torch.uint8, pin_memory=True)
+    before = [layer.clone() for layer in layers]
+    for _ in range(5):
+        swap_out(prepared, order, buffer, staging_limit=1 << 21)
+        for layer in layers:
+            layer.zero_()
+        swap_in(buffer, prepared, order, staging_limit=1 << 21)
+    assert all(map(torch.equal, before, layers))
+
+
+def test_memory_that_is_not_pinned_is_refused():
+    cache = on_gpu(make())
+    buffer = torch.empty(prepare(cache.layers).block_bytes, dtype=torch.uint8)
+    with pytest.raises(ValueError, match="not pinned"):
+        swap_out(cache.layers, [0], buffer)
+    with pytest.raises(ValueError, match="not pinned"):
+        swap_in(buffer, cache.layers, [0])

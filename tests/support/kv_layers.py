@@ -1,0 +1,104 @@
+"""KV layers as vLLM lays them out, small and full of every bit pattern, and how to read a block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from hypothesis import strategies as st
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn)
+# Memory orders of the logical axes [layers, blocks, heads, tokens, content] of vLLM 0.32.
+ORDERS = {
+    "LBHNC": (0, 1, 2, 3, 4),
+    "LBNHC": (0, 1, 3, 2, 4),
+    "LHBNC": (0, 2, 1, 3, 4),
+    "BLHNC": (1, 0, 2, 3, 4),
+    "BLNHC": (1, 0, 3, 2, 4),
+    "BHLNC": (1, 2, 0, 3, 4),
+}
+KINDS = (*ORDERS, "kv_blocks", "blocks_kv")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Layers, and the kind that `kernels.layout` calls them."""
+
+    layers: list[torch.Tensor]
+    kind: str
+
+    @property
+    def blocks(self) -> int:
+        return self.layers[0].shape[1 if self.kind == "kv_blocks" else 0]
+
+    def block(self, layer: int, number: int) -> torch.Tensor:
+        """A block's elements in the order of their addresses, as bytes: by torch's indexing."""
+        tensor = self.layers[layer]
+        one = tensor[:, number] if self.kind == "kv_blocks" else tensor[number]
+        order = sorted(range(one.ndim), key=lambda axis: (-one.stride(axis), axis))
+        return one.permute(order).contiguous().view(-1).view(torch.uint8)
+
+    def expected(self, blocks: list[int]) -> torch.Tensor:
+        """What a staging buffer holds after these blocks were gathered."""
+        pieces = [self.block(i, b) for b in blocks for i in range(len(self.layers))]
+        return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.uint8)
+
+    def bytes(self) -> list[torch.Tensor]:
+        """A copy of everything, block by block."""
+        return [self.expected([number]) for number in range(self.blocks)]
+
+
+def random_bytes(size: int, seed: int = 0) -> torch.Tensor:
+    """Every bit pattern: also those that are no numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
+
+
+def make(
+    layout: str = "LBHNC",
+    layers: int = 3,
+    blocks: int = 6,
+    heads: int = 2,
+    tokens: int = 4,
+    content: int = 16,
+    dtype: torch.dtype = torch.bfloat16,
+    seed: int = 0,
+) -> Cache:
+    """A cache of this layout: one of vLLM's memory orders, or one of the split kinds."""
+    elements = layers * blocks * heads * tokens * content
+    raw = random_bytes(elements * dtype.itemsize, seed).view(dtype)
+    if layout in ORDERS:
+        logical = (layers, blocks, heads, tokens, content)
+        order = ORDERS[layout]
+        memory = raw.view([logical[axis] for axis in order])
+        back = [order.index(axis) for axis in range(5)]
+        return Cache(list(memory.permute(back).unbind(0)), "fused")
+    half = content // 2
+    shape = {
+        "kv_blocks": (layers, 2, blocks, tokens, heads, half),
+        "blocks_kv": (layers, blocks, 2, tokens, heads, half),
+    }[layout]
+    return Cache(list(raw.view(shape).unbind(0)), layout)
+
+
+@st.composite
+def caches(draw: st.DrawFn) -> Cache:
+    """Caches of every layout and type, of small odd shapes."""
+    return make(
+        layout=draw(st.sampled_from(KINDS)),
+        layers=draw(st.integers(1, 4)),
+        blocks=draw(st.integers(1, 9)),
+        heads=draw(st.integers(1, 3)),
+        tokens=draw(st.integers(1, 5)),
+        content=2 * draw(st.integers(1, 12)),
+        dtype=draw(st.sampled_from(DTYPES)),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+@st.composite
+def swaps(draw: st.DrawFn) -> tuple[Cache, list[int]]:
+    """A cache and a list of its blocks in any order: with gaps, empty, or full."""
+    cache = draw(caches())
+    order = draw(st.permutations(range(cache.blocks)))
+    return cache, list(order[: draw(st.integers(0, cache.blocks))])

@@ -1,0 +1,100 @@
+"""Layouts of layers as vLLM makes them, and of memory that is no layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from support.kv_layers import Cache, caches, make
+
+from kernels.layout import BlockLayout, Span, layout_of, share_memory, spans_of
+
+B, H, N, C = 6, 2, 4, 16  # what `make` makes: blocks, heads, tokens, content
+LAYERS = 3
+PAGE = H * N * C * 2
+HEAD = N * C * 2
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        ("LBHNC", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
+        ("LBNHC", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
+        ("LHBNC", BlockLayout(0, B, PAGE, HEAD, HEAD, (0, B * HEAD))),
+        ("BLHNC", BlockLayout(0, B, PAGE, LAYERS * PAGE, PAGE, (0,))),
+        ("BLNHC", BlockLayout(0, B, PAGE, LAYERS * PAGE, PAGE, (0,))),
+        ("BHLNC", BlockLayout(0, B, PAGE, LAYERS * PAGE, HEAD, (0, LAYERS * HEAD))),
+        ("kv_blocks", BlockLayout(1, B, PAGE, PAGE // 2, PAGE // 2, (0, B * PAGE // 2))),
+        ("blocks_kv", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
+    ],
+)
+def test_the_layouts_of_vllm(layout, expected):
+    cache = make(layout)
+    assert layout_of(cache.layers[1], cache.kind) == expected
+    assert expected.contiguous == (len(expected.runs) == 1)
+
+
+@given(cache=caches())
+def test_runs_read_a_block_whole(cache: Cache):
+    tensor = cache.layers[-1]
+    layout = layout_of(tensor, cache.kind)
+    start = tensor.storage_offset() * tensor.element_size()
+    memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())[start:]
+    for number in range(cache.blocks):
+        begin = number * layout.block_stride
+        runs = [memory[begin + run : begin + run + layout.run_bytes] for run in layout.runs]
+        assert torch.equal(torch.cat(runs), cache.block(len(cache.layers) - 1, number))
+
+
+def test_a_page_may_be_padded():
+    padded = torch.zeros(5, 100)[:, :64].unflatten(1, (2, 4, 8))
+    assert layout_of(padded) == BlockLayout(0, 5, 256, 400, 256, (0,))
+
+
+def test_elements_with_gaps_between_them_are_runs_of_their_own():
+    assert layout_of(torch.zeros(5, 6)[:, ::2]) == BlockLayout(0, 5, 12, 24, 4, (0, 8, 16))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind", "message"),
+    [
+        (torch.zeros(4, 2, 8), "odd", "unknown kind of layout 'odd'"),
+        (torch.zeros(4), "fused", "more axes"),
+        (torch.zeros(3, 4, 8, 2, 4), "kv_blocks", "size of 2 on axis 0"),
+        (torch.zeros(4, 3, 8, 2, 4), "blocks_kv", "size of 2 on axis 1"),
+        (torch.zeros(2, 4), "kv_blocks", "more axes"),
+        (torch.zeros(4, 2, 0), "fused", "holds no bytes"),
+        (torch.zeros(4, 1, 8).expand(4, 3, 8), "fused", "elements of a block share memory"),
+        (torch.zeros(1, 2, 8).expand(4, 2, 8), "fused", "blocks share memory"),
+        (torch.zeros(4, 2, 8).to_sparse(), "fused", "dense"),
+    ],
+)
+def test_memory_that_is_no_layer_is_refused(tensor, kind, message):
+    with pytest.raises(ValueError, match=message):
+        layout_of(tensor, kind)
+
+
+@given(cache=caches())
+def test_layers_of_a_cache_do_not_share_memory(cache: Cache):
+    spans = [s for x in cache.layers for s in spans_of(x, layout_of(x, cache.kind))]
+    assert not share_memory(spans)
+    # Another view of the same bytes does, whichever it is.
+    assert share_memory([*spans, spans[-1]])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shared"),
+    [
+        (Span(0, 8, 8, 4), Span(32, 8, 8, 4), False),
+        (Span(0, 8, 8, 4), Span(31, 8, 8, 4), True),
+        (Span(0, 8, 16, 4), Span(8, 8, 16, 4), False),
+        (Span(0, 8, 16, 4), Span(7, 8, 16, 4), True),
+        (Span(8, 8, 16, 4), Span(0, 9, 16, 4), True),
+        # Round the corner: the end of a period lies on the beginning of the next.
+        (Span(0, 8, 16, 4), Span(12, 8, 16, 4), True),
+        (Span(0, 8, 16, 4), Span(8, 8, 24, 4), True),
+        (Span(0, 8, 16, 0), Span(0, 8, 16, 4), False),
+    ],
+)
+def test_spans_that_interleave(first, second, shared):
+    assert share_memory([first, second]) is share_memory([second, first]) is shared

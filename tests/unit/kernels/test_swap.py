@@ -1,0 +1,123 @@
+"""The public functions on a CPU: there and back, and nothing written when they refuse."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from support.kv_layers import make, random_bytes, swaps
+
+from kernels import reference
+from kernels.layers import prepare
+from kernels.swap import (
+    copies_for,
+    gather_blocks,
+    scatter_blocks,
+    staging_bytes,
+    swap_in,
+    swap_out,
+)
+
+
+def move(function, cache, blocks, buffer, layers=None):
+    """Call a public function; two take the buffer first."""
+    layers = cache.layers if layers is None else layers
+    if function in (gather_blocks, swap_out):
+        function(layers, blocks, buffer, cache.kind)
+    else:
+        function(buffer, layers, blocks, cache.kind)
+
+
+PAIRS = [(gather_blocks, scatter_blocks), (swap_out, swap_in)]
+
+
+@pytest.mark.parametrize(("away", "back"), PAIRS, ids=["copy", "swap"])
+@given(swap=swaps())
+def test_blocks_come_back_to_other_places(away, back, swap):
+    cache, blocks = swap
+    buffer = torch.empty(staging_bytes(cache.layers, len(blocks), cache.kind), dtype=torch.uint8)
+    before = cache.bytes()
+    move(away, cache, blocks, buffer)
+    # A resumed call gets other blocks than it had.
+    places = [(block + 1) % cache.blocks for block in blocks]
+    move(back, cache, places, buffer)
+    came = dict(zip(places, blocks, strict=True))
+    for number, now in enumerate(cache.bytes()):
+        assert torch.equal(now, before[came.get(number, number)])
+
+
+@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+def test_no_blocks_do_nothing(function):
+    cache = make()
+    before = cache.bytes()
+    move(function, cache, [], torch.empty(0, dtype=torch.uint8))
+    assert all(map(torch.equal, before, cache.bytes()))
+
+
+@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+@pytest.mark.parametrize(
+    ("blocks", "missing", "message"),
+    [
+        ([2, 6], 0, "out of range"),
+        ([2, -1], 0, "out of range"),
+        ([2, 1], 1, "need"),
+        ([2.0, 1.0], 0, "whole numbers"),
+    ],
+)
+def test_bad_arguments_write_nothing(function, blocks, missing, message):
+    cache = make(blocks=6)
+    buffer = random_bytes(staging_bytes(cache.layers, 2) - missing)
+    before, untouched = cache.bytes(), buffer.clone()
+    with pytest.raises(ValueError, match=message):
+        move(function, cache, blocks, buffer)
+    assert torch.equal(buffer, untouched)
+    assert all(map(torch.equal, before, cache.bytes()))
+
+
+@pytest.mark.parametrize("function", [scatter_blocks, swap_in])
+def test_no_block_is_written_twice(function):
+    cache = make()
+    before = cache.bytes()
+    buffer = random_bytes(staging_bytes(cache.layers, 2))
+    with pytest.raises(ValueError, match="block 3 is named twice"):
+        move(function, cache, [3, 3], buffer)
+    assert all(map(torch.equal, before, cache.bytes()))
+
+
+@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+def test_a_buffer_inside_the_cache_is_refused(function):
+    cache = make()
+    inside = cache.layers[0].view(torch.uint8).view(-1)
+    with pytest.raises(ValueError, match="shares memory with layer 0"):
+        move(function, cache, [0], inside)
+
+
+@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+def test_a_buffer_elsewhere_is_refused(function):
+    cache = make()
+    elsewhere = torch.empty(staging_bytes(cache.layers, 1), dtype=torch.uint8, device="meta")
+    with pytest.raises(ValueError, match="is on meta, it must be on cpu"):
+        move(function, cache, [0], elsewhere)
+
+
+def test_prepared_layers_do_as_well():
+    cache = make("LHBNC")
+    buffer = torch.empty(staging_bytes(cache.layers, 2), dtype=torch.uint8)
+    move(swap_out, cache, [5, 2], buffer, prepare(cache.layers))
+    assert torch.equal(buffer, cache.expected([5, 2]))
+
+
+def test_a_buffer_may_have_the_layers_type():
+    cache = make(dtype=torch.float8_e4m3fn)
+    buffer = torch.empty(staging_bytes(cache.layers, 1), dtype=torch.float8_e4m3fn)
+    gather_blocks(cache.layers, [4], buffer)
+    assert torch.equal(buffer.view(torch.uint8), cache.expected([4]))
+
+
+def test_a_negative_number_of_blocks_has_no_size():
+    with pytest.raises(ValueError, match="-1 blocks"):
+        staging_bytes(make().layers, -1)
+
+
+def test_a_cpu_runs_plain_torch():
+    assert copies_for(torch.device("cpu")) is reference
