@@ -5,7 +5,7 @@ BIN = .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay clean
+.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -51,6 +51,10 @@ bench-overhead: ## requests/s and added latency beside other proxies
 bench-replay: ## programs replayed under two orders
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench replay $(ARGS)
+
+bench-swap: ## KV blocks to and from host memory, beside other ways
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench swap $(ARGS)
 
 clean: ## remove the environment and what commands have left
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

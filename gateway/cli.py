@@ -175,6 +175,26 @@ def bench_overhead(
     raise typer.Exit(run(options))
 
 
+@bench.command("swap")
+def bench_swap(
+    blocks: Annotated[
+        str, typer.Option(help="blocks a swap, comma-separated; default: what the device is for")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 7,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """KV blocks between a GPU and host memory, beside other ways; without a GPU, the CPU path."""
+    from loadgen.swap_command import SwapOptions, run
+
+    try:
+        counts = tuple(int(b) for b in blocks.split(",") if b.strip())
+    except ValueError:
+        raise typer.BadParameter(
+            f"{blocks!r} is no list of numbers", param_hint="--blocks"
+        ) from None
+    raise typer.Exit(run(SwapOptions(blocks=counts, rounds=rounds, json_file=json_file)))
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()

@@ -1,0 +1,37 @@
+"""Figures of the swap bench."""
+
+from __future__ import annotations
+
+from loadgen.report import swap
+
+RATES = {
+    ("out", 16, "copy_per_block"): 6.0,
+    ("out", 16, "weft"): 48.0,
+    ("out", 16, "limit"): 50.0,
+    ("in", 16, "copy_per_block"): 12.0,
+    ("in", 16, "weft"): 36.0,
+    ("in", 16, "limit"): 48.0,
+}
+
+
+def test_ours_is_compared_with_each_other_way_in_its_own_cell():
+    found = {f.name: (f.value, f.unit) for f in swap.figures(RATES)}
+    assert found["out/16/weft/rate"] == (48.0, "GB/s")
+    assert found["out/16/copy_per_block/weft_rate_ratio"] == (8.0, "1")
+    assert found["in/16/copy_per_block/weft_rate_ratio"] == (3.0, "1")
+    assert found["in/16/limit/weft_rate_ratio"] == (0.75, "1")
+    assert "out/16/weft/weft_rate_ratio" not in found
+
+
+def test_a_range_goes_from_the_worst_to_the_best_cell():
+    assert swap.ranges(RATES) == [
+        "weft over copy_per_block: 3.00 to 8.00",
+        "weft over limit: 0.75 to 0.96",
+    ]
+
+
+def test_the_table_names_every_way(capsys):
+    swap.show(RATES, "a title", 2_000_000)
+    shown = capsys.readouterr().out
+    for part in ("a title", "copy_per_block", "weft", "limit", "48.00", "32"):
+        assert part in shown
