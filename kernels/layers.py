@@ -61,6 +61,11 @@ class KVLayers:
         )
 
     @cached_property
+    def longest_run(self) -> int:
+        """Bytes of the longest run of a block."""
+        return max(layout.run_bytes for layout in self.layouts)
+
+    @cached_property
     def alignment(self) -> int:
         """The largest power of two, 16 at most, that divides every address and every length."""
         numbers = [n for s in self.spans for n in (s.start, s.length, s.stride)]

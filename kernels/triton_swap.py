@@ -39,9 +39,8 @@ def _launch(
 ) -> None:
     aligned = gcd(layers.alignment, staging.data_ptr())
     word = min(aligned, 8)
-    longest = max(span.length for span in layers.spans)
-    chunk = min(_CHUNK, triton.next_power_of_2(longest))
-    chunks = triton.cdiv(longest, chunk)
+    chunk = min(_CHUNK, triton.next_power_of_2(layers.longest_run))
+    chunks = triton.cdiv(layers.longest_run, chunk)
     spans = len(layers.spans)
     # Triton launches on the current device, whichever the tensors are on.
     with torch.cuda.device(staging.device) if staging.is_cuda else nullcontext():

@@ -31,6 +31,7 @@ def test_the_table_lists_every_run_in_staging_order(layout):
 def test_layers_may_differ_in_shape():
     layers = prepare([torch.zeros(4, 2, 8, 16), torch.zeros(4, 1, 8, 16)])
     assert layers.block_bytes == (2 + 1) * 8 * 16 * 4
+    assert layers.longest_run == 2 * 8 * 16 * 4
 
 
 @pytest.mark.parametrize(("shape", "alignment"), [((4, 2, 16), 16), ((4, 1, 6), 8), ((4, 1, 5), 4)])

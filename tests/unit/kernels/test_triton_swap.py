@@ -82,6 +82,11 @@ def test_a_run_longer_than_a_program_copies(interpreted):
     both(interpreted, cache, [2, 0])
 
 
+def test_layers_of_different_shapes(interpreted):
+    layers = [random_bytes(5 * h * 64, h).view(5, h, 64) for h in (3, 1, 150)]
+    both(interpreted, Cache(layers, "fused"), [3, 1])
+
+
 @pytest.mark.parametrize("shift", [8, 4, 2, 1])
 def test_a_staging_buffer_may_begin_anywhere(interpreted, shift):
     both(interpreted, make(), [5, 1], shift)
