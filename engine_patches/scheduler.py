@@ -1,28 +1,24 @@
 """The engine's scheduler: programs ordered by attained service (Agentix Algorithm 1).
 
-vLLM's own `schedule()` still does all batching, caching and allocation. Before each step this
-class reviews the queues, sorts the waiting queue and takes victims out of the batch; after each
-step it charges the step's duration to the calls that were in it.
+vLLM's own `schedule()` still does all batching, caching and allocation. Before a step this class
+sorts the queues and takes victims out of the batch, where the ledger says that something has
+moved; after it, it charges the step's duration to the calls that were in it.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Any
 
-from engine_patches.account import CallAccount
 from engine_patches.channel import Command, EngineChannel
 from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, warn_of_kernels_package
+from engine_patches.ledger import Ledger
 from engine_patches.orders import build_order
 from engine_patches.settings import PluginSettings
-from engine_patches.victims import Candidate, choose_victims
+from engine_patches.victims import Candidate, Claim, choose_victims
 from engine_patches.wire import CallContext, CallReport
-
-# Finished calls whose totals are kept, in case another sequence of the same call still comes
-# (several prompts in one request).
-_REMEMBERED_CALLS = 1024
 
 
 class WeftScheduler(SchedulerHooks):
@@ -38,14 +34,13 @@ class WeftScheduler(SchedulerHooks):
         super().__init__(*args, **kwargs)
         warn_of_kernels_package()
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
-        self.order = build_order(self.settings.policy, self.settings.options)
-        self._calls: dict[str, CallAccount] = {}
-        self._finished: OrderedDict[str, CallAccount] = OrderedDict()
-        self._call_of: dict[str, str] = {}
-        self._requests: dict[str, Request] = {}
-        self._entries = 0
-        self._steps: dict[int, float] = {}
+        self.ledger = Ledger(build_order(self.settings.policy, self.settings.options))
+        self._sequences: dict[str, Request] = {}
+        # Tokens that each preempted sequence had computed.
+        self._lost: dict[str, int] = {}
+        self._begun: dict[int, float] = {}
         self._last_step_end = 0.0
+        self._undecided = 0
         self._displacements = 0
         self._channel = (
             EngineChannel(self.settings.channel, self.state) if self.settings.channel else None
@@ -55,38 +50,30 @@ class WeftScheduler(SchedulerHooks):
 
     def add_request(self, request: Request) -> None:
         """A request arrives: find its call's account and let the order place it."""
-        known = request.request_id in self._requests
+        known = request.request_id in self._sequences
         super().add_request(request)
         if known:
             return
-        now = self.clock()
         context = CallContext.from_xargs(self.extra_args_of(request)) or CallContext(
             call=request.request_id, program=request.request_id
         )
-        account = self._account(context, now)
-        self._call_of[request.request_id] = context.call
-        self._requests[request.request_id] = request
-        account.enqueue(request.request_id, now)
+        self._sequences[request.request_id] = request
+        self.ledger.arrive(request.request_id, context, self.clock())
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        """One step: reorder, displace, then vLLM's own scheduling."""
+        """One step: reorder and displace if it is time to, then vLLM's own scheduling."""
         now = self.clock()
         if self._channel is not None:
             for command in self._channel.take_commands():
                 self.obey(command)
-        self._review(now)
-        if self.order.displaces:
-            self._displace(now)
-        self._sort()
+        if self._undecided <= 0:
+            self._decide(now)
+            self._undecided = self.settings.decide_every
+        self._undecided -= 1
         output = super().schedule(*args, **kwargs)
-        for sequence in output.num_scheduled_tokens:
-            account = self._account_of(sequence)
-            if account is not None and sequence not in account.running:
-                account.start(sequence, now)
-                request = self._requests[sequence]
-                if request.num_preemptions == 0:
-                    account.cached_tokens += self.cached_tokens_of(request)
-        self._steps[id(output)] = self.clock()
+        for sequence in self.started(output):
+            self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
+        self._begun[id(output)] = self.clock()
         return output
 
     def update_from_output(
@@ -95,19 +82,13 @@ class WeftScheduler(SchedulerHooks):
         """A step has run: charge it, and report the calls that it finished."""
         now = self.clock()
         # With async scheduling steps overlap: one begins when the one before it has ended.
-        begun = max(self._steps.pop(id(scheduler_output), now), self._last_step_end)
+        begun = max(self._begun.pop(id(scheduler_output), now), self._last_step_end)
         self._last_step_end = now
-        duration = max(0.0, now - begun)
-        served: dict[str, CallAccount] = {}
-        for sequence in scheduler_output.num_scheduled_tokens:
-            account = self._account_of(sequence)
-            if account is not None:
-                served[account.context.call] = account
-        for account in served.values():
-            account.serve(duration)
+        tokens = scheduler_output.num_scheduled_tokens
+        self.ledger.serve(tokens, max(0.0, now - begun), now)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
-        for sequence in scheduler_output.num_scheduled_tokens:
-            request = self._requests.get(sequence)
+        for sequence in tokens:
+            request = self._sequences.get(sequence)
             if request is not None and request.is_finished():
                 self._leave(request, now)
         return outputs
@@ -120,12 +101,10 @@ class WeftScheduler(SchedulerHooks):
             self._leave(request, now)
         return finished
 
-    def on_preempted(self, request: Request, now: float) -> None:
+    def on_preempted(self, request: Request, computed: int) -> None:
         """A running request went back to the queue: it waits again, in its place."""
-        account = self._account_of(request.request_id)
-        if account is not None:
-            account.preemptions += 1
-            account.enqueue(request.request_id, self.clock())
+        self._lost[request.request_id] = computed
+        self.ledger.preempt(request.request_id, self.clock())
 
     def shutdown(self) -> None:
         """Close the channel with the engine."""
@@ -138,115 +117,112 @@ class WeftScheduler(SchedulerHooks):
     def obey(self, command: Command) -> None:
         """Carry out a command of the endpoint, between two steps."""
         if command.policy:
-            self.order = build_order(command.policy, self.settings.options)
-            for account in self._calls.values():
-                self._stand(account, self.order.enter(account.view(self.clock())))
-                account.policy = self.order.name
+            order = build_order(command.policy, self.settings.options)
+            self.ledger.switch(order, self.clock())
         if command.reset_cache:
             self.forget_cache()
 
     def state(self) -> dict[str, Any]:
         """What `GET /weft/state` shows; read from another thread, so counts only."""
-        queues: dict[int, int] = {}
-        for account in list(self._calls.values()):
-            if account.waiting:
-                queues[account.queue] = queues.get(account.queue, 0) + len(account.waiting)
         return {
-            "policy": self.order.name,
+            "policy": self.ledger.order.name,
             "running": len(self.running),
             "waiting": len(self.waiting),
-            "waiting_by_queue": {str(q): n for q, n in sorted(queues.items())},
+            "waiting_by_queue": {str(q): n for q, n in self.ledger.waiting_by_queue().items()},
             "displacements": self._displacements,
             "kv_usage": self.get_kv_cache_usage(),
         }
 
-    def _account(self, context: CallContext, now: float) -> CallAccount:
-        account = self._calls.get(context.call)
-        if account is not None:
-            return account
-        account = self._finished.pop(context.call, None)
-        if account is None:
-            account = CallAccount(context=context, policy=self.order.name)
-            self._stand(account, self.order.enter(account.view(now)))
-        self._calls[context.call] = account
-        return account
+    def violations(self) -> list[str]:
+        """What is inconsistent between vLLM's books and ours; empty if nothing is."""
+        found = self.ledger.violations(self.requests)
+        strays = set(self._lost) - set(self._sequences)
+        return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
 
-    def _account_of(self, sequence: str) -> CallAccount | None:
-        return self._calls.get(self._call_of.get(sequence, ""))
-
-    def _stand(self, account: CallAccount, standing: Any) -> None:
-        self._entries += 1
-        account.stand(standing, self._entries)
-
-    def _review(self, now: float) -> None:
-        for account in self._calls.values():
-            standing = self.order.review(account.view(now))
-            if standing is not None:
-                if standing.promoted and account.waiting_since is not None:
-                    account.settle_wait(now)
-                self._stand(account, standing)
+    def _decide(self, now: float) -> None:
+        self.ledger.promote(now)
+        self.ledger.refresh(now)
+        self._sort()
+        if self.ledger.order.displaces and self.waiting and self.running:
+            self._displace(now)
+            self._sort()
 
     def _sort(self) -> None:
-        ranks = self._ranks()
-        self.sort_waiting(ranks)
-        self.sort_running(ranks)
-
-    def _ranks(self) -> dict[str, tuple[int, int]]:
-        ranks: dict[str, tuple[int, int]] = {}
-        for account in self._calls.values():
-            rank = (account.queue, account.order_in_queue)
-            for sequence in account.waiting:
-                ranks[sequence] = rank
-            for sequence in account.running:
-                ranks[sequence] = rank
-        return ranks
+        if self.ledger.moved:
+            self.sort_waiting(self.ledger.rank)
+            self.sort_running(self.ledger.rank)
+            self.ledger.moved = False
 
     def _displace(self, now: float) -> None:
-        free = self.free_slots()
-        if free >= len(self.waiting):
+        # Both are sorted: if the best that waits does not stand better than the worst that runs,
+        # nobody gives way. This is all that most steps pay.
+        rank = self.ledger.rank
+        worst = rank(self.running[-1].request_id)[:2]
+        first = self.first_waiting()
+        if first is None or not rank(first.request_id)[:2] < worst:
             return
+        better = list(takewhile(lambda r: rank(r.request_id)[:2] < worst, self.waiting_requests()))
+        if len(better) <= self.free_slots() and not self.waits_for_blocks():
+            return
+        free = self.free_blocks()
         victims = choose_victims(
-            [c for r in self.waiting_requests() if (c := self._candidate(r))],
-            [c for r in self.running if self.can_be_displaced(r) and (c := self._candidate(r))],
-            free_slots=free,
+            [self._claim(request, free) for request in better],
+            [self._candidate(r) for r in self.running if self.can_be_displaced(r)],
+            free_slots=self.free_slots(),
+            free_blocks=free,
             max_displacements=self.settings.max_displacements,
+            margin=self.ledger.order.margin,
         )
         for sequence in victims:
-            account = self._account_of(sequence)
+            account = self.ledger.of(sequence)
             if account is not None:
                 account.displaced += 1
             self._displacements += 1
-            self.displace(self._requests[sequence], now)
+            self.displace(self._sequences[sequence], now)
 
-    def _candidate(self, request: Request) -> Candidate | None:
-        account = self._account_of(request.request_id)
-        if account is None:
-            return None
+    def _claim(self, request: Request, free: int) -> Claim:
+        queue, place, order = self.ledger.rank(request.request_id)
+        blocks = self.blocks_needed(request, free)
+        return Claim(request.request_id, queue, order, place, blocks)
+
+    def _candidate(self, request: Request) -> Candidate:
+        queue, place, order = self.ledger.rank(request.request_id)
+        account = self.ledger.of(request.request_id)
+        computed = int(request.num_computed_tokens)
         return Candidate(
             sequence=request.request_id,
-            queue=account.queue,
-            order_in_queue=account.order_in_queue,
-            computed_tokens=request.num_computed_tokens,
-            displaced=account.displaced,
+            queue=queue,
+            order_in_queue=order,
+            rank=place,
+            # Full blocks stay in the prefix cache for a while; what is in the last one is lost.
+            waste=computed % self.block_size if self.prefix_cached() else computed,
+            displaced=0 if account is None else account.displaced,
+            blocks=self.blocks_held_alone(request),
         )
+
+    def _start(self, sequence: str, scheduled: int, now: float) -> None:
+        self.ledger.start(sequence, now)
+        account, request = self.ledger.of(sequence), self._sequences.get(sequence)
+        if account is None or request is None:
+            return
+        lost = self._lost.pop(sequence, None)
+        if lost is None:
+            account.cached_tokens += self.cached_tokens_of(request)
+        else:
+            resumed_at = int(request.num_computed_tokens) - scheduled
+            account.recomputed_tokens += max(0, lost - resumed_at)
 
     def _leave(self, request: Request, now: float) -> None:
         sequence = request.request_id
-        account = self._account_of(sequence)
-        self._call_of.pop(sequence, None)
-        self._requests.pop(sequence, None)
+        self._sequences.pop(sequence, None)
+        self._lost.pop(sequence, None)
+        account = self.ledger.of(sequence)
         if account is None:
             return
-        account.leave(sequence, now)
         account.prompt_tokens += request.num_prompt_tokens
         account.output_tokens += request.num_output_tokens
-        if account.alive:
-            return
-        del self._calls[account.context.call]
-        self._finished[account.context.call] = account
-        while len(self._finished) > _REMEMBERED_CALLS:
-            self._finished.popitem(last=False)
-        self._send(account.report())
+        if self.ledger.leave(sequence, now) is not None:
+            self._send(account.report())
 
     def _send(self, report: CallReport) -> None:
         if self._channel is not None:

@@ -13,12 +13,14 @@ from engine_patches.orders import build_order
 class PluginSettings:
     """policy: name of the order. options: the order's own settings. channel: ZMQ address between
     scheduler and API server, "" for none. max_displacements: after so many a call is left alone.
+    decide_every: steps between two decisions about order and displacement (multi-step).
     """
 
     policy: str = "plas"
     options: Mapping[str, Any] = field(default_factory=dict)
     channel: str = ""
     max_displacements: int = 3
+    decide_every: int = 1
 
     @classmethod
     def from_config(cls, additional_config: Any) -> PluginSettings:
@@ -36,4 +38,6 @@ class PluginSettings:
         build_order(settings.policy, settings.options)
         if settings.max_displacements < 0:
             raise ValueError(f"max_displacements must be >= 0, got {settings.max_displacements}")
+        if settings.decide_every < 1:
+            raise ValueError(f"decide_every must be >= 1, got {settings.decide_every}")
         return settings

@@ -13,6 +13,7 @@ the call was scheduled. Waiting is time in the engine's queue, after a preemptio
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
@@ -25,6 +26,13 @@ XARG_PROGRAM: Final = "weft_program"
 XARG_SERVICE: Final = "weft_service"
 XARG_WAITING: Final = "weft_waiting"
 XARG_ARRIVAL: Final = "weft_arrival"
+XARG_CRITICAL_PATH: Final = "weft_critical_path"
+XARG_BUDGET: Final = "weft_budget"
+XARG_COST: Final = "weft_cost"
+XARG_REMAINING: Final = "weft_remaining"
+
+# Larger values are nonsense: thirty thousand years as a duration, and no instant of our time.
+_LARGEST_S: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +41,11 @@ class CallContext:
 
     call: the gateway's id of this call, unique. program: opaque id of its program, unique over
     tenants. service_s, waiting_s: what the program's finished calls have used and waited, seconds.
-    arrival_s: Unix time at which the program arrived, seconds.
+    critical_path_s: the longest chain of finished calls seen in the program, seconds. arrival_s:
+    Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of its
+    program's deadline and what it is expected to cost, seconds. remaining_s: what the program
+    still needs, this call included, for experiments. None: not told. ignored: names of entries
+    that were no such number and count as absent.
     """
 
     call: str
@@ -41,32 +53,65 @@ class CallContext:
     service_s: float = 0.0
     waiting_s: float = 0.0
     arrival_s: float = 0.0
+    critical_path_s: float = 0.0
+    budget_s: float | None = None
+    cost_s: float | None = None
+    remaining_s: float | None = None
+    ignored: tuple[str, ...] = ()
 
     def to_xargs(self) -> dict[str, str | float]:
         """The flat `vllm_xargs` entries that carry this context."""
-        return {
+        xargs: dict[str, str | float] = {
             XARG_CALL: self.call,
             XARG_PROGRAM: self.program,
             XARG_SERVICE: self.service_s,
             XARG_WAITING: self.waiting_s,
             XARG_ARRIVAL: self.arrival_s,
+            XARG_CRITICAL_PATH: self.critical_path_s,
         }
+        if self.budget_s is not None:
+            xargs[XARG_BUDGET] = self.budget_s
+        if self.cost_s is not None:
+            xargs[XARG_COST] = self.cost_s
+        if self.remaining_s is not None:
+            xargs[XARG_REMAINING] = self.remaining_s
+        return xargs
 
     @classmethod
-    def from_xargs(cls, xargs: dict[str, Any] | None) -> CallContext | None:
-        """Read a context back; None where the call did not come through Weft or is malformed."""
+    def from_xargs(cls, xargs: Mapping[str, Any] | None) -> CallContext | None:
+        """Read a context back; None where the call did not come through Weft.
+
+        Never fails a call: an entry that is no finite number from 0 to 1e12 counts as absent, and
+        `ignored` names it.
+        """
         if not xargs or XARG_CALL not in xargs:
             return None
-        try:
-            return cls(
-                call=str(xargs[XARG_CALL]),
-                program=str(xargs.get(XARG_PROGRAM, xargs[XARG_CALL])),
-                service_s=max(0.0, float(xargs.get(XARG_SERVICE, 0.0))),
-                waiting_s=max(0.0, float(xargs.get(XARG_WAITING, 0.0))),
-                arrival_s=max(0.0, float(xargs.get(XARG_ARRIVAL, 0.0))),
-            )
-        except (TypeError, ValueError):
+        ignored: list[str] = []
+
+        def number(name: str) -> float | None:
+            value = xargs.get(name)
+            if value is None:
+                return None
+            real = isinstance(value, int | float) and not isinstance(value, bool)
+            # A NaN fails both comparisons.
+            if real and 0 <= value <= _LARGEST_S:
+                return float(value)
+            ignored.append(name)
             return None
+
+        call = str(xargs[XARG_CALL])
+        return cls(
+            call=call,
+            program=str(xargs.get(XARG_PROGRAM, call)),
+            service_s=number(XARG_SERVICE) or 0.0,
+            waiting_s=number(XARG_WAITING) or 0.0,
+            arrival_s=number(XARG_ARRIVAL) or 0.0,
+            critical_path_s=number(XARG_CRITICAL_PATH) or 0.0,
+            budget_s=number(XARG_BUDGET),
+            cost_s=number(XARG_COST),
+            remaining_s=number(XARG_REMAINING),
+            ignored=tuple(ignored),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +132,10 @@ class CallReport:
     queue_path: tuple[int, ...] = ()
     policy: str = ""
     finished: bool = True
+    recomputed_tokens: int = 0
+    blocks_swapped_out: int = 0
+    blocks_swapped_in: int = 0
+    hints: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """One line of compact ASCII JSON: fits a header and an SSE comment."""
@@ -103,7 +152,8 @@ class CallReport:
         if not isinstance(raw, dict) or not isinstance(raw.get("call"), str):
             raise ValueError("not a call report")
         values = {k: v for k, v in raw.items() if k in _REPORT_FIELDS}
-        values["queue_path"] = tuple(values.get("queue_path", ()))
+        for name in ("queue_path", "hints"):
+            values[name] = tuple(values.get(name, ()))
         return cls(**values)
 
 

@@ -61,18 +61,25 @@ class Engine:
         program: str = "",
         service: float = 0.0,
         waiting: float = 0.0,
+        critical_path: float = 0.0,
+        arrival: float = 0.0,
+        extra: dict[str, Any] | None = None,
         prompt: list[int] | None = None,
         tokens: int = 1,
         call: str = "",
     ) -> None:
-        """A request arrives now."""
-        context = CallContext(call or name, program or name, service, waiting, 0.0)
+        """A request arrives now. extra: further `vllm_xargs`."""
+        context = CallContext(
+            call or name, program or name, service, waiting, arrival, critical_path
+        )
         self.scheduler.add_request(
             Request(
                 request_id=name,
                 prompt_token_ids=prompt or [1, 2, 3],
                 sampling_params=SamplingParams(
-                    max_tokens=tokens, ignore_eos=True, extra_args=context.to_xargs()
+                    max_tokens=tokens,
+                    ignore_eos=True,
+                    extra_args={**context.to_xargs(), **(extra or {})},
                 ),
                 pooling_params=None,
                 arrival_time=self.now,
@@ -95,15 +102,28 @@ class Engine:
             self._land()
 
     def run(self, limit: int = 5000) -> None:
-        """Step until nothing is left."""
+        """Step until nothing is left; then nothing may be left behind."""
         for _ in range(limit):
-            if not self.scheduler.has_unfinished_requests() and not self._flying:
+            if not self.busy:
+                self.check_idle()
                 return
             if self.scheduler.has_unfinished_requests():
                 self.step()
             else:
                 self._land()
         raise AssertionError("the engine did not come to an end")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request or a step in flight is left."""
+        return self.scheduler.has_unfinished_requests() or bool(self._flying)
+
+    def check_idle(self) -> None:
+        """The integrity check of an engine with nothing to do: all blocks free, no books open."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        # One block is the null block.
+        assert pool.get_num_free_blocks() == pool.num_gpu_blocks - 1
+        assert self.scheduler.violations() == []
 
     def _land(self) -> None:
         output, yields = self._flying.popleft()
@@ -128,6 +148,7 @@ def make_engine(
     blocks: int = 512,
     async_scheduling: bool = False,
     max_displacements: int = 3,
+    decide_every: int = 1,
 ) -> Engine:
     """A scheduler as vLLM would build it, for a model that exists only as a config file."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -145,6 +166,7 @@ def make_engine(
                 "policy": policy,
                 "options": options or {},
                 "max_displacements": max_displacements,
+                "decide_every": decide_every,
             }
         },
     ).create_engine_config()

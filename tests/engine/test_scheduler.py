@@ -156,8 +156,7 @@ def test_an_aborted_call_is_reported_and_forgotten(engine, when):
     e.abort("a" if when == "running" else "b")
     e.run()
     assert {r.call for r in e.reports} == {"a", "b"}
-    assert e.scheduler._calls == {}
-    assert e.scheduler._requests == {}
+    assert e.scheduler.violations() == []
 
 
 def test_memory_pressure_preempts_the_worst_queue_and_loses_nothing(engine):

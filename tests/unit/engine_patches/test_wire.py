@@ -19,17 +19,42 @@ def test_a_context_comes_back_from_flat_xargs(program, service, waiting):
     assert CallContext.from_xargs(xargs) == context
 
 
-@pytest.mark.parametrize("xargs", [None, {}, {"other": 1}, {"weft_call": "c", "weft_service": "x"}])
+@pytest.mark.parametrize("xargs", [None, {}, {"other": 1}])
 def test_what_is_not_a_context_is_none(xargs):
     assert CallContext.from_xargs(xargs) is None
 
 
-def test_negative_service_is_taken_as_none():
-    assert CallContext.from_xargs({"weft_call": "c", "weft_service": -4}).service_s == 0.0
+NUMBERS = [
+    "weft_service", "weft_waiting", "weft_arrival", "weft_critical_path", "weft_budget",
+    "weft_cost", "weft_remaining",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize(
+    "value", ["5", "x", -4, float("nan"), float("inf"), 1e300, 10**400, True, [1], {}]
+)
+def test_what_is_no_number_in_range_counts_as_absent_and_is_named(name, value):
+    told = CallContext.from_xargs({"weft_call": "c", "weft_program": "p", name: value})
+    assert told == CallContext("c", "p", ignored=(name,))
+
+
+@given(st.dictionaries(st.sampled_from(NUMBERS), st.floats(0, 1e12)))
+def test_every_number_in_range_is_taken(numbers):
+    told = CallContext.from_xargs({"weft_call": "c", "weft_program": "p", **numbers})
+    assert told.ignored == ()
+    assert told.to_xargs() | numbers == told.to_xargs()
+
+
+@given(st.dictionaries(st.text(max_size=12) | st.sampled_from(NUMBERS), st.none() | st.text()))
+def test_nothing_that_a_client_can_send_raises(xargs):
+    CallContext.from_xargs({**xargs, "weft_call": 5})
 
 
 def test_a_report_is_one_ascii_line_and_comes_back():
-    report = CallReport("ü", 1.5, 0.25, 1, 10, 5, 3, (2, 0), "plas")
+    report = CallReport(
+        "ü", 1.5, 0.25, 1, 10, 5, 3, (2, 0), "plas", hints=("weft_cost=ignored: x",)
+    )
     text = report.to_json()
     assert text.isascii()
     assert "\n" not in text

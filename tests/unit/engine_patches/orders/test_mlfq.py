@@ -1,0 +1,15 @@
+"""The baseline that is blind to programs."""
+
+from __future__ import annotations
+
+from engine_patches.orders import CallView
+from engine_patches.orders.mlfq import Mlfq
+from engine_patches.queues import QueueLadder
+
+
+def test_every_call_starts_in_the_first_queue_whatever_its_program_used():
+    order = Mlfq(QueueLadder(4, 1.0, 2.0), beta=2.0)
+    assert order.enter(CallView(1e6, 1e6, 1e6)).queue == 0
+    # Nor does what the program waited promote its call.
+    view = CallView(0.0, 1e6, queue=1, quantum_left_s=1.0, call_service_s=1.0, call_waiting_s=1.0)
+    assert order.review(view) is None
