@@ -148,6 +148,7 @@ class CallHandler:
             program.service_s,
             program.waiting_s,
             program.arrival_s,
+            program.critical_path_s,
         )
         body, carried = lower(
             request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt

@@ -149,6 +149,7 @@ def make_engine(
     async_scheduling: bool = False,
     max_displacements: int = 3,
     decide_every: int = 1,
+    step_tokens: int = 2048,
 ) -> Engine:
     """A scheduler as vLLM would build it, for a model that exists only as a config file."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -160,7 +161,7 @@ def make_engine(
         block_size=BLOCK,
         max_model_len=2048,
         max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=2048,
+        max_num_batched_tokens=step_tokens,
         additional_config={
             "weft": {
                 "policy": policy,

@@ -102,6 +102,8 @@ async def test_the_report_of_a_plain_answer_reaches_the_table(engine: Any, weft:
         assert (session["prompt_tokens"], session["cached_tokens"]) == (20, 8)
         second = stub.requests[1].json["vllm_xargs"]
         assert (second["weft_service"], second["weft_waiting"]) == (1.5, 0.5)
+        # One thread: its path is all that the program has used.
+        assert second["weft_critical_path"] == 1.5
         metrics = (await gateway.client.get("/metrics")).text
         assert 'weft_cached_tokens_total{replica="r0"} 8.0' in metrics
 
