@@ -32,11 +32,13 @@ def has_gpu() -> bool:
 def arguments(
     model: str, host: str, port: int, policy: str, channel: str, extra: Sequence[str], gpu: bool
 ) -> list[str]:
-    """vLLM's command line. What the user gives in `extra` comes last and wins."""
-    weft: dict[str, object] = {"policy": policy, "channel": channel}
-    options = os.environ.get("WEFT_ORDER_OPTIONS", "")
-    if options:
-        weft["options"] = json.loads(options)
+    """vLLM's command line. What the user gives in `extra` comes last and wins.
+
+    Raises ValueError for variables of ours that are no JSON objects.
+    """
+    weft = _object("WEFT_ENGINE_SETTINGS") | {"policy": policy, "channel": channel}
+    if options := _object("WEFT_ORDER_OPTIONS"):
+        weft["options"] = options
     line = ["--model", model, "--host", host, "--port", str(port)]
     if not gpu:
         line += _CPU_ARGUMENTS
@@ -46,6 +48,17 @@ def arguments(
     line += ["--additional-config", json.dumps({"weft": weft})]
     line += ["--disable-uvicorn-access-log"]
     return [*line, *extra]
+
+
+def _object(variable: str) -> dict[str, object]:
+    text = os.environ.get(variable, "")
+    try:
+        value = json.loads(text) if text else {}
+    except ValueError as error:
+        raise ValueError(f"{variable} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{variable} must be a JSON object, got {text}")
+    return value
 
 
 def environment(gpu: bool) -> dict[str, str]:
@@ -75,8 +88,8 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
         return 2
     with tempfile.TemporaryDirectory(prefix="weft-") as folder:
         channel = f"ipc://{folder}/engine"
-        line = arguments(model, host, port, policy, channel, extra, gpu)
         try:
+            line = arguments(model, host, port, policy, channel, extra, gpu)
             config = json.loads(line[line.index("--additional-config") + 1])
             PluginSettings.from_config(config)
         except ValueError as error:

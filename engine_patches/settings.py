@@ -34,6 +34,10 @@ class PluginSettings:
             raise ValueError(
                 f"additional-config 'weft' has unknown settings {unknown}; known: {sorted(known)}"
             )
+        for name in ("max_displacements", "decide_every"):
+            value = raw.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
         settings = cls(**raw)
         build_order(settings.policy, settings.options)
         if settings.max_displacements < 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from engine_patches.launch import arguments, environment
 
 
@@ -38,3 +40,19 @@ def test_options_of_the_order_come_from_the_environment(monkeypatch):
     flags = line()
     config = json.loads(flags[flags.index("--additional-config") + 1])
     assert config["weft"]["options"] == {"queues": 3}
+
+
+def test_settings_of_the_plugin_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("WEFT_ENGINE_SETTINGS", '{"decide_every": 3, "policy": "fcfs"}')
+    flags = line()
+    config = json.loads(flags[flags.index("--additional-config") + 1])
+    # The policy is the command line's.
+    assert config["weft"] == {"decide_every": 3, "policy": "plas", "channel": "ipc://x"}
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "5"])
+@pytest.mark.parametrize("variable", ["WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS"])
+def test_a_variable_that_is_no_object_is_named(monkeypatch, variable, text):
+    monkeypatch.setenv(variable, text)
+    with pytest.raises(ValueError, match=variable):
+        line()
