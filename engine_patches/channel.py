@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import zmq
 
-from engine_patches.orders import ORDERS
 from engine_patches.wire import CallReport
 
 logger = logging.getLogger("vllm.weft")
@@ -38,12 +37,21 @@ class Command:
 
 
 class EngineChannel:
-    """Sends reports, takes commands, answers questions about the state."""
+    """Sends reports, takes commands, answers questions about the state.
 
-    def __init__(self, address: str, state: Callable[[], dict[str, Any]]) -> None:
+    validate: raises ValueError for a policy that cannot be had.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        state: Callable[[], dict[str, Any]],
+        validate: Callable[[str], object],
+    ) -> None:
         self._context = zmq.Context()
         self._address = address
         self._state = state
+        self._validate = validate
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._reports = self._connect("reports")
         self._closed = threading.Event()
@@ -98,8 +106,9 @@ class EngineChannel:
         if message.get("do") == "state":
             return self._state()
         policy = str(message.get("policy", ""))
-        if policy and policy not in ORDERS:
-            raise ValueError(f"unknown policy {policy!r}; known: {', '.join(sorted(ORDERS))}")
+        if policy:
+            # Here, where it can be answered: the scheduler must not meet a wrong one.
+            self._validate(policy)
         command = Command(policy=policy, reset_cache=bool(message.get("reset_cache", False)))
         self._commands.put(command)
         return {"policy": policy or self._state()["policy"], "reset_cache": command.reset_cache}

@@ -15,7 +15,7 @@ from typing import Any
 from engine_patches.channel import Command, EngineChannel
 from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, warn_of_kernels_package
 from engine_patches.ledger import Ledger
-from engine_patches.orders import build_order
+from engine_patches.orders import Order, build_order
 from engine_patches.settings import PluginSettings
 from engine_patches.victims import Candidate, Claim, choose_victims
 from engine_patches.wire import CallContext, CallReport
@@ -34,7 +34,7 @@ class WeftScheduler(SchedulerHooks):
         super().__init__(*args, **kwargs)
         warn_of_kernels_package()
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
-        self.ledger = Ledger(build_order(self.settings.policy, self.settings.options))
+        self.ledger = Ledger(self._order(self.settings.policy))
         self._sequences: dict[str, Request] = {}
         # Tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
@@ -43,7 +43,9 @@ class WeftScheduler(SchedulerHooks):
         self._undecided = 0
         self._displacements = 0
         self._channel = (
-            EngineChannel(self.settings.channel, self.state) if self.settings.channel else None
+            EngineChannel(self.settings.channel, self.state, self._order)
+            if self.settings.channel
+            else None
         )
 
     # -- vLLM calls these ------------------------------------------------------------------
@@ -117,8 +119,7 @@ class WeftScheduler(SchedulerHooks):
     def obey(self, command: Command) -> None:
         """Carry out a command of the endpoint, between two steps."""
         if command.policy:
-            order = build_order(command.policy, self.settings.options)
-            self.ledger.switch(order, self.clock())
+            self.ledger.switch(self._order(command.policy), self.clock())
         if command.reset_cache:
             self.forget_cache()
 
@@ -138,6 +139,9 @@ class WeftScheduler(SchedulerHooks):
         found = self.ledger.violations(self.requests)
         strays = set(self._lost) - set(self._sequences)
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
+
+    def _order(self, name: str) -> Order:
+        return build_order(name, self.settings.options)
 
     def _decide(self, now: float) -> None:
         self.ledger.promote(now)

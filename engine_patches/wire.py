@@ -31,6 +31,11 @@ XARG_BUDGET: Final = "weft_budget"
 XARG_COST: Final = "weft_cost"
 XARG_REMAINING: Final = "weft_remaining"
 
+# The orders that an engine knows; the registry has one of each name.
+ORDER_NAMES: Final = (
+    "fcfs", "program_fifo", "mlfq", "plas", "atlas", "urgency", "vtc", "srpt",
+)  # fmt: skip
+
 # Larger values are nonsense: thirty thousand years as a duration, and no instant of our time.
 _LARGEST_S: Final = 1e12
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from engine_patches.wire import ORDER_NAMES
 from gateway.api.services import Services
 from gateway.engine.health import secret_headers
 from gateway.engine.registry import Replica
@@ -19,8 +20,16 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    policy: Literal["fcfs", "plas"]
+    policy: str = Field(description=f"one of {', '.join(ORDER_NAMES)}")
     reset_cache: bool = Field(False, description="also empty the prefix caches")
+
+    @field_validator("policy")
+    @classmethod
+    def known(cls, policy: str) -> str:
+        """The name of an order."""
+        if policy not in ORDER_NAMES:
+            raise ValueError(f"unknown policy {policy!r}; known: {', '.join(ORDER_NAMES)}")
+        return policy
 
 
 def router(services: Services) -> APIRouter:

@@ -10,6 +10,7 @@ import pytest
 
 from engine_patches.channel import Command, EngineChannel
 from engine_patches.hub import ChannelError, ReportHub
+from engine_patches.orders import build_order
 from engine_patches.wire import CallReport
 
 pytest.importorskip("zmq")
@@ -19,7 +20,11 @@ def scenario(tmp_path: Path, steps) -> None:
     async def main() -> None:
         address = f"ipc://{tmp_path}/channel"
         hub = ReportHub(address)
-        channel = EngineChannel(address, lambda: {"policy": "plas", "running": 3})
+        channel = EngineChannel(
+            address,
+            lambda: {"policy": "plas", "running": 3},
+            lambda policy: build_order(policy, {}),
+        )
         try:
             with anyio.fail_after(20):
                 while not hub._engines:  # noqa: ASYNC110 - no event tells of it

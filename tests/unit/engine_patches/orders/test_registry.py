@@ -7,11 +7,16 @@ import pytest
 from engine_patches.orders import ORDERS, build_order
 from engine_patches.orders.plas import Plas
 from engine_patches.queues import QueueLadder
+from engine_patches.wire import ORDER_NAMES
 
 
 @pytest.mark.parametrize("name", sorted(ORDERS))
 def test_every_order_is_built_by_its_name(name):
     assert build_order(name, {"experiments": True}).name == name
+
+
+def test_the_gateway_knows_the_same_names():
+    assert set(ORDER_NAMES) == set(ORDERS)
 
 
 def test_orders_are_built_with_their_options():

@@ -1,0 +1,70 @@
+"""Orders on real engines, switched while they run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from engine_patches.wire import ORDER_NAMES
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+
+def body(number: int) -> dict[str, object]:
+    return {
+        "model": "weft-demo",
+        "messages": [{"role": "user", "content": f"Tell me about number {number}."}],
+        "max_tokens": 4 + number % 9,
+        "ignore_eos": True,
+        "temperature": 0,
+    }
+
+
+async def answers(url: str, policies: list[str]) -> list[str]:
+    """24 greedy calls of six programs, while the order changes again and again."""
+    async with httpx.AsyncClient(base_url=url, timeout=120, trust_env=False) as client:
+
+        async def call(number: int) -> str:
+            got = await client.post(
+                "/v1/chat/completions",
+                json=body(number),
+                headers={"x-weft-program": f"o{number % 6}"},
+            )
+            assert got.status_code == 200, got.text
+            return str(got.json()["choices"][0]["message"]["content"])
+
+        calls = [asyncio.create_task(call(number)) for number in range(24)]
+        for policy in policies:
+            done = await client.post("/weft/policy", json={"policy": policy})
+            assert done.json()["applied"], done.text
+            await asyncio.sleep(0)
+        return list(await asyncio.gather(*calls))
+
+
+def test_every_order_can_be_switched_to_and_answers_stay_the_same(stack):
+    names = [name for name in ORDER_NAMES if name != "srpt"]
+    try:
+        assert asyncio.run(answers(stack.url, names)) == asyncio.run(answers(stack.url, ["fcfs"]))
+    finally:
+        httpx.post(f"{stack.url}/weft/policy", json={"policy": "plas"})
+
+
+def test_an_order_that_cannot_be_had_is_refused_and_nothing_breaks(stack):
+    done = httpx.post(f"{stack.url}/weft/policy", json={"policy": "srpt"}).json()
+    assert not done["applied"]
+    for answer in done["replicas"].values():
+        assert answer["status"] == 400
+        assert "experiments" in answer["answer"]["error"]["message"]
+    got = httpx.post(f"{stack.url}/v1/chat/completions", json=body(1), timeout=60)
+    assert got.status_code == 200
+
+
+@pytest.mark.parametrize("value", ["5", "x", -1, 1e300, True, [1, 2]])
+def test_a_hint_of_the_wrong_kind_never_fails_a_call(stack, value):
+    xargs = {"weft_budget": value, "weft_cost": value, "weft_remaining": value}
+    got = httpx.post(
+        f"{stack.url}/v1/chat/completions", json={**body(2), "vllm_xargs": xargs}, timeout=60
+    )
+    assert got.status_code == 200
