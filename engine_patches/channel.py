@@ -30,10 +30,18 @@ _POLL_MS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A change asked for over HTTP, carried out between two steps."""
+    """A change asked for over HTTP, carried out between two steps.
+
+    kv: "", "retain", "release" or "priority", for the blocks of `program`; ttl_s: how long to
+    retain, seconds; priority: tiers to raise or lower.
+    """
 
     policy: str = ""
     reset_cache: bool = False
+    kv: str = ""
+    program: str = ""
+    ttl_s: float = 0.0
+    priority: int = 0
 
 
 class EngineChannel:
@@ -105,6 +113,10 @@ class EngineChannel:
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("do") == "state":
             return self._state()
+        if message.get("do") == "kv":
+            fields = ("kv", "program", "ttl_s", "priority")
+            self._commands.put(Command(**{name: message[name] for name in fields}))
+            return {"accepted": True}
         policy = str(message.get("policy", ""))
         if policy:
             # Here, where it can be answered: the scheduler must not meet a wrong one.

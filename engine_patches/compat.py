@@ -65,9 +65,12 @@ def warn_of_kernels_package() -> str:
 
 check_version(installed_version())
 
+from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue  # noqa: E402
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
+
+from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 
 __all__ = [
     "TESTED_VERSION",
@@ -103,6 +106,32 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         computed = int(request.num_computed_tokens)
         super()._preempt_request(request, timestamp, *args, **kwargs)
         self.on_preempted(request, computed)
+
+    def on_freeing(self, request: Request) -> None:
+        """Called when a request is about to give its KV blocks back, finished or preempted."""
+
+    def _free_request_blocks(self, request: Request) -> Any:
+        self.on_freeing(request)
+        return super()._free_request_blocks(request)
+
+    def blocks_of(self, request: Request) -> list[list[Any]]:
+        """The request's KV blocks, first to last, a list for each group of layers."""
+        return [
+            list(group) for group in self.kv_cache_manager.get_blocks(request.request_id).blocks
+        ]
+
+    def kv_blocks(self) -> list[Any]:
+        """All blocks of the cache; a block's index is its id."""
+        found: list[Any] = self.kv_cache_manager.block_pool.blocks
+        return found
+
+    def tier_free_blocks(self, tiers: int, tier_of: Callable[[Any], int]) -> TieredFreeQueue:
+        """Put a tiered queue in the place of vLLM's queue of free blocks."""
+        pool = self.kv_cache_manager.block_pool
+        free = pool.free_block_queue.get_all_free_blocks()
+        queue = TieredFreeQueue(lambda: FreeKVCacheBlockQueue([]), tiers, tier_of, free)
+        pool.free_block_queue = queue
+        return queue
 
     def displace(self, request: Request, now: float) -> None:
         """Take a running request out of the batch and put it back into the waiting queue."""

@@ -101,3 +101,43 @@ async def policy(request: Request) -> JSONResponse:
     except ChannelError as error:
         return _refusal(400, str(error), "bad_command")
     return JSONResponse({"engines": engines})
+
+
+@router.post("/kv")
+async def kv(request: Request) -> JSONResponse:
+    """Keep or let go of a program's KV blocks: `{"action": "retain", "program": P, "ttl_s": 60}`,
+    `{"action": "release", "program": P}` or `{"action": "priority", "program": P, "priority": 1}`.
+
+    Advice, carried out before the next step; blocks are reused all the same where nothing else is
+    left.
+    """
+    refused = _guard(request)
+    if refused is not None:
+        return refused
+    try:
+        message = _kv_message(json.loads(await request.body()))
+    except ValueError as error:
+        return _refusal(400, str(error), "bad_command")
+    try:
+        engines = await request.app.state.weft_hub.command(message)
+    except ChannelError as error:
+        return _refusal(503, str(error), "no_engine")
+    return JSONResponse({"engines": engines})
+
+
+def _kv_message(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise ValueError("the body must be a JSON object")
+    action, program = body.get("action"), body.get("program")
+    if action not in ("retain", "release", "priority"):
+        raise ValueError(f"action must be retain, release or priority, got {action!r}")
+    if not isinstance(program, str) or not program:
+        raise ValueError("program must be a name")
+    ttl_s, priority = body.get("ttl_s", 0.0), body.get("priority", 0)
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 <= ttl_s <= 1e12:
+        raise ValueError(f"ttl_s must be seconds, got {ttl_s!r}")
+    if action == "retain" and not ttl_s:
+        raise ValueError("ttl_s is needed to retain")
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise ValueError(f"priority must be a whole number, got {priority!r}")
+    return {"do": "kv", "kv": action, "program": program, "ttl_s": ttl_s, "priority": priority}

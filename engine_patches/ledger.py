@@ -53,9 +53,7 @@ class Ledger:
                 active = {a.context.program for a in self._calls.values()}
                 self._counters.arrive(context.program, active)
             account = CallAccount(context=context, policy=self.order.name)
-            account.hints.extend(
-                f"{name}=ignored: not a number in range" for name in context.ignored
-            )
+            account.hints.extend(f"{name}=ignored: malformed" for name in context.ignored)
             account.enqueue(sequence, now)
             self._stand(account, self.order.enter(self._view(account, now)), now)
         else:

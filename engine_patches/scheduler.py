@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
+from engine_patches.caches import Caches, told
 from engine_patches.channel import Command, EngineChannel
 from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, warn_of_kernels_package
 from engine_patches.ledger import Ledger
@@ -35,6 +36,7 @@ class WeftScheduler(SchedulerHooks):
         warn_of_kernels_package()
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
         self.ledger = Ledger(self._order(self.settings.policy))
+        self._caches = Caches(self) if self.settings.tags and self.prefix_cached() else None
         self._sequences: dict[str, Request] = {}
         # Tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
@@ -60,7 +62,9 @@ class WeftScheduler(SchedulerHooks):
             call=request.request_id, program=request.request_id
         )
         self._sequences[request.request_id] = request
-        self.ledger.arrive(request.request_id, context, self.clock())
+        account = self.ledger.arrive(request.request_id, context, self.clock())
+        hints = told(context) if self._caches is None else self._caches.take(context)
+        account.hints.extend(hint for hint in hints if hint not in account.hints)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step: reorder and displace if it is time to, then vLLM's own scheduling."""
@@ -68,6 +72,8 @@ class WeftScheduler(SchedulerHooks):
         if self._channel is not None:
             for command in self._channel.take_commands():
                 self.obey(command)
+        if self._caches is not None:
+            self._caches.expire(now)
         if self._undecided <= 0:
             self._decide(now)
             self._undecided = self.settings.decide_every
@@ -108,6 +114,12 @@ class WeftScheduler(SchedulerHooks):
         self._lost[request.request_id] = computed
         self.ledger.preempt(request.request_id, self.clock())
 
+    def on_freeing(self, request: Request) -> None:
+        """What is known of the blocks is written down before they are free."""
+        account = self.ledger.of(request.request_id)
+        if self._caches is not None and account is not None:
+            self._caches.note(account.context, self.blocks_of(request), self.clock())
+
     def shutdown(self) -> None:
         """Close the channel with the engine."""
         if self._channel is not None:
@@ -122,6 +134,10 @@ class WeftScheduler(SchedulerHooks):
             self.ledger.switch(self._order(command.policy), self.clock())
         if command.reset_cache:
             self.forget_cache()
+            if self._caches is not None:
+                self._caches.retention.reset()
+        if command.kv and self._caches is not None:
+            self._caches.obey(command, self.clock())
 
     def state(self) -> dict[str, Any]:
         """What `GET /weft/state` shows; read from another thread, so counts only."""
@@ -132,11 +148,14 @@ class WeftScheduler(SchedulerHooks):
             "waiting_by_queue": {str(q): n for q, n in self.ledger.waiting_by_queue().items()},
             "displacements": self._displacements,
             "kv_usage": self.get_kv_cache_usage(),
+            "kv": None if self._caches is None else self._caches.retention.state(),
         }
 
     def violations(self) -> list[str]:
         """What is inconsistent between vLLM's books and ours; empty if nothing is."""
         found = self.ledger.violations(self.requests)
+        if self._caches is not None:
+            found += self._caches.retention.violations()
         strays = set(self._lost) - set(self._sequences)
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
 

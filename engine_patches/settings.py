@@ -13,7 +13,8 @@ from engine_patches.orders import build_order
 class PluginSettings:
     """policy: name of the order. options: the order's own settings. channel: ZMQ address between
     scheduler and API server, "" for none. max_displacements: after so many a call is left alone.
-    decide_every: steps between two decisions about order and displacement (multi-step).
+    decide_every: steps between two decisions about order and displacement (multi-step). tags: evict
+    KV blocks by what they hold. pin_share: the share of the cache that may be pinned, 0 to 1.
     """
 
     policy: str = "plas"
@@ -21,6 +22,8 @@ class PluginSettings:
     channel: str = ""
     max_displacements: int = 3
     decide_every: int = 1
+    tags: bool = True
+    pin_share: float = 0.5
 
     @classmethod
     def from_config(cls, additional_config: Any) -> PluginSettings:
@@ -38,6 +41,11 @@ class PluginSettings:
             value = raw.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(f"{name} must be a whole number, got {value!r}")
+        if not isinstance(raw.get("tags", True), bool):
+            raise ValueError(f"tags must be true or false, got {raw['tags']!r}")
+        share = raw.get("pin_share", 0.5)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ValueError(f"pin_share must be from 0 to 1, got {share!r}")
         settings = cls(**raw)
         build_order(settings.policy, settings.options)
         if settings.max_displacements < 0:

@@ -30,6 +30,9 @@ XARG_CRITICAL_PATH: Final = "weft_critical_path"
 XARG_BUDGET: Final = "weft_budget"
 XARG_COST: Final = "weft_cost"
 XARG_REMAINING: Final = "weft_remaining"
+XARG_TAGS: Final = "weft_tags"
+XARG_RETAIN: Final = "weft_retain"
+XARG_PRIORITY: Final = "weft_priority"
 
 # The orders that an engine knows; the registry has one of each name.
 ORDER_NAMES: Final = (
@@ -49,8 +52,10 @@ class CallContext:
     critical_path_s: the longest chain of finished calls seen in the program, seconds. arrival_s:
     Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of its
     program's deadline and what it is expected to cost, seconds. remaining_s: what the program
-    still needs, this call included, for experiments. None: not told. ignored: names of entries
-    that were no such number and count as absent.
+    still needs, this call included, for experiments. tags: what the prompt's tokens are, a flat
+    list of ends and tags (`engine_patches.tags`). retain_s: keep its blocks so long, seconds.
+    priority: raise or lower its tags by so many tiers. None: not told. ignored: names of entries
+    that were no such value and count as absent.
     """
 
     call: str
@@ -62,11 +67,14 @@ class CallContext:
     budget_s: float | None = None
     cost_s: float | None = None
     remaining_s: float | None = None
+    tags: tuple[int, ...] | None = None
+    retain_s: float | None = None
+    priority: int | None = None
     ignored: tuple[str, ...] = ()
 
-    def to_xargs(self) -> dict[str, str | float]:
+    def to_xargs(self) -> dict[str, str | float | list[int]]:
         """The flat `vllm_xargs` entries that carry this context."""
-        xargs: dict[str, str | float] = {
+        xargs: dict[str, str | float | list[int]] = {
             XARG_CALL: self.call,
             XARG_PROGRAM: self.program,
             XARG_SERVICE: self.service_s,
@@ -80,6 +88,12 @@ class CallContext:
             xargs[XARG_COST] = self.cost_s
         if self.remaining_s is not None:
             xargs[XARG_REMAINING] = self.remaining_s
+        if self.tags is not None:
+            xargs[XARG_TAGS] = list(self.tags)
+        if self.retain_s is not None:
+            xargs[XARG_RETAIN] = self.retain_s
+        if self.priority is not None:
+            xargs[XARG_PRIORITY] = self.priority
         return xargs
 
     @classmethod
@@ -104,6 +118,17 @@ class CallContext:
             ignored.append(name)
             return None
 
+        def whole(value: Any) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool)
+
+        tags = xargs.get(XARG_TAGS)
+        if tags is not None and not (isinstance(tags, list | tuple) and all(map(whole, tags))):
+            ignored.append(XARG_TAGS)
+            tags = None
+        priority = xargs.get(XARG_PRIORITY)
+        if priority is not None and not whole(priority):
+            ignored.append(XARG_PRIORITY)
+            priority = None
         call = str(xargs[XARG_CALL])
         return cls(
             call=call,
@@ -115,6 +140,9 @@ class CallContext:
             budget_s=number(XARG_BUDGET),
             cost_s=number(XARG_COST),
             remaining_s=number(XARG_REMAINING),
+            tags=None if tags is None else tuple(tags),
+            retain_s=number(XARG_RETAIN),
+            priority=priority,
             ignored=tuple(ignored),
         )
 

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
     "gateway/programs/redis_check.py": "tests/contract/test_redis_table.py",
     # They need a real engine.
+    "engine_patches/caches.py": "tests/engine/test_tags.py",
     "engine_patches/endpoints.py": "tests/engine/test_scheduler.py",
     "engine_patches/hub.py": "tests/unit/engine_patches/test_channel.py",
     "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",

@@ -150,6 +150,7 @@ def make_engine(
     max_displacements: int = 3,
     decide_every: int = 1,
     step_tokens: int = 2048,
+    **settings: Any,
 ) -> Engine:
     """A scheduler as vLLM would build it, for a model that exists only as a config file."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
@@ -168,6 +169,7 @@ def make_engine(
                 "options": options or {},
                 "max_displacements": max_displacements,
                 "decide_every": decide_every,
+                **settings,
             }
         },
     ).create_engine_config()

@@ -1,0 +1,88 @@
+"""Ties retention to one scheduler: hints of calls, commands over HTTP, vLLM's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from engine_patches.channel import Command
+from engine_patches.compat import SchedulerHooks
+from engine_patches.retention import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS, Retention
+from engine_patches.tags import TagSpans
+from engine_patches.wire import XARG_PRIORITY, XARG_RETAIN, XARG_TAGS, CallContext
+
+MAX_RETAIN_S: Final = 3600.0
+_OFF: Final = "ignored: the engine does not evict by tag"
+
+
+def told(context: CallContext) -> list[str]:
+    """What becomes of a call's hints about the cache in an engine that does not evict by tag."""
+    given = {
+        XARG_TAGS: context.tags,
+        XARG_RETAIN: context.retain_s,
+        XARG_PRIORITY: context.priority,
+    }
+    return [f"{name}={_OFF}" for name, value in given.items() if value is not None]
+
+
+class Caches:
+    """The tiered queue of a scheduler's free blocks and what decides about it."""
+
+    def __init__(self, scheduler: SchedulerHooks) -> None:
+        blocks = scheduler.kv_blocks()
+        self._block_size = int(scheduler.block_size)
+        self.retention = Retention(
+            len(blocks), scheduler.settings.pin_share, blocks.__getitem__, self._retier
+        )
+        self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tier)
+
+    def take(self, context: CallContext) -> list[str]:
+        """A call's hints, as they came: what becomes of each."""
+        hints = []
+        if context.tags is not None:
+            try:
+                TagSpans.parse(context.tags)
+                hints.append(f"{XARG_TAGS}=applied")
+            except ValueError as error:
+                hints.append(f"{XARG_TAGS}=ignored: {error}")
+        if context.retain_s is not None:
+            cut = " for an hour, the longest" if context.retain_s > MAX_RETAIN_S else ""
+            hints.append(f"{XARG_RETAIN}=applied{cut}")
+        if context.priority is not None:
+            inside = LOWEST_PRIORITY <= context.priority <= HIGHEST_PRIORITY
+            hints.append(f"{XARG_PRIORITY}=applied{'' if inside else ', clamped'}")
+        return hints
+
+    def note(self, context: CallContext, groups: Sequence[Sequence[Any]], now: float) -> None:
+        """A call's sequence is about to give up its blocks."""
+        spans = TagSpans()
+        if context.tags is not None:
+            # What is wrong was reported when the call came.
+            with suppress(ValueError):
+                spans = TagSpans.parse(context.tags)
+        if context.priority is not None:
+            self.retention.prioritise(context.program, context.priority)
+        for blocks in groups:
+            self.retention.note(context.program, spans, blocks, self._block_size)
+        if context.retain_s:
+            self._retain(context.program, context.retain_s, now)
+
+    def obey(self, command: Command, now: float) -> None:
+        """Carry out `POST /weft/kv`."""
+        if command.kv == "retain":
+            self._retain(command.program, command.ttl_s, now)
+        elif command.kv == "release":
+            self.retention.release(command.program)
+        elif command.kv == "priority":
+            self.retention.prioritise(command.program, command.priority)
+
+    def expire(self, now: float) -> None:
+        """End the pins whose time is over."""
+        self.retention.expire(now)
+
+    def _retain(self, program: str, ttl_s: float, now: float) -> None:
+        self.retention.retain(program, now + min(ttl_s, MAX_RETAIN_S))
+
+    def _retier(self, block: Any) -> None:
+        self._queue.retier(block)

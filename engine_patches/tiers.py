@@ -1,0 +1,97 @@
+"""vLLM's queue of free KV blocks in tiers: the lowest tier is reused first, and inside a tier the
+least recently used. Pure: blocks and queues are handed in.
+
+It has the methods of vLLM's own queue and stands in its place. Each tier is one of vLLM's own
+queues, a linked list through the blocks, so that everything stays O(1) a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class TieredFreeQueue:
+    """Free blocks in `tiers` tiers.
+
+    make: an empty queue of vLLM's kind. tier_of: the tier, from 0, of a block that is freed with
+    something in it. blocks: those that are free now, in their order; they go to tier 0.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        tiers: int,
+        tier_of: Callable[[Any], int],
+        blocks: Sequence[Any] = (),
+    ) -> None:
+        self._queues = [make() for _ in range(tiers)]
+        self._tier_of = tier_of
+        # Where each free block is, by its id: a block knows its neighbours, not its queue.
+        self._place: dict[int, int] = {}
+        self.prepend_n(list(blocks))
+
+    @property
+    def num_free_blocks(self) -> int:
+        """All tiers together."""
+        return len(self._place)
+
+    def popleft(self) -> Any:
+        """The block to reuse first. ValueError if none is free."""
+        for queue in self._queues:
+            if queue.num_free_blocks:
+                block = queue.popleft()
+                del self._place[block.block_id]
+                return block
+        raise ValueError("No free blocks available")
+
+    def popleft_n(self, n: int) -> list[Any]:
+        """The n blocks to reuse first; there must be so many."""
+        assert self.num_free_blocks >= n, (self.num_free_blocks, n)
+        taken: list[Any] = []
+        for queue in self._queues:
+            wanted = min(n - len(taken), queue.num_free_blocks)
+            if wanted:
+                taken.extend(queue.popleft_n(wanted))
+        for block in taken:
+            del self._place[block.block_id]
+        return taken
+
+    def remove(self, block: Any) -> None:
+        """Take a free block out, wherever it is. RuntimeError if it is not free."""
+        tier = self._place.pop(block.block_id, None)
+        if tier is None:
+            raise RuntimeError(f"remove() called on an invalid block: {block}")
+        self._queues[tier].remove(block)
+
+    def append(self, block: Any) -> None:
+        """A block was freed: the last of its tier."""
+        tier = self._tier_of(block)
+        self._queues[tier].append(block)
+        self._place[block.block_id] = tier
+
+    def append_n(self, blocks: Sequence[Any]) -> None:
+        """Several blocks were freed, the first to be reused first."""
+        for block in blocks:
+            self.append(block)
+
+    def prepend_n(self, blocks: Sequence[Any]) -> None:
+        """Blocks with nothing in them: the first of all."""
+        self._queues[0].prepend_n(list(blocks))
+        for block in blocks:
+            self._place[block.block_id] = 0
+
+    def get_all_free_blocks(self) -> list[Any]:
+        """In the order in which they will be reused."""
+        return [block for queue in self._queues for block in queue.get_all_free_blocks()]
+
+    def retier(self, block: Any) -> None:
+        """What is known of a block has changed: put it into its tier, if it is free."""
+        place = self._place.get(block.block_id)
+        if place is not None and place != self._tier_of(block):
+            self.remove(block)
+            self.append(block)
+
+    def counts(self) -> list[int]:
+        """Free blocks in each tier."""
+        return [queue.num_free_blocks for queue in self._queues]

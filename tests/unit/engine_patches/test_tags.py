@@ -1,0 +1,44 @@
+"""Spans of a prompt, and the tags of its blocks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.tags import Tag, TagSpans, flatten
+
+
+def test_the_order_of_eviction_is_the_papers():
+    names = ["NONE", "RESPONSE", "TOOL_OUTPUT", "USER_QUERY", "SYSTEM_PROMPT", "PARTIAL_PREFILL"]
+    assert [tag.name for tag in sorted(Tag)] == names
+
+
+@st.composite
+def spans(draw):
+    ends = draw(st.lists(st.integers(1, 200), min_size=1, max_size=6, unique=True))
+    tags = draw(st.lists(st.sampled_from(Tag), min_size=len(ends), max_size=len(ends)))
+    return list(zip(sorted(ends), tags, strict=True))
+
+
+@given(spans(), st.integers(0, 20), st.integers(1, 32))
+def test_a_block_has_the_highest_tag_of_its_tokens(given_spans, count, size):
+    def token(position):
+        return next((tag for end, tag in given_spans if position < end), Tag.RESPONSE)
+
+    expected = [max(token(p) for p in range(b * size, (b + 1) * size)) for b in range(count)]
+    assert TagSpans.parse(flatten(given_spans)).of_blocks(count, size) == expected
+
+
+def test_without_spans_nothing_is_known():
+    assert TagSpans().of_blocks(2, 16) == [Tag.NONE, Tag.NONE]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [None, "x", 5, [], [1], [5, 1, 5, 2], [5, 1, 3, 2], [0, 1], [-4, 1], [5, 9], [5, -1],
+     [5.0, 1], ["5", 1], [True, 1], [5, 1, 9]],
+)  # fmt: skip
+def test_what_is_no_list_of_spans_is_refused(values):
+    with pytest.raises(ValueError):  # noqa: PT011
+        TagSpans.parse(values)
