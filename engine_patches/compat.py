@@ -65,7 +65,17 @@ def warn_of_kernels_package() -> str:
 
 check_version(installed_version())
 
-from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue  # noqa: E402
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
+    KVConnectorBase_V1 as KVConnectorBase,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
+    KVConnectorMetadata,
+    KVConnectorRole,
+)
+from vllm.v1.core.kv_cache_utils import (  # noqa: E402
+    FreeKVCacheBlockQueue,
+    make_block_hash_with_group_id,
+)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
@@ -74,14 +84,33 @@ from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 
 __all__ = [
     "TESTED_VERSION",
+    "KVConnectorBase",
+    "KVConnectorMetadata",
+    "KVConnectorRole",
     "Request",
     "SchedulerHooks",
     "SchedulerOutput",
     "UnsupportedVersion",
+    "block_key",
+    "bytes_per_block",
     "check_version",
     "installed_version",
     "warn_of_kernels_package",
 ]
+
+
+def bytes_per_block(kv_cache_config: Any) -> int:
+    """Bytes of one KV block over all layers. ValueError for models whose layers fall into several
+    groups of blocks."""
+    groups = kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        raise ValueError(f"KV swap needs one group of layers; this model has {len(groups)}")
+    return int(groups[0].kv_cache_spec.page_size_bytes) * len(groups[0].layer_names)
+
+
+def block_key(block_hash: Any) -> Any:
+    """What a block of the first group with this hash calls itself."""
+    return make_block_hash_with_group_id(block_hash, 0)
 
 
 class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
@@ -202,7 +231,8 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def forget_cache(self) -> bool:
         """Empty the prefix cache, preempting what runs. Returns whether it is empty."""
-        return bool(self.reset_prefix_cache(reset_running_requests=bool(self.running)))
+        emptied = bool(self.reset_prefix_cache(reset_running_requests=bool(self.running)))
+        return bool(self.reset_connector_cache()) and emptied
 
     def extra_args_of(self, request: Request) -> dict[str, Any] | None:
         """The `vllm_xargs` that the request came with."""

@@ -46,8 +46,23 @@ def arguments(
     line += ["--scheduler-cls", "engine_patches.scheduler.WeftScheduler"]
     line += ["--middleware", "engine_patches.middleware.ReportMiddleware"]
     line += ["--additional-config", json.dumps({"weft": weft})]
+    if weft.get("swap_gib"):
+        line += ["--kv-transfer-config", json.dumps(_swap(weft))]
     line += ["--disable-uvicorn-access-log"]
     return [*line, *extra]
+
+
+def _swap(weft: dict[str, object]) -> dict[str, object]:
+    """vLLM's configuration of the KV connector."""
+    return {
+        "kv_connector": "SwapConnector",
+        "kv_role": "kv_both",
+        "kv_connector_module_path": "engine_patches.swap.connector",
+        "kv_connector_extra_config": {
+            "swap_gib": weft["swap_gib"],
+            "tenant_share": weft.get("swap_share", 1.0),
+        },
+    }
 
 
 def _object(variable: str) -> dict[str, object]:

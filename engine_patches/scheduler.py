@@ -18,6 +18,7 @@ from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, warn
 from engine_patches.ledger import Ledger
 from engine_patches.orders import Order, build_order
 from engine_patches.settings import PluginSettings
+from engine_patches.swap.connector import SwapConnector
 from engine_patches.victims import Candidate, Claim, choose_victims
 from engine_patches.wire import CallContext, CallReport
 
@@ -37,6 +38,7 @@ class WeftScheduler(SchedulerHooks):
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
         self.ledger = Ledger(self._order(self.settings.policy))
         self._caches = Caches(self) if self.settings.tags and self.prefix_cached() else None
+        self._swap = self.connector if isinstance(self.connector, SwapConnector) else None
         self._sequences: dict[str, Request] = {}
         # Tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
@@ -115,8 +117,16 @@ class WeftScheduler(SchedulerHooks):
         self.ledger.preempt(request.request_id, self.clock())
 
     def on_freeing(self, request: Request) -> None:
-        """What is known of the blocks is written down before they are free."""
+        """What is known of the blocks is written down before they are free, and what a displaced
+        request has computed is saved."""
         account = self.ledger.of(request.request_id)
+        if self._swap is not None:
+            if request.is_finished():
+                self._swap.forget(request.request_id)
+            else:
+                saved = self._swap.save(request, self.blocks_of(request)[0])
+                if account is not None:
+                    account.blocks_swapped_out += saved
         if self._caches is not None and account is not None:
             self._caches.note(account.context, self.blocks_of(request), self.clock())
 
@@ -148,6 +158,7 @@ class WeftScheduler(SchedulerHooks):
             "waiting_by_queue": {str(q): n for q, n in self.ledger.waiting_by_queue().items()},
             "displacements": self._displacements,
             "kv_usage": self.get_kv_cache_usage(),
+            "swap": None if self._swap is None else self._swap.state(),
             "kv": None if self._caches is None else self._caches.retention.state(),
         }
 
@@ -156,6 +167,8 @@ class WeftScheduler(SchedulerHooks):
         found = self.ledger.violations(self.requests)
         if self._caches is not None:
             found += self._caches.retention.violations()
+        if self._swap is not None:
+            found += self._swap.violations()
         strays = set(self._lost) - set(self._sequences)
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
 
@@ -228,6 +241,8 @@ class WeftScheduler(SchedulerHooks):
         account, request = self.ledger.of(sequence), self._sequences.get(sequence)
         if account is None or request is None:
             return
+        if self._swap is not None:
+            account.blocks_swapped_in += self._swap.loaded.pop(sequence, 0)
         lost = self._lost.pop(sequence, None)
         if lost is None:
             account.cached_tokens += self.cached_tokens_of(request)

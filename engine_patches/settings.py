@@ -15,6 +15,8 @@ class PluginSettings:
     scheduler and API server, "" for none. max_displacements: after so many a call is left alone.
     decide_every: steps between two decisions about order and displacement (multi-step). tags: evict
     KV blocks by what they hold. pin_share: the share of the cache that may be pinned, 0 to 1.
+    swap_gib: host memory for the KV of displaced calls, GiB; 0: they are recomputed. swap_share:
+    the share of it that one tenant may have, above 0 to 1.
     """
 
     policy: str = "plas"
@@ -24,6 +26,8 @@ class PluginSettings:
     decide_every: int = 1
     tags: bool = True
     pin_share: float = 0.5
+    swap_gib: float = 0.0
+    swap_share: float = 1.0
 
     @classmethod
     def from_config(cls, additional_config: Any) -> PluginSettings:
@@ -43,9 +47,9 @@ class PluginSettings:
                 raise ValueError(f"{name} must be a whole number, got {value!r}")
         if not isinstance(raw.get("tags", True), bool):
             raise ValueError(f"tags must be true or false, got {raw['tags']!r}")
-        share = raw.get("pin_share", 0.5)
-        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-            raise ValueError(f"pin_share must be from 0 to 1, got {share!r}")
+        _check_number(raw, "pin_share", 0.0, 1.0)
+        _check_number(raw, "swap_gib", 0.0, 1e6)
+        _check_number(raw, "swap_share", 1e-9, 1.0)
         settings = cls(**raw)
         build_order(settings.policy, settings.options)
         if settings.max_displacements < 0:
@@ -53,3 +57,10 @@ class PluginSettings:
         if settings.decide_every < 1:
             raise ValueError(f"decide_every must be >= 1, got {settings.decide_every}")
         return settings
+
+
+def _check_number(raw: Mapping[str, Any], name: str, low: float, high: float) -> None:
+    value = raw.get(name, low)
+    real = isinstance(value, int | float) and not isinstance(value, bool)
+    if not real or not low <= value <= high:
+        raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value!r}")

@@ -56,3 +56,12 @@ def test_a_variable_that_is_no_object_is_named(monkeypatch, variable, text):
     monkeypatch.setenv(variable, text)
     with pytest.raises(ValueError, match=variable):
         line()
+
+
+def test_with_a_host_buffer_the_connector_is_loaded(monkeypatch):
+    assert "--kv-transfer-config" not in line()
+    monkeypatch.setenv("WEFT_ENGINE_SETTINGS", '{"swap_gib": 2, "swap_share": 0.5}')
+    flags = line()
+    config = json.loads(flags[flags.index("--kv-transfer-config") + 1])
+    assert config["kv_connector_module_path"] == "engine_patches.swap.connector"
+    assert config["kv_connector_extra_config"] == {"swap_gib": 2, "tenant_share": 0.5}

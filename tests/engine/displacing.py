@@ -1,0 +1,121 @@
+"""A real engine on the CPU, in a process of its own, that displaces calls at random.
+
+    python tests/engine/displacing.py MODEL_FOLDER
+
+Plays 200 greedy calls again and again on one engine and prints one JSON object: the outputs of each
+run, and what the swap did. Runs: undisturbed; displaced with swap, twice; displaced without;
+displaced with a buffer of eight blocks; and with a swap that is broken on purpose.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from random import Random
+from typing import Any
+
+os.environ |= {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_PLUGINS": "",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+from vllm import LLM, SamplingParams
+from vllm.distributed.kv_transfer import get_kv_transfer_group
+
+from engine_patches.scheduler import WeftScheduler
+from engine_patches.swap.slots import HostSlots
+
+CALLS = 200
+BLOCKS = 40
+
+
+class Displacing(WeftScheduler):
+    """Displaces running calls at random steps, while it is told to."""
+
+    random: Random | None = None
+    forced = 0
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        """A step, before which a call may be displaced."""
+        if self.random is not None and self.running and self.random.random() < 0.4:
+            victim = self.random.choice(self.running)
+            account = self.ledger.of(victim.request_id)
+            if account is not None and account.displaced < 4 and self.can_be_displaced(victim):
+                account.displaced += 1
+                # Behind all others, so that its blocks are overwritten before it resumes.
+                account.order_in_queue += 10_000
+                self.displace(victim, self.clock())
+                self.forced += 1
+        return super().schedule(*args, **kwargs)
+
+
+def calls() -> tuple[list[dict[str, list[int]]], list[SamplingParams]]:
+    """200 calls of mixed lengths, some of which share a prefix."""
+    random = Random(7)
+    shared = [random.randrange(300, 5000) for _ in range(64)]
+    prompts, params = [], []
+    for number in range(CALLS):
+        own = [random.randrange(300, 5000) for _ in range(random.randint(1, 120))]
+        prompts.append({"prompt_token_ids": (shared if number % 3 == 0 else []) + own})
+        tokens = random.randint(1, 40)
+        params.append(SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True))
+    return prompts, params
+
+
+def main(model: str) -> None:
+    """Play and print."""
+    engine = LLM(
+        model=model, dtype="float32", enforce_eager=True, block_size=32, max_model_len=1024,
+        max_num_seqs=8, num_gpu_blocks_override=BLOCKS, distributed_executor_backend="uni",
+        scheduler_cls=Displacing, disable_log_stats=True,
+        additional_config={"weft": {"policy": "plas", "swap_gib": 0.01}},
+        kv_transfer_config={
+            "kv_connector": "SwapConnector", "kv_role": "kv_both",
+            "kv_connector_module_path": "engine_patches.swap.connector",
+            "kv_connector_extra_config": {"swap_gib": 0.01},
+        },
+    )  # fmt: skip
+    scheduler = engine.llm_engine.engine_core.engine_core.scheduler
+    swap = scheduler._swap
+    prompts, params = calls()
+    found: dict[str, Any] = {}
+
+    def play(name: str, random: Random | None) -> None:
+        scheduler.forget_cache()
+        scheduler.random, scheduler.forced = random, 0
+        before = swap.state()
+        outputs = engine.generate(prompts, params, use_tqdm=False)
+        after = swap.state()
+        pool = scheduler.kv_cache_manager.block_pool
+        found[name] = {
+            "tokens": [list(output.outputs[0].token_ids) for output in outputs],
+            "forced": scheduler.forced,
+            "left": after["used"],
+            "free": pool.get_num_free_blocks() - (pool.num_gpu_blocks - 1),
+            "violations": scheduler.violations(),
+            **{key: after[key] - before[key] for key in ("swapped_out", "swapped_in", "dropped")},
+        }
+
+    play("undisturbed", None)
+    play("swap", Random(1))
+    play("again", Random(2))
+    scheduler._swap = None
+    play("no swap", Random(1))
+    scheduler._swap = swap
+    swap._slots = HostSlots(8)
+    play("small", Random(1))
+    # What proves that the others mean something: copies out that do not happen must be seen.
+    swap._slots = HostSlots(swap._count)
+    get_kv_transfer_group().handle_preemptions = lambda metadata: None
+    play("broken", Random(1))
+    print("RESULT " + json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

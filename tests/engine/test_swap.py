@@ -1,0 +1,60 @@
+"""KV swap on a real engine: whatever is displaced, every output is that of an undisturbed run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local import demo_model
+
+pytestmark = pytest.mark.engine
+
+SCRIPT = Path(__file__).with_name("displacing.py")
+DISPLACED = ["swap", "again", "no swap", "small"]
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(demo_model.ensure_demo_model())],
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    line = next(line for line in done.stdout.splitlines() if line.startswith("RESULT "))
+    found: dict[str, Any] = json.loads(line.removeprefix("RESULT "))
+    return found
+
+
+@pytest.mark.parametrize("name", DISPLACED)
+def test_every_output_is_that_of_an_undisturbed_run(runs, name):
+    assert len(runs["undisturbed"]["tokens"]) == 200
+    assert runs[name]["forced"] > 100
+    assert runs[name]["tokens"] == runs["undisturbed"]["tokens"]
+
+
+@pytest.mark.parametrize("name", ["undisturbed", *DISPLACED])
+def test_nothing_is_left_behind(runs, name):
+    run = runs[name]
+    assert (run["left"], run["free"], run["violations"]) == (0, 0, [])
+
+
+def test_blocks_went_out_and_came_back(runs):
+    assert runs["swap"]["swapped_out"] > 100
+    assert runs["swap"]["swapped_in"] > 100
+    assert runs["no swap"]["swapped_out"] == runs["no swap"]["swapped_in"] == 0
+
+
+def test_a_buffer_that_is_too_small_drops_and_calls_are_computed_again(runs):
+    assert runs["small"]["dropped"] > 100
+    assert 0 < runs["small"]["swapped_in"] < runs["swap"]["swapped_in"]
+
+
+def test_what_comes_back_is_used(runs):
+    """A swap that saves nothing gives other outputs: the comparison can fail."""
+    assert runs["broken"]["swapped_in"] > 100
+    assert runs["broken"]["tokens"] != runs["undisturbed"]["tokens"]
