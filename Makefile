@@ -5,7 +5,7 @@ BIN = .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap clean
+.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -55,6 +55,10 @@ bench-replay: ## programs replayed under two orders
 bench-swap: ## KV blocks to and from host memory, beside other ways
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench swap $(ARGS)
+
+bench-scheduler: ## a step's scheduling, beside vLLM's own
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench scheduler $(ARGS)
 
 clean: ## remove the environment and what commands have left
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

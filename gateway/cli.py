@@ -195,6 +195,33 @@ def bench_swap(
     raise typer.Exit(run(SwapOptions(blocks=counts, rounds=rounds, json_file=json_file)))
 
 
+@bench.command("scheduler")
+def bench_scheduler(
+    policy: Annotated[str, typer.Option(help="order in the engine: fcfs, plas ...")] = "plas",
+    running: Annotated[int, typer.Option(min=1, max=4096, help="calls in the batch")] = 256,
+    waiting: Annotated[int, typer.Option(min=1, max=100_000, help="calls in the queue")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; their medians' spread")] = 5,
+    steps: Annotated[int, typer.Option(min=1, max=400, help="steps a round")] = 200,
+    asynchronous: Annotated[
+        bool, typer.Option("--async/--no-async", help="two steps in flight, as on a GPU")
+    ] = True,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """What schedule() takes in each step, beside vLLM's own scheduler with its priority policy."""
+    from loadgen.scheduler_command import SchedulerOptions, run
+
+    options = SchedulerOptions(
+        policy=policy,
+        running=running,
+        waiting=waiting,
+        rounds=rounds,
+        steps=steps,
+        asynchronous=asynchronous,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()
