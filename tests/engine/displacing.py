@@ -27,6 +27,7 @@ os.environ |= {
 
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer import get_kv_transfer_group
+from vllm.sampling_params import StructuredOutputsParams
 
 from engine_patches.scheduler import WeftScheduler
 from engine_patches.swap.slots import HostSlots
@@ -56,7 +57,7 @@ class Displacing(WeftScheduler):
 
 
 def calls() -> tuple[list[dict[str, list[int]]], list[SamplingParams]]:
-    """200 calls of mixed lengths, some of which share a prefix."""
+    """200 calls of mixed lengths; some share a prefix, some must follow a grammar."""
     random = Random(7)
     shared = [random.randrange(300, 5000) for _ in range(64)]
     prompts, params = [], []
@@ -64,7 +65,13 @@ def calls() -> tuple[list[dict[str, list[int]]], list[SamplingParams]]:
         own = [random.randrange(300, 5000) for _ in range(random.randint(1, 120))]
         prompts.append({"prompt_token_ids": (shared if number % 3 == 0 else []) + own})
         tokens = random.randint(1, 40)
-        params.append(SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True))
+        shape = StructuredOutputsParams(regex="[a-z]{20,60}") if number % 8 == 0 else None
+        params.append(
+            SamplingParams(
+                temperature=0.0, max_tokens=tokens, ignore_eos=shape is None,
+                structured_outputs=shape,
+            )
+        )  # fmt: skip
     return prompts, params
 
 
