@@ -230,9 +230,11 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         )
 
     def forget_cache(self) -> bool:
-        """Empty the prefix cache, preempting what runs. Returns whether it is empty."""
-        emptied = bool(self.reset_prefix_cache(reset_running_requests=bool(self.running)))
-        return bool(self.reset_connector_cache()) and emptied
+        """Empty the prefix cache, preempting what runs. Returns whether it is empty: where steps
+        in flight may still write to blocks, it is not until nothing runs."""
+        preempt = bool(self.running) and not self.defer_block_free
+        emptied = bool(self.reset_prefix_cache(reset_running_requests=preempt))
+        return emptied and bool(self.reset_connector_cache())
 
     def extra_args_of(self, request: Request) -> dict[str, Any] | None:
         """The `vllm_xargs` that the request came with."""

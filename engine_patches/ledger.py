@@ -30,18 +30,20 @@ _FIRST: Final[Rank] = (-1, 0.0, 0)
 class Ledger:
     """Accounts of all calls in one engine under one order.
 
-    moved: set when somebody's rank has changed; whoever sorts by ranks clears it.
+    moved: sequences whose rank or place has changed; whoever sorts by ranks clears it.
     """
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.moved = False
+        self.moved: set[str] = set()
         self._calls: dict[str, CallAccount] = {}
         self._finished: OrderedDict[str, CallAccount] = OrderedDict()
         self._of: dict[str, CallAccount] = {}
         self._entries = 0
         self._starving: list[tuple[float, int, CallAccount]] = []
         self._counters = TokenCounters()
+        # Programs served since ranks were last refreshed, under a moving order.
+        self._served: set[str] = set()
 
     # -- events ------------------------------------------------------------------------------
 
@@ -59,7 +61,7 @@ class Ledger:
         else:
             account.enqueue(sequence, now)
             self._watch(account, now)
-            self.moved = True
+            self.moved.add(sequence)
         self._calls[context.call] = account
         self._of[sequence] = account
         return account
@@ -69,7 +71,7 @@ class Ledger:
         account = self._of.get(sequence)
         if account is not None:
             account.start(sequence, now)
-            self.moved = True
+            self.moved.add(sequence)
 
     def preempt(self, sequence: str, now: float) -> None:
         """A running sequence went back to the queue."""
@@ -78,7 +80,8 @@ class Ledger:
             account.preemptions += 1
             account.enqueue(sequence, now)
             self._watch(account, now)
-            self.moved = True
+            # It was put before its siblings, of equal rank, and stays there.
+            self.moved |= account.waiting
 
     def serve(self, tokens: Mapping[str, int], duration_s: float, now: float) -> None:
         """A step took this long; tokens: how many it computed for each sequence."""
@@ -91,6 +94,8 @@ class Ledger:
             account.serve(duration_s)
             if account.quantum_left_s <= 0:
                 self._review(account, now)
+        if self.order.moving:
+            self._served.update(account.context.program for account in served.values())
         if self.order.counts_tokens:
             for sequence, count in tokens.items():
                 account = self._of.get(sequence)
@@ -124,19 +129,23 @@ class Ledger:
         """Go on under another order: everybody enters it anew."""
         self.order = order
         self._starving.clear()
+        self._served.clear()
         for account in self._calls.values():
             account.policy = order.name
             self._stand(account, order.enter(self._view(account, now)), now)
 
     def refresh(self, now: float) -> None:
-        """Ask a moving order for everybody's rank."""
+        """Ask a moving order for the ranks of calls whose programs were served."""
         if not self.order.moving:
             return
         for account in self._calls.values():
+            if account.context.program not in self._served:
+                continue
             rank = self.order.rank(self._view(account, now))
             if rank != account.rank:
                 account.rank = rank
-                self.moved = True
+                self._move(account)
+        self._served.clear()
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -193,8 +202,12 @@ class Ledger:
         self._entries += 1
         account.stand(standing, self._entries)
         account.rank = self.order.rank(self._view(account, now))
-        self.moved = True
+        self._move(account)
         self._watch(account, now)
+
+    def _move(self, account: CallAccount) -> None:
+        self.moved |= account.waiting
+        self.moved |= account.running
 
     def _watch(self, account: CallAccount, now: float) -> None:
         """Remember when this wait would be long enough for a promotion."""

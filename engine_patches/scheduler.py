@@ -45,6 +45,7 @@ class WeftScheduler(SchedulerHooks):
         self._begun: dict[int, float] = {}
         self._last_step_end = 0.0
         self._undecided = 0
+        self._forgetting = False
         self._displacements = 0
         self._channel = (
             EngineChannel(self.settings.channel, self.state, self._order)
@@ -74,6 +75,8 @@ class WeftScheduler(SchedulerHooks):
         if self._channel is not None:
             for command in self._channel.take_commands():
                 self.obey(command)
+        if self._forgetting:
+            self._forget()
         if self._caches is not None:
             self._caches.expire(now)
         if self._undecided <= 0:
@@ -143,9 +146,8 @@ class WeftScheduler(SchedulerHooks):
         if command.policy:
             self.ledger.switch(self._order(command.policy), self.clock())
         if command.reset_cache:
-            self.forget_cache()
-            if self._caches is not None:
-                self._caches.retention.reset()
+            self._forgetting = True
+            self._forget()
         if command.kv and self._caches is not None:
             self._caches.obey(command, self.clock())
 
@@ -171,6 +173,12 @@ class WeftScheduler(SchedulerHooks):
             found += self._swap.violations()
         strays = set(self._lost) - set(self._sequences)
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
+
+    def _forget(self) -> None:
+        if self.forget_cache():
+            self._forgetting = False
+            if self._caches is not None:
+                self._caches.retention.reset()
 
     def _order(self, name: str) -> Order:
         return build_order(name, self.settings.options)

@@ -29,12 +29,9 @@ class TieredFreeQueue:
         self._tier_of = tier_of
         # Where each free block is, by its id: a block knows its neighbours, not its queue.
         self._place: dict[int, int] = {}
+        # All tiers together; vLLM reads it for every sequence in every step.
+        self.num_free_blocks = 0
         self.prepend_n(list(blocks))
-
-    @property
-    def num_free_blocks(self) -> int:
-        """All tiers together."""
-        return len(self._place)
 
     def popleft(self) -> Any:
         """The block to reuse first. ValueError if none is free."""
@@ -42,12 +39,15 @@ class TieredFreeQueue:
             if queue.num_free_blocks:
                 block = queue.popleft()
                 del self._place[block.block_id]
+                self.num_free_blocks -= 1
                 return block
         raise ValueError("No free blocks available")
 
     def popleft_n(self, n: int) -> list[Any]:
         """The n blocks to reuse first; there must be so many."""
         assert self.num_free_blocks >= n, (self.num_free_blocks, n)
+        if n == 1:
+            return [self.popleft()]
         taken: list[Any] = []
         for queue in self._queues:
             wanted = min(n - len(taken), queue.num_free_blocks)
@@ -55,6 +55,7 @@ class TieredFreeQueue:
                 taken.extend(queue.popleft_n(wanted))
         for block in taken:
             del self._place[block.block_id]
+        self.num_free_blocks -= len(taken)
         return taken
 
     def remove(self, block: Any) -> None:
@@ -63,12 +64,14 @@ class TieredFreeQueue:
         if tier is None:
             raise RuntimeError(f"remove() called on an invalid block: {block}")
         self._queues[tier].remove(block)
+        self.num_free_blocks -= 1
 
     def append(self, block: Any) -> None:
         """A block was freed: the last of its tier."""
         tier = self._tier_of(block)
         self._queues[tier].append(block)
         self._place[block.block_id] = tier
+        self.num_free_blocks += 1
 
     def append_n(self, blocks: Sequence[Any]) -> None:
         """Several blocks were freed, the first to be reused first."""
@@ -80,6 +83,7 @@ class TieredFreeQueue:
         self._queues[0].prepend_n(list(blocks))
         for block in blocks:
             self._place[block.block_id] = 0
+        self.num_free_blocks += len(blocks)
 
     def get_all_free_blocks(self) -> list[Any]:
         """In the order in which they will be reused."""

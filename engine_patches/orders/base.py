@@ -67,7 +67,7 @@ class Order(Protocol):
 
     @property
     def moving(self) -> bool:
-        """Whether ranks change while calls wait or run, and must be asked for at each decision."""
+        """Whether the ranks of a program's calls change as it is served."""
         ...
 
     @property

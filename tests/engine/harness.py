@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from vllm import SamplingParams
+from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -139,6 +140,17 @@ class Engine:
                 self.tokens.setdefault(item.request_id, []).extend(item.new_token_ids)
 
 
+def _swap(slots: int) -> KVTransferConfig:
+    """The connector's half in the scheduler, with a buffer of so many blocks of the one layer."""
+    layer_bytes = BLOCK * 2 * 2 * 16 * 4
+    return KVTransferConfig(
+        kv_connector="SwapConnector",
+        kv_role="kv_both",
+        kv_connector_module_path="engine_patches.swap.connector",
+        kv_connector_extra_config={"swap_gib": slots * layer_bytes / 2**30, "tenant_share": 0.75},
+    )
+
+
 def make_engine(
     folder: Path,
     *,
@@ -150,6 +162,7 @@ def make_engine(
     max_displacements: int = 3,
     decide_every: int = 1,
     step_tokens: int = 2048,
+    swap_slots: int = 0,
     **settings: Any,
 ) -> Engine:
     """A scheduler as vLLM would build it, for a model that exists only as a config file."""
@@ -163,6 +176,7 @@ def make_engine(
         max_model_len=2048,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=step_tokens,
+        kv_transfer_config=_swap(swap_slots) if swap_slots else None,
         additional_config={
             "weft": {
                 "policy": policy,

@@ -172,13 +172,17 @@ def test_any_order_under_pressure_ends_every_call_with_its_tokens(engine, policy
     assert all(r.waiting_s >= 0 and r.service_s > 0 for r in e.reports)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_soak_of_short_calls_leaves_nothing_behind(engine, seed):
-    """2,500 calls each way and seed with random aborts, displacements and switches of the order."""
+@pytest.mark.parametrize("swap_slots", [0, 12])
+def test_a_soak_of_short_calls_leaves_nothing_behind(engine, swap_slots):
+    """5,000 calls, half of them with a swap buffer that is too small, in both kinds of scheduling:
+    with random aborts, displacements, hints, and switches of the order."""
     from engine_patches.channel import Command
 
-    e = engine(policy="plas", options=OPTIONS, max_num_seqs=4, blocks=40, max_displacements=5)
-    random = Random(seed)
+    e = engine(
+        policy="plas", options=OPTIONS, max_num_seqs=4, blocks=40, max_displacements=5,
+        swap_slots=swap_slots,
+    )  # fmt: skip
+    random = Random(swap_slots)
     alive: list[str] = []
     for number in range(1250):
         name = f"c{number}"
@@ -189,6 +193,9 @@ def test_a_soak_of_short_calls_leaves_nothing_behind(engine, seed):
             service=random.choice([0.0, 0.0, 5.0, 100.0]), waiting=random.choice([0.0, 60.0]),
             prompt=[random.randrange(300) for _ in range(random.randint(1, 60))],
             tokens=random.randint(1, 6),
+            extra=random.choice(
+                [{}, {"weft_tags": [16, 4, 40, 3]}, {"weft_retain": 9.0}, {"weft_priority": 2}]
+            ),
         )  # fmt: skip
         alive.append(name)
         for _ in range(random.randrange(3)):
@@ -201,4 +208,8 @@ def test_a_soak_of_short_calls_leaves_nothing_behind(engine, seed):
             e.scheduler.obey(Command(reset_cache=True))
         assert e.scheduler.violations() == []
     e.run(20_000)
-    assert e.scheduler._displacements > 50
+    state = e.scheduler.state()
+    assert state["displacements"] > 50
+    if swap_slots:
+        assert state["swap"]["swapped_out"] > 50
+        assert state["swap"]["used"] == 0

@@ -62,10 +62,10 @@ def test_a_call_that_runs_is_demoted_and_does_not_starve():
 def test_under_another_order_everybody_enters_anew():
     book = ledger("fcfs")
     book.arrive("s", CallContext("c", "p", service_s=5.0), 0.0)
-    book.moved = False
+    book.moved.clear()
     book.switch(build_order("plas", OPTIONS), 1.0)
     assert book.rank("s")[0] == 1
-    assert book.moved
+    assert book.moved == {"s"}
 
 
 def test_tokens_count_for_their_program_where_the_order_asks():
