@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from bisect import insort
 from collections.abc import Callable, Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -95,6 +96,7 @@ __all__ = [
     "bytes_per_block",
     "check_version",
     "installed_version",
+    "rearranged",
     "warn_of_kernels_package",
 ]
 
@@ -111,6 +113,31 @@ def bytes_per_block(kv_cache_config: Any) -> int:
 def block_key(block_hash: Any) -> Any:
     """What a block of the first group with this hash calls itself."""
     return make_block_hash_with_group_id(block_hash, 0)
+
+
+def rearranged(
+    requests: Iterable[Request], rank: Callable[[str], Rank], moved: set[str]
+) -> list[Request]:
+    """The requests by rank, the best first. moved: those of them that may not be in their place;
+    the others are in order. Equal ranks stay as they are, where those are moved together."""
+    ordered = list(requests)
+    # What came was put at an end; only for what was moved in between all are looked at.
+    head, tail = 0, len(ordered)
+    while head < tail and ordered[head].request_id in moved:
+        head += 1
+    while tail > head and ordered[tail - 1].request_id in moved:
+        tail -= 1
+    before, kept, after = ordered[:head], ordered[head:tail], ordered[tail:]
+    if len(before) + len(after) < len(moved):
+        before += [r for r in kept if r.request_id in moved]
+        kept = [r for r in kept if r.request_id not in moved]
+    strays = before + after
+    if len(strays) * 8 > len(ordered):
+        ordered.sort(key=lambda r: rank(r.request_id))
+        return ordered
+    for stray in strays:
+        insort(kept, stray, key=lambda r: rank(r.request_id))
+    return kept
 
 
 class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
@@ -142,6 +169,13 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     def _free_request_blocks(self, request: Request) -> Any:
         self.on_freeing(request)
         return super()._free_request_blocks(request)
+
+    def on_queued(self, request: Request) -> None:
+        """Called when a request was put at the end of a waiting queue."""
+
+    def _enqueue_waiting_request(self, request: Request) -> None:
+        super()._enqueue_waiting_request(request)
+        self.on_queued(request)
 
     def blocks_of(self, request: Request) -> list[list[Any]]:
         """The request's KV blocks, first to last, a list for each group of layers."""
@@ -179,16 +213,18 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         held: int = len(self.running) + self.num_waiting_for_streaming_input
         return max(0, int(self.max_num_active_reqs) - held)
 
-    def sort_waiting(self, rank: Callable[[str], Rank]) -> None:
-        """Sort the waiting queue in place, best rank first."""
-        if len(self.waiting) > 1:
-            ordered = sorted(self.waiting, key=lambda r: rank(r.request_id))
+    def sort_queues(self, rank: Callable[[str], Rank], moved: set[str]) -> None:
+        """Bring the waiting queue and the running list in order, best rank first; vLLM takes the
+        last that runs when blocks run out. moved: all that may not be in their place."""
+        alive = [self.requests[name] for name in moved if name in self.requests]
+        running = {r.request_id for r in alive if r.status == RequestStatus.RUNNING}
+        if running:
+            self.running[:] = rearranged(self.running, rank, running)
+        if len(running) < len(alive) and len(self.waiting) > 1:
+            waiting = {r.request_id for r in alive} - running
+            ordered = rearranged(self.waiting, rank, waiting)
             self.waiting.clear()
             self.waiting.extend(ordered)
-
-    def sort_running(self, rank: Callable[[str], Rank]) -> None:
-        """Sort the running list, best first: vLLM takes the last when blocks run out."""
-        self.running.sort(key=lambda r: rank(r.request_id))
 
     def first_waiting(self) -> Request | None:
         """The request that vLLM would admit next."""
@@ -248,8 +284,8 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         return 0 if stats is None else int(stats.num_cached_tokens)
 
     def waiting_requests(self) -> Iterable[Request]:
-        """Requests in the waiting queue, first to last."""
-        return list(self.waiting)
+        """Requests in the waiting queue, first to last; not to be kept while the queue changes."""
+        yield from self.waiting
 
     def prefix_cached(self) -> bool:
         """Whether full blocks of a displaced request stay findable until they are reused."""

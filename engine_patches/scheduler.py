@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 from engine_patches.caches import Caches, told
@@ -119,6 +119,10 @@ class WeftScheduler(SchedulerHooks):
         self._lost[request.request_id] = computed
         self.ledger.preempt(request.request_id, self.clock())
 
+    def on_queued(self, request: Request) -> None:
+        """A request is new in the waiting queue, or the next turn of one that vLLM knows."""
+        self.ledger.moved.add(request.request_id)
+
     def on_freeing(self, request: Request) -> None:
         """What is known of the blocks is written down before they are free, and what a displaced
         request has computed is saved."""
@@ -193,9 +197,8 @@ class WeftScheduler(SchedulerHooks):
 
     def _sort(self) -> None:
         if self.ledger.moved:
-            self.sort_waiting(self.ledger.rank)
-            self.sort_running(self.ledger.rank)
-            self.ledger.moved = False
+            self.sort_queues(self.ledger.rank, self.ledger.moved)
+            self.ledger.moved.clear()
 
     def _displace(self, now: float) -> None:
         # Both are sorted: if the best that waits does not stand better than the worst that runs,
@@ -205,14 +208,26 @@ class WeftScheduler(SchedulerHooks):
         first = self.first_waiting()
         if first is None or not rank(first.request_id)[:2] < worst:
             return
-        better = list(takewhile(lambda r: rank(r.request_id)[:2] < worst, self.waiting_requests()))
-        if len(better) <= self.free_slots() and not self.waits_for_blocks():
+        best = rank(first.request_id)[:2]
+        worse = list(takewhile(lambda r: best < rank(r.request_id)[:2], reversed(self.running)))
+        slots = self.free_slots()
+        # More than all of these together could not be admitted.
+        better = list(
+            takewhile(
+                lambda r: rank(r.request_id)[:2] < worst,
+                islice(self.waiting_requests(), slots + len(worse)),
+            )
+        )
+        if len(better) <= slots and not self.waits_for_blocks():
             return
         free = self.free_blocks()
+        claims = [self._claim(request, free) for request in better]
+        # Without want of blocks nobody asks what a victim holds.
+        scarce = sum(claim.blocks for claim in claims) > free
         victims = choose_victims(
-            [self._claim(request, free) for request in better],
-            [self._candidate(r) for r in self.running if self.can_be_displaced(r)],
-            free_slots=self.free_slots(),
+            claims,
+            [self._candidate(r, scarce) for r in worse if self.can_be_displaced(r)],
+            free_slots=slots,
             free_blocks=free,
             max_displacements=self.settings.max_displacements,
             margin=self.ledger.order.margin,
@@ -229,7 +244,7 @@ class WeftScheduler(SchedulerHooks):
         blocks = self.blocks_needed(request, free)
         return Claim(request.request_id, queue, order, place, blocks)
 
-    def _candidate(self, request: Request) -> Candidate:
+    def _candidate(self, request: Request, scarce: bool) -> Candidate:
         queue, place, order = self.ledger.rank(request.request_id)
         account = self.ledger.of(request.request_id)
         computed = int(request.num_computed_tokens)
@@ -241,7 +256,7 @@ class WeftScheduler(SchedulerHooks):
             # Full blocks stay in the prefix cache for a while; what is in the last one is lost.
             waste=computed % self.block_size if self.prefix_cached() else computed,
             displaced=0 if account is None else account.displaced,
-            blocks=self.blocks_held_alone(request),
+            blocks=self.blocks_held_alone(request) if scarce else 0,
         )
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
