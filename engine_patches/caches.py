@@ -38,8 +38,12 @@ class Caches:
         self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tier)
 
     def take(self, context: CallContext) -> list[str]:
-        """A call's hints, as they came: what becomes of each."""
+        """A call's hints, as they came: what becomes of each, and what has become of a pin that
+        an earlier call of its program asked for."""
         hints = []
+        ended = self.retention.take_end(context.program)
+        if ended:
+            hints.append(f"{XARG_RETAIN}=expired: {ended}")
         if context.tags is not None:
             try:
                 TagSpans.parse(context.tags)

@@ -40,6 +40,8 @@ class _Known:
     blocks: dict[int, Any] = field(default_factory=dict)
     priority: int = 0
     pinned_until: float | None = None
+    # Why its last pin ended by itself, until its next call is told.
+    ended: str = ""
 
 
 class Retention:
@@ -104,7 +106,7 @@ class Retention:
     def retain(self, program: str, until: float) -> bool:
         """Pin a program's blocks, also those it is still to free. False if none is known yet."""
         known = self._known(program)
-        known.pinned_until = until
+        known.pinned_until, known.ended = until, ""
         self._pin(program, known)
         return bool(known.blocks)
 
@@ -135,8 +137,16 @@ class Retention:
         due = [p for p in self._pinned if (until := self._programs[p].pinned_until) is not None
                and until <= now]  # fmt: skip
         for program in due:
-            self.release(program)
+            self._end(program, "its time was over")
         return due
+
+    def take_end(self, program: str) -> str:
+        """Why the program's last pin ended by itself, told once; "" if it did not."""
+        known = self._programs.get(program)
+        if known is None:
+            return ""
+        ended, known.ended = known.ended, ""
+        return ended
 
     def reset(self) -> None:
         """The cache was emptied: nothing is known any more."""
@@ -233,7 +243,11 @@ class Retention:
             if self._pinned_blocks + wanted <= self._most_pinned:
                 return
             if other != program:
-                self.release(other)
+                self._end(other, "another pin needed the room")
+
+    def _end(self, program: str, reason: str) -> None:
+        self.release(program)
+        self._programs[program].ended = reason
 
     def _drop_stale(self) -> None:
         for number in [n for ids in self._pinned.values() for n in ids]:

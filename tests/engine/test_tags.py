@@ -139,3 +139,21 @@ def test_a_lowered_program_goes_before_a_raised_one(engine):
     # The older one was raised, and has outlived the younger one.
     assert cached(e)["again1"] == 48
     assert cached(e)["again2"] < 48
+
+
+def test_the_next_call_is_told_that_a_pin_has_ended_and_why(engine):
+    e = engine(policy="plas", blocks=40, pin_share=0.2)
+    for program in (1, 2):
+        e.add(
+            f"c{program}", program=f"P{program}", prompt=prompt(program, tools=True), tokens=2,
+            extra={"weft_retain": 10.0},
+        )  # fmt: skip
+        e.run()
+    e.now += 60.0
+    for name, program in (("d1", "P1"), ("d2", "P2"), ("e2", "P2")):
+        e.add(name, program=program, tokens=1)
+        e.run()
+    hints = {report.call: report.hints for report in e.reports}
+    assert hints["d1"] == ("weft_retain=expired: another pin needed the room",)
+    assert hints["d2"] == ("weft_retain=expired: its time was over",)
+    assert hints["e2"] == ()
