@@ -160,7 +160,14 @@ class Replica:
 
     def _arrive(self, call: Call) -> None:
         self._arrived += 1
-        context = CallContext(call.name, call.program, call.service_s, call.waiting_s)
+        context = CallContext(
+            call.name,
+            call.program,
+            service_s=call.service_s,
+            waiting_s=call.waiting_s,
+            # Programs of one thread: the longest path is all they have had.
+            critical_path_s=call.service_s,
+        )
         self.scheduler.add_request(
             Request(
                 request_id=call.name,
