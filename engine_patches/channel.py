@@ -3,7 +3,8 @@
 vLLM carries no per-call report to streamed answers and has no way to reach the scheduler from an
 HTTP route, so the scheduler opens two ZMQ DEALER sockets of its own to a ROUTER that the API
 server binds: one to push reports, used by the scheduler's thread, one to take commands, used by a
-daemon thread, since an idle engine does not step. Commands wait for the next `schedule()`.
+daemon thread, since an idle engine does not step. Commands wait for the next `schedule()`. The
+thread also pushes the scheduler's state once a second, for the API server's `/metrics`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,6 +28,8 @@ logger = logging.getLogger("vllm.weft")
 # A report that cannot be sent at once is dropped: the engine never waits for its listeners.
 _HIGH_WATER_MARK: Final = 100_000
 _POLL_MS: Final = 200
+# Prometheus asks every few seconds at most.
+_STATS_INTERVAL_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,11 @@ class EngineChannel:
     def _listen(self) -> None:
         socket = self._connect("commands")
         socket.send_multipart([b"hello", b"{}"])
+        due = 0.0
         while not self._closed.is_set():
+            if time.monotonic() >= due:
+                due = time.monotonic() + _STATS_INTERVAL_S
+                self._send_stats(socket)
             if not socket.poll(_POLL_MS):
                 continue
             number, body = socket.recv_multipart()
@@ -109,6 +117,15 @@ class EngineChannel:
                 reply = {"error": str(error)}
             socket.send_multipart([number, json.dumps(reply).encode()])
         socket.close(linger=0)
+
+    def _send_stats(self, socket: Any) -> None:
+        """Push the state for `/metrics`; drop it if nobody drains the channel."""
+        try:
+            socket.send_multipart([b"stats", json.dumps(self._state()).encode()], zmq.DONTWAIT)
+        except zmq.Again:
+            logger.debug("nobody reads the channel; dropped the engine's state")
+        except Exception:  # an engine that is just being built has no state yet
+            logger.debug("the engine's state could not be read", exc_info=True)
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("do") == "state":

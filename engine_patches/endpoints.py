@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 
 from engine_patches.compat import TESTED_VERSION
 from engine_patches.hub import ChannelError, ReportHub
+from engine_patches.metrics import EngineMetrics
 from engine_patches.settings import PluginSettings
 
 SECRET_HEADER: Final = "x-weft-secret"
@@ -38,7 +39,9 @@ class WeftEndpoints:
             return
         config = engine_client.vllm_config.additional_config
         settings = PluginSettings.from_config(config)
-        state.weft_hub = ReportHub(settings.channel) if settings.channel else None
+        state.weft_hub = None
+        if settings.channel:
+            state.weft_hub = ReportHub(settings.channel, EngineMetrics().take)
 
 
 def _refusal(status: int, message: str, code: str) -> JSONResponse:

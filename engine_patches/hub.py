@@ -1,4 +1,4 @@
-"""The API server's end of the channel: keeps reports, passes commands on."""
+"""The API server's end of the channel: keeps reports, passes commands and states on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, Final
 
 import zmq
@@ -22,15 +23,23 @@ class ChannelError(Exception):
 
 
 class ReportHub:
-    """Binds `address` and serves one API server; any number of engine cores connect."""
+    """Binds `address` and serves one API server; any number of engine cores connect.
 
-    def __init__(self, address: str) -> None:
+    on_state: told the state of an engine core, by its number from 0, each time it sends it.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        on_state: Callable[[int, dict[str, Any]], None] = lambda engine, state: None,
+    ) -> None:
         self._context = zmq.asyncio.Context()
         self._router = self._context.socket(zmq.ROUTER)
         self._router.bind(address)
         self._reports: OrderedDict[str, CallReport] = OrderedDict()
         self._waiters: dict[str, asyncio.Future[CallReport]] = {}
-        self._engines: set[bytes] = set()
+        self._on_state = on_state
+        self._engines: dict[bytes, int] = {}
         self._numbers = itertools.count(1)
         self._replies: dict[tuple[bytes, bytes], asyncio.Future[dict[str, Any]]] = {}
         self._task = asyncio.create_task(self._read(), name="weft-report-hub")
@@ -92,7 +101,10 @@ class ReportHub:
             if kind == b"report":
                 self._keep(CallReport.from_json(body))
             elif kind == b"hello":
-                self._engines.add(sender)
+                self._engines.setdefault(sender, len(self._engines))
+            elif kind == b"stats":
+                engine = self._engines.setdefault(sender, len(self._engines))
+                self._on_state(engine, json.loads(body))
             else:
                 future = self._replies.get((sender, kind))
                 if future is not None and not future.done():

@@ -31,10 +31,13 @@ class Ledger:
     """Accounts of all calls in one engine under one order.
 
     moved: sequences whose rank or place has changed; whoever sorts by ranks clears it.
+    promotions, demotions: how many there were.
     """
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self.promotions = 0
+        self.demotions = 0
         self.moved: set[str] = set()
         self._calls: dict[str, CallAccount] = {}
         self._finished: OrderedDict[str, CallAccount] = OrderedDict()
@@ -195,6 +198,9 @@ class Ledger:
                 return changes > 0
             if standing.promoted:
                 account.settle_wait(now)
+                self.promotions += 1
+            elif standing.queue > account.queue:
+                self.demotions += 1
             self._stand(account, standing, now)
         return True
 

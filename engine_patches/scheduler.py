@@ -47,6 +47,7 @@ class WeftScheduler(SchedulerHooks):
         self._undecided = 0
         self._forgetting = False
         self._displacements = 0
+        self._recomputed = 0
         self._channel = (
             EngineChannel(self.settings.channel, self.state, self._order)
             if self.settings.channel
@@ -163,6 +164,9 @@ class WeftScheduler(SchedulerHooks):
             "waiting": len(self.waiting),
             "waiting_by_queue": {str(q): n for q, n in self.ledger.waiting_by_queue().items()},
             "displacements": self._displacements,
+            "recomputed_tokens": self._recomputed,
+            "promotions": self.ledger.promotions,
+            "demotions": self.ledger.demotions,
             "kv_usage": self.get_kv_cache_usage(),
             "swap": None if self._swap is None else self._swap.state(),
             "kv": None if self._caches is None else self._caches.retention.state(),
@@ -271,7 +275,9 @@ class WeftScheduler(SchedulerHooks):
             account.cached_tokens += self.cached_tokens_of(request)
         else:
             resumed_at = int(request.num_computed_tokens) - scheduled
-            account.recomputed_tokens += max(0, lost - resumed_at)
+            recomputed = max(0, lost - resumed_at)
+            account.recomputed_tokens += recomputed
+            self._recomputed += recomputed
 
     def _leave(self, request: Request, now: float) -> None:
         sequence = request.request_id

@@ -95,3 +95,26 @@ def test_without_an_engine_a_command_says_so(tmp_path):
         await hub.close()
 
     anyio.run(main)
+
+
+def test_an_idle_engine_tells_its_state_by_itself(tmp_path):
+    async def main() -> None:
+        told = anyio.Event()
+        states = []
+
+        def take(engine, state):
+            states.append((engine, state))
+            told.set()
+
+        address = f"ipc://{tmp_path}/channel"
+        hub = ReportHub(address, take)
+        channel = EngineChannel(address, lambda: {"policy": "plas", "running": 3}, build_order)
+        try:
+            with anyio.fail_after(20):
+                await told.wait()
+        finally:
+            await anyio.to_thread.run_sync(channel.close)
+            await hub.close()
+        assert states[0] == (0, {"policy": "plas", "running": 3})
+
+    anyio.run(main)

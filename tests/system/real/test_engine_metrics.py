@@ -1,0 +1,85 @@
+"""Our series on the `/metrics` of a real engine."""
+
+from __future__ import annotations
+
+import threading
+from uuid import uuid4
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from support.stack import until
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+FAMILIES = {
+    "weft_engine_running": "gauge",
+    "weft_engine_waiting": "gauge",
+    "weft_engine_displacements": "counter",
+    "weft_engine_recomputed_tokens": "counter",
+    "weft_engine_promotions": "counter",
+    "weft_engine_demotions": "counter",
+    "weft_engine_policy": "gauge",
+    "weft_engine_kv_usage_ratio": "gauge",
+    "weft_engine_kv_blocks": "gauge",
+    "weft_engine_part": "gauge",
+}
+
+
+def page(engine: str) -> dict[str, object]:
+    """Families of the engine's metrics by name."""
+    answer = httpx.get(f"{engine}/metrics")
+    assert answer.status_code == 200
+    return {family.name: family for family in text_string_to_metric_families(answer.text)}
+
+
+def value(engine: str, name: str, **labels: str) -> float:
+    """One sample; 0 if it is not there."""
+    wanted = {"engine": "0", **labels}
+    samples = [s for family in page(engine).values() for s in family.samples]
+    return sum(s.value for s in samples if s.name == name and s.labels == wanted)
+
+
+def ask(engine: str, tokens: int) -> None:
+    """A call past the gateway, of a program that has had some service."""
+    call = f"call-{uuid4()}"
+    answer = httpx.post(
+        f"{engine}/v1/chat/completions",
+        headers={"x-weft-call": call},
+        json={
+            "model": "weft-demo",
+            "messages": [{"role": "user", "content": "Tell me a long story."}],
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "vllm_xargs": {"weft_call": call, "weft_program": call, "weft_tags": [16, 3]},
+        },
+        timeout=120,
+    )
+    assert answer.status_code == 200
+
+
+def test_the_series_are_there_beside_vllms_own(stack):
+    engine = stack.replicas[0]
+    until(lambda: "weft_engine_running" in page(engine), "no state has come")
+    found = page(engine)
+    assert {name: found[name].type for name in FAMILIES if name in found} == FAMILIES
+    assert any(name.startswith("vllm:") for name in found)
+    assert value(engine, "weft_engine_policy", policy="plas") == 1
+
+
+def test_they_move_with_calls_and_come_back_to_rest(stack):
+    engine = stack.replicas[0]
+    before = value(engine, "weft_engine_demotions_total")
+    # As many as can run for longer than the first queue's quantum.
+    calls = [threading.Thread(target=ask, args=(engine, 1500)) for _ in range(2)]
+    for call in calls:
+        call.start()
+    until(lambda: value(engine, "weft_engine_running") == 2, "nobody is seen running", 60)
+    for call in calls:
+        call.join()
+    until(lambda: value(engine, "weft_engine_running") == 0, "somebody is still running")
+    until(lambda: value(engine, "weft_engine_demotions_total") > before, "nobody was demoted")
+    until(
+        lambda: value(engine, "weft_engine_kv_blocks", tag="USER_QUERY") > 0,
+        "no block is known for what it holds",
+    )
