@@ -68,7 +68,8 @@ class Player:
         arrivals: Sequence[float],
         on_call: Callable[[], None],
     ) -> list[ProgramResult]:
-        """Start each program at its arrival; each next call waits for the answer and the gap."""
+        """Start each program at its arrival. A call waits for the answers that it needs and for
+        their gaps; calls of a program that need nothing of each other run side by side."""
         begun = time.monotonic()
         return await asyncio.gather(
             *(
@@ -86,14 +87,7 @@ class Player:
         session = f"{self._base}/v1/sessions/{quote(name, safe='')}"
         try:
             await self._client.post(f"{self._base}/v1/sessions", json={"id": name})
-            for number, call in enumerate(program.calls):
-                await self._call(name, call, result)
-                result.finish_s = time.monotonic() - begun
-                on_call()
-                if result.errors:
-                    break
-                if number + 1 < len(program.calls):
-                    await asyncio.sleep(self._gaps.of(call.call.gap_s))
+            await self._calls(name, program, begun, result, on_call)
             totals = (await self._client.get(session)).json()
             await self._client.delete(session)
             for key in ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions"):
@@ -101,6 +95,35 @@ class Player:
         except (httpx.HTTPError, KeyError, ValueError) as error:
             result.errors.append(f"{type(error).__name__}: {error}")
         return result
+
+    async def _calls(
+        self,
+        name: str,
+        program: ReadyProgram,
+        begun: float,
+        result: ProgramResult,
+        on_call: Callable[[], None],
+    ) -> None:
+        """Play the calls; after an error none is begun."""
+
+        async def play(number: int) -> float:
+            """Play one call in its time. Returns when it was answered, monotonic seconds."""
+            call = program.calls[number]
+            due = begun
+            for needed in call.call.needs(number):
+                gap_s = self._gaps.of(program.calls[needed].call.gap_s)
+                due = max(due, await tasks[needed] + gap_s)
+            if not result.errors:
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if not result.errors:
+                await self._call(name, call, result)
+                result.finish_s = time.monotonic() - begun
+                on_call()
+            return time.monotonic()
+
+        tasks: list[asyncio.Task[float]] = []
+        async with asyncio.TaskGroup() as group:
+            tasks += [group.create_task(play(number)) for number in range(len(program.calls))]
 
     async def _call(self, program: str, call: ReadyCall, result: ProgramResult) -> None:
         body: dict[str, Any] = {
@@ -117,11 +140,14 @@ class Player:
             if call.call.tools:
                 body["tools"] = list(call.call.tools)
                 body["tool_choice"] = "none"
-        answer = await self._client.post(
-            f"{self._base}/v1/{path}", json=body, headers={"x-weft-program": program}
-        )
-        if answer.status_code != 200:
-            result.errors.append(f"{answer.status_code}: {answer.text[:200]}")
-            return
-        result.calls += 1
-        result.output_tokens += answer.json()["usage"]["completion_tokens"]
+        try:
+            answer = await self._client.post(
+                f"{self._base}/v1/{path}", json=body, headers={"x-weft-program": program}
+            )
+            if answer.status_code != 200:
+                result.errors.append(f"{answer.status_code}: {answer.text[:200]}")
+                return
+            result.output_tokens += answer.json()["usage"]["completion_tokens"]
+            result.calls += 1
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            result.errors.append(f"{type(error).__name__}: {error}")

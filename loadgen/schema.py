@@ -14,7 +14,8 @@ class TraceCall:
     messages: the whole conversation before the answer, as recorded: the recorded answers are used
     as history, not the model's, so that contexts are the real ones. prompt_ids: token ids below
     `TOKEN_IDS`. output_bytes or output_tokens: length of the recorded answer, whichever the trace
-    knows. gap_s: time from the answer to the next call (tools, thinking), seconds.
+    knows. gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
+    earlier calls of the program must have answered first; None: the call before it, (): none.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -23,14 +24,29 @@ class TraceCall:
     output_bytes: int = 0
     output_tokens: int = 0
     gap_s: float = 0.0
+    after: tuple[int, ...] | None = None
+
+    def needs(self, number: int) -> tuple[int, ...]:
+        """Numbers of the calls whose answers this one waits for, as the program's call `number`."""
+        if self.after is not None:
+            return self.after
+        return (number - 1,) if number else ()
 
 
 @dataclass(frozen=True, slots=True)
 class TraceProgram:
-    """One run of an agent: its calls in order, each waiting for the answer before it."""
+    """One run of an agent: its calls in an order in which each waits for earlier ones only; calls
+    that do not wait for each other run side by side. Raises ValueError for another order."""
 
     id: str
     calls: tuple[TraceCall, ...]
+
+    def __post_init__(self) -> None:
+        for number, call in enumerate(self.calls):
+            if any(not 0 <= needed < number for needed in call.needs(number)):
+                raise ValueError(
+                    f"call {number} of {self.id} must wait for earlier calls, not {call.after}"
+                )
 
 
 class TraceError(ValueError):

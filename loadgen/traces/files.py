@@ -10,9 +10,12 @@ from typing import Any
 
 from loadgen.schema import TraceError, TraceProgram
 from loadgen.streams import stream
-from loadgen.traces import coding, tau
+from loadgen.traces import coding, tau, tree
 
-KNOWN = "tau-bench trajectories (tau_airline), coding sessions (coding_sessions)"
+KNOWN = (
+    "tau-bench trajectories (tau_airline), coding sessions (coding_sessions), "
+    "tree-of-thoughts searches (tree_of_thoughts)"
+)
 _SUFFIXES = (".jsonl.xz", ".jsonl")
 
 
@@ -28,6 +31,11 @@ def read_trace(path: Path, seed: int, context: int = 0) -> tuple[str, Iterator[T
     if not lines:
         raise TraceError(f"{file} is empty")
     first = _parse(file, *lines[0])
+    if isinstance(first, dict) and tree.matches(first):
+        # A record tells the usage up to it: all must be read in their order first.
+        searches = list(tree.read(_parse(file, number, line) for number, line in lines))
+        stream(seed, "sample").shuffle(searches)
+        return "tree_of_thoughts", iter(searches)
     stream(seed, "sample").shuffle(lines)
     records = (_parse(file, number, line) for number, line in lines)
     if isinstance(first, dict) and coding.matches(first):

@@ -48,8 +48,7 @@ ELSEWHERE = {
     "engine_patches/hub.py": "tests/unit/engine_patches/test_channel.py",
     "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",
     "engine_patches/server.py": "tests/system/real/test_life.py",
-    # Data, and readers that are tried through the one door to them.
-    "loadgen/schema.py": "tests/unit/loadgen/traces/test_files.py",
+    # Readers that are tried through the one door to them.
     "loadgen/traces/coding.py": "tests/unit/loadgen/traces/test_files.py",
     "loadgen/traces/tau.py": "tests/unit/loadgen/traces/test_files.py",
     "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
@@ -57,7 +56,6 @@ ELSEWHERE = {
     "loadgen/load_client.py": "tests/system/test_benches.py",
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
-    "loadgen/player.py": "tests/system/test_benches.py",
     "loadgen/processes.py": "tests/system/test_benches.py",
     "loadgen/replay_command.py": "tests/system/test_benches.py",
     # They start and end processes.

@@ -95,7 +95,13 @@ def test_the_seed_decides_which_programs_come_first(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"a": 1}\n', "tau_airline"), ("", "empty"), ("not json\n", "line 1"), ("[1]\n", "known")],
+    [
+        ('{"a": 1}\n', "tree_of_thoughts"),
+        ('{"a": 1}\n', "tau_airline"),
+        ("", "empty"),
+        ("not json\n", "line 1"),
+        ("[1]\n", "known"),
+    ],
 )
 def test_what_is_no_trace_is_refused_with_what_is_known(tmp_path, content, message):
     path = tmp_path / "x.jsonl"

@@ -1,0 +1,103 @@
+"""Playing programs, against a gateway of a few lines that notes who called when."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.player import Gaps, Player
+from loadgen.schema import TraceCall
+
+# Two calls side by side, then one that joins them, then one more.
+DIAMOND = [(), (), (0, 1), None]
+
+
+class Gateway:
+    """Answers a call when all that are expected beside it are open. sides: how many that is, for
+    each call in order of the program; fails: calls that get a 500."""
+
+    def __init__(self, sides: list[int], fails: tuple[int, ...] = ()) -> None:
+        self.sides, self.fails = sides, fails
+        self.open: set[int] = set()
+        self.done: list[int] = []
+        self.begun_after: dict[int, set[int]] = {}
+        self.bodies: dict[int, dict] = {}
+        self.deleted: list[str] = []
+        self.changed = asyncio.Event()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.startswith("/v1/sessions"):
+            if request.method == "DELETE":
+                self.deleted.append(request.url.path)
+            keys = ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions")
+            return httpx.Response(200, json=dict.fromkeys(keys, 7))
+        body = json.loads(request.content)
+        number = body["prompt"][0]
+        self.bodies[number] = body
+        self.begun_after[number] = set(self.done)
+        self.open.add(number)
+        self.changed.set()
+        async with asyncio.timeout(20):
+            while number not in self.done and len(self.open) < self.sides[number]:
+                self.changed.clear()
+                await self.changed.wait()
+        # All that were open together are answered, also when the first of them has gone.
+        self.done += [n for n in self.open if n not in self.done]
+        self.open.discard(number)
+        if number in self.fails:
+            return httpx.Response(500, text="broken")
+        return httpx.Response(200, json={"usage": {"completion_tokens": 3}})
+
+
+def program(after) -> ReadyProgram:
+    calls = [
+        ReadyCall(TraceCall(prompt_ids=(n,), after=needed), 1, 3) for n, needed in enumerate(after)
+    ]
+    return ReadyProgram("p", tuple(calls), cut=False, trimmed=False)
+
+
+async def play(gateway, ready):
+    counted = []
+    async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
+        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
+        (result,) = await player.play([ready], [0.0], lambda: counted.append(1))
+    return result, len(counted)
+
+
+@pytest.mark.anyio
+async def test_calls_that_need_nothing_of_each_other_run_side_by_side_and_join():
+    gateway = Gateway(sides=[2, 2, 1, 1])
+    result, counted = await play(gateway, program(DIAMOND))
+    assert result.errors == []
+    assert (result.calls, result.output_tokens, counted) == (4, 12, 4)
+    assert gateway.begun_after[2] >= {0, 1}
+    assert gateway.begun_after[3] >= {0, 1, 2}
+    assert result.preemptions == 7
+    assert gateway.deleted == ["/v1/sessions/run-p"]
+    assert result.finish_s > 0
+
+
+@pytest.mark.anyio
+async def test_a_chain_is_played_one_by_one():
+    gateway = Gateway(sides=[1, 1, 1])
+    await play(gateway, program([None, None, None]))
+    assert gateway.begun_after == {0: set(), 1: {0}, 2: {0, 1}}
+
+
+@pytest.mark.anyio
+async def test_after_an_error_no_call_begins_and_the_session_ends():
+    gateway = Gateway(sides=[2, 2, 1, 1], fails=(1,))
+    result, counted = await play(gateway, program(DIAMOND))
+    assert result.errors == ["500: broken"]
+    assert set(gateway.bodies) == {0, 1}
+    assert counted == 2
+    assert gateway.deleted
+
+
+def test_gaps_are_scaled_and_then_cut():
+    assert Gaps(0.5, 3.0).of(4.0) == 2.0
+    assert Gaps(0.5, 3.0).of(40.0) == 3.0
