@@ -48,7 +48,7 @@ bench-overhead: ## requests/s and added latency beside other proxies
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench overhead $(ARGS)
 
-bench-replay: ## programs replayed under two orders
+bench-replay: ## programs replayed under several orders
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench replay $(ARGS)
 

@@ -112,7 +112,9 @@ def _bench() -> None:
 @bench.command("replay")
 def bench_replay(
     trace: Annotated[str, typer.Option(help="file or folder of a real trace")] = "",
-    policy: Annotated[str, typer.Option(help="policies to compare, comma-separated")] = "fcfs,plas",
+    policy: Annotated[
+        str, typer.Option(help="orders to compare, comma-separated, or 'all'")
+    ] = "fcfs,plas",
     base_url: Annotated[
         str, typer.Option(help="a running gateway; default: start one as `weft up` does")
     ] = "",
@@ -124,6 +126,18 @@ def bench_replay(
     output_scale: Annotated[float, typer.Option(min=0.01, help="factor on answers' length")] = 1.0,
     replicas: Annotated[int, typer.Option(min=1, help="engines to start")] = 2,
     slots: Annotated[int, typer.Option(min=1, help="calls that an engine runs at once")] = 4,
+    kv_blocks: Annotated[
+        int, typer.Option(min=0, help="KV blocks of an engine; 0: as many as vLLM would take")
+    ] = 0,
+    max_model_len: Annotated[
+        int, typer.Option(min=0, help="longest context, tokens; 0: the model's")
+    ] = 0,
+    swap_gib: Annotated[
+        float, typer.Option(min=0.0, help="host memory for displaced calls' KV, GiB; 0: no swap")
+    ] = 0.0,
+    tags: Annotated[
+        bool, typer.Option("--tags/--no-tags", help="evict KV blocks by what they hold")
+    ] = True,
     first_quantum: Annotated[
         float, typer.Option(min=0.001, help="first queue's quantum, s; small, as the demo model")
     ] = 0.1,
@@ -131,11 +145,17 @@ def bench_replay(
     plot: Annotated[str, typer.Option(help="write a PNG here")] = "",
 ) -> None:
     """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
+    from engine_patches.wire import ORDER_NAMES
     from loadgen.replay_command import ReplayOptions, run
 
+    # The first is what the others are compared with; named twice, an order is played once.
+    names = ORDER_NAMES if policy.strip() == "all" else [p.strip() for p in policy.split(",")]
+    policies = tuple(dict.fromkeys(name for name in names if name))
+    if not policies:
+        raise typer.BadParameter("no order is named", param_hint="--policy")
     options = ReplayOptions(
         trace=trace,
-        policies=tuple(p.strip() for p in policy.split(",") if p.strip()),
+        policies=policies,
         base_url=base_url,
         programs=programs,
         rate=rate,
@@ -145,6 +165,10 @@ def bench_replay(
         output_scale=output_scale,
         replicas=replicas,
         slots=slots,
+        kv_blocks=kv_blocks,
+        max_model_len=max_model_len,
+        swap_gib=swap_gib,
+        tags=tags,
         first_quantum_s=first_quantum,
         json_file=json_file,
         plot=plot,

@@ -11,7 +11,9 @@ from urllib.parse import quote
 
 import httpx
 
+from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.work import costs
 
 
 @dataclass(slots=True)
@@ -38,6 +40,14 @@ class ProgramResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Play:
+    """One play of a workload: what happened to its programs, and what the engines did meanwhile."""
+
+    programs: Sequence[ProgramResult]
+    engines: EngineCounters = field(default_factory=EngineCounters)
+
+
+@dataclass(frozen=True, slots=True)
 class Gaps:
     """How the trace's gaps are played: scaled, then at most `longest_s`, seconds. A person who
     went to lunch is no workload."""
@@ -51,32 +61,47 @@ class Gaps:
 
 
 class Player:
-    """Plays a workload once. `run_id` keeps the programs of different plays apart."""
+    """Plays a workload once. `run_id` keeps the programs of different plays apart. tell_work: tell
+    with each call what its program still costs, for the order `srpt`."""
 
     def __init__(
-        self, base_url: str, model: str, client: httpx.AsyncClient, run_id: str, gaps: Gaps
+        self,
+        base_url: str,
+        model: str,
+        client: httpx.AsyncClient,
+        run_id: str,
+        gaps: Gaps,
+        *,
+        tell_work: bool = False,
     ) -> None:
         self._base = base_url
         self._model = model
         self._client = client
         self._run = run_id
         self._gaps = gaps
+        self._tell_work = tell_work
 
     async def play(
         self,
         programs: Sequence[ReadyProgram],
         arrivals: Sequence[float],
         on_call: Callable[[], None],
-    ) -> list[ProgramResult]:
+    ) -> Play:
         """Start each program at its arrival. A call waits for the answers that it needs and for
-        their gaps; calls of a program that need nothing of each other run side by side."""
+        their gaps; calls of a program that need nothing of each other run side by side.
+
+        Raises httpx.HTTPError or ValueError where the gateway does not tell its engines' state.
+        """
+        before = await read_counters(self._client, self._base)
         begun = time.monotonic()
-        return await asyncio.gather(
+        played = await asyncio.gather(
             *(
                 self._program(program, begun, arrival, on_call)
                 for program, arrival in zip(programs, arrivals, strict=True)
             )
         )
+        after = await read_counters(self._client, self._base)
+        return Play(played, after.since(before))
 
     async def _program(
         self, program: ReadyProgram, begun: float, arrival: float, on_call: Callable[[], None]
@@ -105,6 +130,7 @@ class Player:
         on_call: Callable[[], None],
     ) -> None:
         """Play the calls; after an error none is begun."""
+        unfinished = dict(enumerate(costs(program)))
 
         async def play(number: int) -> float:
             """Play one call in its time. Returns when it was answered, monotonic seconds."""
@@ -116,7 +142,9 @@ class Player:
             if not result.errors:
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
             if not result.errors:
-                await self._call(name, call, result)
+                work_s = sum(unfinished.values()) if self._tell_work else None
+                await self._call(name, call, result, work_s)
+                del unfinished[number]
                 result.finish_s = time.monotonic() - begun
                 on_call()
             return time.monotonic()
@@ -125,7 +153,9 @@ class Player:
         async with asyncio.TaskGroup() as group:
             tasks += [group.create_task(play(number)) for number in range(len(program.calls))]
 
-    async def _call(self, program: str, call: ReadyCall, result: ProgramResult) -> None:
+    async def _call(
+        self, program: str, call: ReadyCall, result: ProgramResult, work_s: float | None
+    ) -> None:
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": call.max_tokens,
@@ -133,6 +163,8 @@ class Player:
             # The recorded length is generated exactly, whatever the model would say.
             "ignore_eos": True,
         }
+        if work_s is not None:
+            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
         if call.call.prompt_ids:
             path, body["prompt"] = "completions", list(call.call.prompt_ids)
         else:

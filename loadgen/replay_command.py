@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadgen.fit import ReadyProgram, fit, message_bytes
 from loadgen.local_stack import StackError, local_stack
-from loadgen.player import Gaps, Player, ProgramResult
+from loadgen.player import Gaps, Play, Player
 from loadgen.report import replay as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError, TraceProgram
@@ -30,11 +31,14 @@ from loadgen.traces.files import read_trace
 
 _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
+# The order that must be told what every program still costs.
+TOLD_ORDER: Final = "srpt"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of the command; see `weft bench replay --help`."""
+    """Options of the command; see `weft bench replay --help`. replicas and what follows it are of
+    engines that the command starts; 0: vLLM's own value."""
 
     trace: str = ""
     policies: tuple[str, ...] = ("fcfs", "plas")
@@ -47,6 +51,10 @@ class ReplayOptions:
     output_scale: float = 1.0
     replicas: int = 2
     slots: int = 4
+    kv_blocks: int = 0
+    max_model_len: int = 0
+    swap_gib: float = 0.0
+    tags: bool = True
     first_quantum_s: float = 0.1
     json_file: str = ""
     plot: str = ""
@@ -64,10 +72,7 @@ def run(options: ReplayOptions) -> int:
         stack = (
             nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
             if options.base_url
-            else local_stack(
-                ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)],
-                {"WEFT_ORDER_OPTIONS": json.dumps({"first_quantum_s": options.first_quantum_s})},
-            )
+            else local_stack(*setup(options, os.environ))
         )
         if not options.base_url:
             print("starting replicas and a gateway ...", flush=True)
@@ -89,10 +94,41 @@ def run(options: ReplayOptions) -> int:
         )
     if options.plot:
         report.plot(results, title, Path(options.plot))
-    failures = [f"{r.id}: {e}" for played in results.values() for r in played for e in r.errors]
+    failures = [
+        f"{r.id}: {e}" for played in results.values() for r in played.programs for e in r.errors
+    ]
     for failure in failures[:5]:
         print(f"error: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def setup(
+    options: ReplayOptions, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Options of `weft up` and variables for the engines of a bench.
+
+    environment: this process's; what it already says of engines stays where no option does. Raises
+    ReplayError where that is not JSON.
+    """
+    line = ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
+    if options.kv_blocks:
+        line += ["--num-gpu-blocks-override", str(options.kv_blocks)]
+    if options.max_model_len:
+        line += ["--max-model-len", str(options.max_model_len)]
+    orders: dict[str, Any] = {"first_quantum_s": options.first_quantum_s}
+    if TOLD_ORDER in options.policies:
+        orders["experiments"] = True
+    settings: dict[str, Any] = {"tags": options.tags}
+    if options.swap_gib:
+        settings["swap_gib"] = options.swap_gib
+    variables = {}
+    for name, ours in (("WEFT_ORDER_OPTIONS", orders), ("WEFT_ENGINE_SETTINGS", settings)):
+        try:
+            given = json.loads(environment.get(name) or "{}")
+            variables[name] = json.dumps({**given, **ours})
+        except (ValueError, TypeError):
+            raise ReplayError(f"{name} is no JSON object: {environment[name]}") from None
+    return line, variables
 
 
 def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
@@ -102,12 +138,13 @@ def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[Trace
     return "synthetic tool dialogues", iter(generate(options.seed, options.programs))
 
 
-async def _replay(
-    options: ReplayOptions, base: str
-) -> tuple[dict[str, list[ProgramResult]], dict[str, Any]]:
+async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
         model, context = await _model(client, base)
+        # One that the engines refuse is told before any has been played.
+        for policy in options.policies:
+            await _set_policy(client, base, policy)
         _, programs = _load(options, context)
         first = next(programs)
         ratio = await _bytes_per_token(client, base, model, first)
@@ -125,13 +162,19 @@ async def _replay(
         if any(call.prompt_ids for call in first.calls):
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
-        results: dict[str, list[ProgramResult]] = {}
+        results: dict[str, Play] = {}
         with _progress() as progress:
             for policy in options.policies:
                 await _set_policy(client, base, policy)
                 bar = progress.add_task(policy, total=notes["calls"])
-                player = Player(base, model, client, uuid4().hex[:8], gaps)
-                results[policy] = await player.play(ready, arrivals, partial(progress.advance, bar))
+                told = policy == TOLD_ORDER
+                player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
+                try:
+                    results[policy] = await player.play(
+                        ready, arrivals, partial(progress.advance, bar)
+                    )
+                except (httpx.HTTPError, ValueError) as error:
+                    raise ReplayError(f"the engines' state cannot be read: {error}") from None
         return results, notes
 
 
@@ -187,11 +230,13 @@ async def _set_policy(client: httpx.AsyncClient, base: str, policy: str) -> None
         raise ReplayError(
             f"policy {policy}: the gateway answered {answer.status_code} {answer.text[:300]}"
         )
+    if not answer.json()["applied"]:
+        raise ReplayError(f"policy {policy}: an engine refused it: {answer.text[:500]}")
 
 
 def _progress() -> Progress:
     return Progress(
-        TextColumn("{task.description:>8}"),
+        TextColumn("{task.description:>12}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("calls"),

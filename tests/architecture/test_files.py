@@ -57,7 +57,6 @@ ELSEWHERE = {
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
     "loadgen/processes.py": "tests/system/test_benches.py",
-    "loadgen/replay_command.py": "tests/system/test_benches.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
     "deploy/local/up.py": "tests/system/test_up.py",

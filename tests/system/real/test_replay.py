@@ -41,12 +41,32 @@ def test_synthetic_dialogues_run_anywhere(stack, tmp_path):
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not beside this checkout")
-@pytest.mark.parametrize("trace", ["tau_airline", "coding_sessions"])
+@pytest.mark.parametrize("trace", ["tau_airline", "coding_sessions", "tree_of_thoughts"])
 def test_real_traces_run(stack, tmp_path, trace):
     options = ["--base-url", stack.url, "--trace", str(DATA / trace), "--programs", "2"]
     check(replay(tmp_path / "f.json", *options, "--output-scale", "0.2"), 2)
 
 
-def test_without_a_gateway_replay_brings_its_own(tmp_path):
-    options = ["--programs", "2", "--replicas", "1", "--slots", "2"]
-    check(replay(tmp_path / "f.json", *options), 2)
+def test_without_a_gateway_replay_brings_its_own_with_little_room_and_every_order(tmp_path):
+    options = ["--programs", "3", "--replicas", "1", "--slots", "2", "--policy", "all"]
+    # Less than the programs hold together: calls give way, and some of their KV is swapped.
+    options += ["--kv-blocks", "80", "--max-model-len", "2048", "--swap-gib", "0.05"]
+    file = tmp_path / "f.json"
+    figures = replay(file, *options, "--no-tags")
+    for order in ("fcfs", "program_fifo", "mlfq", "plas", "atlas", "urgency", "vtc", "srpt"):
+        assert figures[f"{order}/errors"] == 0
+        assert figures[f"{order}/output_tokens"] == figures["fcfs/output_tokens"] > 0
+        assert figures[f"{order}/preemptions"] >= figures[f"{order}/displacements"]
+    assert figures["fcfs/displacements"] == 0
+    assert sum(figures[f"{order}/displacements"] for order in ("plas", "atlas", "srpt")) > 0
+    assert json.loads(file.read_text())["configuration"]["context"] == 2048
+
+
+def test_srpt_is_refused_by_engines_that_were_not_started_for_experiments(stack):
+    options = ["--base-url", stack.url, "--programs", "1", "--policy", "fcfs,srpt"]
+    done = subprocess.run(
+        [*REPLAY, *options], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 2
+    assert "experiments" in done.stderr
+    assert "calls" not in done.stdout, "nothing has been played"

@@ -11,6 +11,7 @@ import pytest
 from loadgen.fit import ReadyCall, ReadyProgram
 from loadgen.player import Gaps, Player
 from loadgen.schema import TraceCall
+from loadgen.work import costs
 
 # Two calls side by side, then one that joins them, then one more.
 DIAMOND = [(), (), (0, 1), None]
@@ -30,6 +31,9 @@ class Gateway:
         self.changed = asyncio.Event()
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/weft/state":
+            counts = {"displacements": len(self.done)}
+            return httpx.Response(200, json={"replicas": {"r": {"answer": {"engines": [counts]}}}})
         if request.url.path.startswith("/v1/sessions"):
             if request.method == "DELETE":
                 self.deleted.append(request.url.path)
@@ -60,11 +64,13 @@ def program(after) -> ReadyProgram:
     return ReadyProgram("p", tuple(calls), cut=False, trimmed=False)
 
 
-async def play(gateway, ready):
+async def play(gateway, ready, **options):
     counted = []
     async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
-        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
-        (result,) = await player.play([ready], [0.0], lambda: counted.append(1))
+        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0), **options)
+        played = await player.play([ready], [0.0], lambda: counted.append(1))
+    (result,) = played.programs
+    assert played.engines.displacements == len(gateway.done)
     return result, len(counted)
 
 
@@ -96,6 +102,19 @@ async def test_after_an_error_no_call_begins_and_the_session_ends():
     assert set(gateway.bodies) == {0, 1}
     assert counted == 2
     assert gateway.deleted
+
+
+@pytest.mark.anyio
+async def test_the_work_that_is_left_is_told_only_where_it_is_asked_for():
+    gateway = Gateway(sides=[2, 2, 1, 1])
+    ready = program(DIAMOND)
+    await play(gateway, ready, tell_work=True)
+    left = [gateway.bodies[n]["vllm_xargs"]["weft_remaining"] for n in range(4)]
+    each = costs(ready)
+    assert left == pytest.approx([sum(each), sum(each), each[2] + each[3], each[3]], abs=1e-6)
+    silent = Gateway(sides=[2, 2, 1, 1])
+    await play(silent, ready)
+    assert not any("vllm_xargs" in body for body in silent.bodies.values())
 
 
 def test_gaps_are_scaled_and_then_cut():

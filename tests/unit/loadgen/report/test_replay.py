@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from loadgen.player import ProgramResult
+from loadgen.counters import EngineCounters
+from loadgen.player import Play, ProgramResult
 from loadgen.report import replay
 from loadgen.report.figures import write_json
 
@@ -22,8 +23,14 @@ GOOD = [
 BAD = ProgramResult("c", 0.0, 1.0, errors=["500"])
 
 
-def values(results):
-    return {figure.name: figure.value for figure in replay.summarise(results)}
+FCFS, PLAS = Play(GOOD), Play(GOOD[:1], EngineCounters(1, 20, 4, 3))
+
+
+NOTHING = EngineCounters()
+
+
+def values(results, engines=NOTHING):
+    return {figure.name: figure.value for figure in replay.summarise(Play(results, engines))}
 
 
 def test_the_figures_are_those_of_the_paper():
@@ -37,21 +44,46 @@ def test_the_figures_are_those_of_the_paper():
     assert found["errors"] == 1
 
 
+def test_what_the_engines_did_is_told_with_its_units():
+    found = values(GOOD, EngineCounters(5, 70, 12, 8))
+    names = ("displacements", "recomputed_tokens", "blocks_swapped_out", "blocks_swapped_in")
+    assert [found[name] for name in names] == [5, 70, 12, 8]
+    units = {figure.name: figure.unit for figure in replay.summarise(FCFS)}
+    assert [units[name] for name in names] == ["times", "tokens", "blocks", "blocks"]
+
+
 def test_no_programs_give_zeros():
     assert values([])["response_mean"] == 0.0
 
 
 def test_the_table_has_a_column_a_policy_and_a_ratio():
-    table = replay.table({"fcfs": GOOD, "plas": GOOD[:1]}, "t")
+    table = replay.table({"fcfs": FCFS, "plas": PLAS}, "t")
     assert [column.header for column in table.columns] == [
         "figure", "unit", "fcfs", "plas", "plas / fcfs",
     ]  # fmt: skip
-    assert len(replay.table({"fcfs": GOOD}, "t").columns) == 3
+    assert len(replay.table({"fcfs": FCFS}, "t").columns) == 3
+
+
+def test_more_policies_have_their_ratios_below(capsys):
+    results = dict.fromkeys(("fcfs", "mlfq", "plas", "atlas", "urgency", "srpt"), FCFS)
+    results["vtc"] = PLAS
+    headers = [column.header for column in replay.table(results, "t").columns]
+    assert headers == ["figure", "unit", *results]
+    below = replay.ratios(results)
+    shown = {
+        row: list(cells) for row, *cells in zip(*(c.cells for c in below.columns), strict=True)
+    }
+    assert shown["response_mean"] == ["1", *["1.00"] * 6, "0.67"]
+    assert "preemptions" not in shown
+    replay.show(results, "t")
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("response_mean" in line for line in lines) == 2
+    assert all("…" not in line for line in lines)
 
 
 def test_every_figure_in_the_file_has_name_value_and_unit(tmp_path):
     path = tmp_path / "deep" / "f.json"
-    write_json(path, "weft bench replay", {"seed": 1}, replay.figures({"fcfs": GOOD}))
+    write_json(path, "weft bench replay", {"seed": 1}, replay.figures({"fcfs": FCFS}))
     document = json.loads(path.read_text())
     assert document["configuration"] == {"seed": 1}
     assert document["machine"]
@@ -60,5 +92,5 @@ def test_every_figure_in_the_file_has_name_value_and_unit(tmp_path):
 
 
 def test_the_plot_is_a_picture(tmp_path):
-    replay.plot({"fcfs": GOOD, "plas": GOOD}, "t", tmp_path / "p.png")
+    replay.plot({"fcfs": FCFS, "plas": FCFS}, "t", tmp_path / "p.png")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,39 @@
+"""How a bench starts its engines."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadgen.replay_command import ReplayError, ReplayOptions, setup
+
+
+def variables(options, given=()):
+    found = setup(options, dict(given))[1]
+    return [json.loads(found[name]) for name in ("WEFT_ORDER_OPTIONS", "WEFT_ENGINE_SETTINGS")]
+
+
+def test_options_of_engines_go_to_vllm_and_nothing_else_does():
+    line, _ = setup(ReplayOptions(replicas=3, slots=2), {})
+    assert line == ["--replicas", "3", "--", "--max-num-seqs", "2"]
+    line, _ = setup(ReplayOptions(kv_blocks=64, max_model_len=2048), {})
+    assert line[-4:] == ["--num-gpu-blocks-override", "64", "--max-model-len", "2048"]
+
+
+def test_only_srpt_asks_for_the_experiment():
+    assert variables(ReplayOptions())[0] == {"first_quantum_s": 0.1}
+    assert variables(ReplayOptions(policies=("fcfs", "srpt")))[0]["experiments"] is True
+
+
+def test_the_caches_settings_join_those_that_are_given():
+    given = {"WEFT_ENGINE_SETTINGS": '{"pin_share": 0.1, "tags": true}'}
+    options = ReplayOptions(tags=False, swap_gib=0.5)
+    assert variables(options, given)[1] == {"pin_share": 0.1, "tags": False, "swap_gib": 0.5}
+    assert variables(ReplayOptions())[1] == {"tags": True}
+
+
+@pytest.mark.parametrize("text", ["{", "3", "[1]"])
+def test_settings_that_are_no_object_are_refused(text):
+    with pytest.raises(ReplayError, match="WEFT_ENGINE_SETTINGS"):
+        setup(ReplayOptions(), {"WEFT_ENGINE_SETTINGS": text})
