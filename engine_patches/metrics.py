@@ -21,7 +21,10 @@ GAUGES: Final = {
 }
 TOTALS: Final = {
     "displacements": ("weft_engine_displacements", "Running sequences that gave way to better"),
-    "recomputed_tokens": ("weft_engine_recomputed_tokens", "Tokens computed again after a preemption"),
+    "recomputed_tokens": (
+        "weft_engine_recomputed_tokens",
+        "Tokens computed again after preemption",
+    ),
     "promotions": ("weft_engine_promotions", "Calls promoted to the first queue for starving"),
     "demotions": ("weft_engine_demotions", "Calls demoted, their quantum spent"),
 }
