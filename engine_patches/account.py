@@ -7,6 +7,7 @@ scheduled, each step counted once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine_patches.orders import CallView, Standing
@@ -80,6 +81,10 @@ class CallAccount:
         self.service_s += duration_s
         self.call_service_s += duration_s
         self.quantum_left_s -= duration_s
+
+    def tell(self, hints: Iterable[str]) -> None:
+        """Note what became of hints; of several sequences with the same outcome once."""
+        self.hints.extend(hint for hint in hints if hint not in self.hints)
 
     def view(self, now: float, program_tokens: float = 0.0) -> CallView:
         """What an order may see of this call. program_tokens: of its program, weighted."""

@@ -30,27 +30,30 @@ class Caches:
     """The tiered queue of a scheduler's free blocks and what decides about it."""
 
     def __init__(self, scheduler: SchedulerHooks) -> None:
-        blocks = scheduler.kv_blocks()
-        self._block_size = int(scheduler.block_size)
+        self._blocks = blocks = scheduler.kv_blocks()
+        self._block_sizes = scheduler.block_sizes()
         self.retention = Retention(
             len(blocks), scheduler.settings.pin_share, blocks.__getitem__, self._retier
         )
-        self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tier)
+        self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tier, self.retention.reused)
 
-    def take(self, context: CallContext) -> list[str]:
-        """A call's hints, as they came: what becomes of each, and what has become of a pin that
-        an earlier call of its program asked for."""
+    def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
+        """A call's hints, as they came: what becomes of each. Also why the last pin of its program
+        ended, if it was not released."""
         hints = []
         ended = self.retention.take_end(context.program)
         if ended:
             hints.append(f"{XARG_RETAIN}=expired: {ended}")
         if context.tags is not None:
             try:
-                TagSpans.parse(context.tags)
-                hints.append(f"{XARG_TAGS}=applied")
+                beyond = TagSpans.parse(context.tags).ends[-1] > prompt_tokens
+                cut = f", cut at the prompt's {prompt_tokens} tokens" if beyond else ""
+                hints.append(f"{XARG_TAGS}=applied{cut}")
             except ValueError as error:
                 hints.append(f"{XARG_TAGS}=ignored: {error}")
-        if context.retain_s is not None:
+        if context.retain_s is not None and not self.retention.pins.limit:
+            hints.append(f"{XARG_RETAIN}=ignored: pin_share leaves no block to pin")
+        elif context.retain_s is not None:
             cut = " for an hour, the longest" if context.retain_s > MAX_RETAIN_S else ""
             hints.append(f"{XARG_RETAIN}=applied{cut}")
         if context.priority is not None:
@@ -58,19 +61,34 @@ class Caches:
             hints.append(f"{XARG_PRIORITY}=applied{'' if inside else ', clamped'}")
         return hints
 
-    def note(self, context: CallContext, groups: Sequence[Sequence[Any]], now: float) -> None:
-        """A call's sequence is about to give up its blocks."""
+    def note(
+        self,
+        context: CallContext,
+        groups: Sequence[Sequence[Any]],
+        now: float,
+        *,
+        prompt_tokens: int,
+        ended: bool,
+    ) -> list[str]:
+        """A call's sequence is about to give up its blocks. ended: for good; False: it was
+        displaced. Returns what else is to be said about its hints."""
         spans = TagSpans()
         if context.tags is not None:
             # What is wrong was reported when the call came.
             with suppress(ValueError):
-                spans = TagSpans.parse(context.tags)
+                spans = TagSpans.parse(context.tags).within(prompt_tokens)
         if context.priority is not None:
             self.retention.prioritise(context.program, context.priority)
-        for blocks in groups:
-            self.retention.note(context.program, spans, blocks, self._block_size)
-        if context.retain_s:
-            self._retain(context.program, context.retain_s, now)
+        noted: list[int] = []
+        for blocks, size in zip(groups, self._block_sizes, strict=True):
+            noted += self.retention.note(context.program, spans, blocks, size, ended=ended)
+        if not context.retain_s or not self.retention.pins.limit:
+            return []
+        self._retain(context.program, context.retain_s, now)
+        pinned = sum(map(self.retention.pins.holds, noted))
+        if pinned == len(noted):
+            return []
+        return [f"{XARG_RETAIN}=applied to {pinned} of {len(noted)} blocks: pin_share is used up"]
 
     def obey(self, command: Command, now: float) -> None:
         """Carry out `POST /weft/kv`."""
@@ -84,6 +102,10 @@ class Caches:
     def expire(self, now: float) -> None:
         """End the pins whose time is over."""
         self.retention.expire(now)
+
+    def violations(self) -> list[str]:
+        """What is inconsistent, in words."""
+        return self.retention.violations() + self._queue.violations(self._blocks)
 
     def _retain(self, program: str, ttl_s: float, now: float) -> None:
         self.retention.retain(program, now + min(ttl_s, MAX_RETAIN_S))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -188,13 +188,32 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         found: list[Any] = self.kv_cache_manager.block_pool.blocks
         return found
 
-    def tier_free_blocks(self, tiers: int, tier_of: Callable[[Any], int]) -> TieredFreeQueue:
+    def block_sizes(self) -> list[int]:
+        """Tokens in a block, for each group of layers."""
+        managers = self.kv_cache_manager.coordinator.single_type_managers
+        return [int(manager.block_size) for manager in managers]
+
+    def tier_free_blocks(
+        self,
+        tiers: int,
+        tier_of: Callable[[Any], int],
+        on_reuse: Callable[[Sequence[Any]], None],
+    ) -> TieredFreeQueue:
         """Put a tiered queue in the place of vLLM's queue of free blocks."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
-        queue = TieredFreeQueue(lambda: FreeKVCacheBlockQueue([]), tiers, tier_of, free)
+        queue = TieredFreeQueue(lambda: FreeKVCacheBlockQueue([]), tiers, tier_of, on_reuse, free)
         pool.free_block_queue = queue
         return queue
+
+    def on_cache_emptied(self) -> None:
+        """Called when blocks may have lost what they held without being reused."""
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+        """vLLM empties the cache, for us or for itself (new weights, a pause, its own route)."""
+        emptied = bool(super().reset_prefix_cache(*args, **kwargs))
+        self.on_cache_emptied()
+        return emptied
 
     def displace(self, request: Request, now: float) -> None:
         """Take a running request out of the batch and put it back into the waiting queue."""

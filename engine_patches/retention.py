@@ -7,10 +7,11 @@ can be reused: however much is pinned, a call never waits for a pin.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine_patches.pins import EndedPin, Pins
 from engine_patches.tags import Tag, TagSpans
 
 # Tier 0 holds what is empty or untagged, then one a tag, then the pinned.
@@ -25,22 +26,27 @@ _KEPT_CACHES: Final = 4
 
 @dataclass(slots=True)
 class _Mark:
-    """What is known of a block's content. content: its hash; another one voids the mark."""
+    """What is known of a block's content.
+
+    content: its hash; another one voids the mark. tag: the highest but PARTIAL_PREFILL. partial:
+    programs that have prefilled it ahead of the call that will use it. owner: the only program
+    whose calls have used it, "" for several.
+    """
 
     content: Any
-    tag: Tag
+    owner: str
+    tag: Tag = Tag.NONE
     priority: int = 0
-    pin: str = ""
+    partial: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
 class _Known:
-    """A program: its blocks, in the order of its context, and what was asked for it."""
+    """A program: its blocks, in the order of its context, and what was asked for it. ended: why
+    its last pin ended, until somebody is told."""
 
     blocks: dict[int, Any] = field(default_factory=dict)
     priority: int = 0
-    pinned_until: float | None = None
-    # Why its last pin ended by itself, until its next call is told.
     ended: str = ""
 
 
@@ -59,14 +65,12 @@ class Retention:
         retier: Callable[[Any], None],
     ) -> None:
         self._total = total
-        self._most_pinned = int(total * pin_share)
         self._block = block
         self._retier = retier
         self._marks: dict[int, _Mark] = {}
         self._programs: OrderedDict[str, _Known] = OrderedDict()
-        self._pinned: dict[str, set[int]] = {}
-        self._pinned_blocks = 0
         self._kept_blocks = 0
+        self.pins = Pins(int(total * pin_share))
 
     # -- what the queue asks -----------------------------------------------------------------
 
@@ -75,89 +79,131 @@ class Retention:
         mark = self._live(block)
         if mark is None:
             return 0
-        if mark.pin:
+        if self.pins.holds(block.block_id):
             return _PINNED
-        if mark.tag is Tag.NONE and not mark.priority:
-            return 0
-        return int(min(max(mark.tag + mark.priority, Tag.RESPONSE), Tag.PARTIAL_PREFILL))
+        tag = Tag.PARTIAL_PREFILL if mark.partial else mark.tag
+        # Lowering takes nothing among the untagged, nor raises anything out of them.
+        lowest = Tag.NONE if tag is Tag.NONE else Tag.RESPONSE
+        return int(min(max(tag + mark.priority, lowest), Tag.PARTIAL_PREFILL))
+
+    def reused(self, blocks: Iterable[Any]) -> None:
+        """Free blocks were taken for something else: what was known of them, and pins, end."""
+        for block in blocks:
+            if self._marks.pop(block.block_id, None) is not None:
+                self.pins.drop(block.block_id)
 
     # -- what the scheduler tells ------------------------------------------------------------
 
-    def note(self, program: str, spans: TagSpans, blocks: Sequence[Any], block_size: int) -> None:
-        """A call of a program is about to give up these blocks, first to last of its context."""
+    def note(
+        self,
+        program: str,
+        spans: TagSpans,
+        blocks: Sequence[Any],
+        block_size: int,
+        *,
+        ended: bool = True,
+    ) -> list[int]:
+        """A call of a program is about to give up these blocks, first to last of its context.
+        ended: for good; False: it was displaced. Returns those that can be found again."""
         known = self._known(program)
         before = len(known.blocks)
+        noted = []
         for block, tag in zip(blocks, spans.of_blocks(len(blocks), block_size), strict=True):
-            if block.block_hash is None:
+            number, content = block.block_id, block.block_hash
+            # What is not hashed nobody can find; and another pool's block is none of ours.
+            if content is None or self._block(number) is not block:
                 continue
-            mark = self._live(block)
-            if mark is None:
-                self._unpin(block.block_id)
-                mark = self._marks[block.block_id] = _Mark(block.block_hash, tag)
-            # Shared by several calls: the highest counts.
-            mark.tag = max(mark.tag, tag)
-            mark.priority = max(mark.priority, known.priority) if known.priority else mark.priority
-            known.blocks[block.block_id] = block.block_hash
+            mark = self._marks.get(number)
+            if mark is None or mark.content != content:
+                self.pins.drop(number)
+                mark = self._marks[number] = _Mark(content, program, priority=known.priority)
+            elif mark.owner == program:
+                mark.priority = known.priority
+            else:
+                # Shared by several programs: the highest counts.
+                mark.owner, mark.priority = "", max(mark.priority, known.priority)
+            if tag is Tag.PARTIAL_PREFILL:
+                mark.partial |= {program}
+            else:
+                mark.tag = max(mark.tag, tag)
+                if ended and program in mark.partial:
+                    # The call that the prefill was for has come and gone.
+                    mark.partial -= {program}
+            if known.blocks.get(number) != content:
+                known.blocks.pop(number, None)
+                known.blocks[number] = content
+            noted.append(number)
         self._kept_blocks += len(known.blocks) - before
         self._bound()
-        if known.pinned_until is not None:
-            self._pin(program, known)
+        if program in self.pins:
+            self._pin(program, noted)
+        return noted
 
     def retain(self, program: str, until: float) -> bool:
         """Pin a program's blocks, also those it is still to free. False if none is known yet."""
         known = self._known(program)
-        known.pinned_until, known.ended = until, ""
-        self._pin(program, known)
-        return bool(known.blocks)
+        known.ended = ""
+        self.pins.retain(program, until)
+        current = self._current(known)
+        self._pin(program, current)
+        return bool(current)
 
     def release(self, program: str) -> bool:
-        """End a program's pin. False if it had none."""
+        """End a program's pin, and what was prefilled ahead for it. False if it had neither."""
         known = self._programs.get(program)
-        if known is None or known.pinned_until is None:
+        if known is None:
             return False
-        known.pinned_until = None
-        for number in list(self._pinned.get(program, ())):
-            self._unpin(number)
-            self._move(number)
-        self._pinned.pop(program, None)
-        return True
+        partial = [n for n in self._current(known) if program in self._marks[n].partial]
+        for number in partial:
+            self._marks[number].partial -= {program}
+        pinned = program in self.pins
+        self._move(partial)
+        self._move(self.pins.release(program))
+        return pinned or bool(partial)
 
     def prioritise(self, program: str, priority: int) -> bool:
         """Raise (above 0) or lower the tags of a program's blocks by so many tiers. False if no
-        block of it is known yet; later ones will have it."""
+        block of it is known yet; later ones will have it. What it shares with other programs is
+        raised, but not lowered."""
         known = self._known(program)
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
-        for number in self._current(known):
-            self._marks[number].priority = known.priority
-            self._move(number)
-        return bool(known.blocks)
+        current = self._current(known)
+        for number in current:
+            mark = self._marks[number]
+            shared = mark.owner != program
+            mark.priority = max(mark.priority, known.priority) if shared else known.priority
+        self._move(current)
+        return bool(current)
 
     def expire(self, now: float) -> list[str]:
         """End the pins whose time is over. Their programs."""
-        due = [p for p in self._pinned if (until := self._programs[p].pinned_until) is not None
-               and until <= now]  # fmt: skip
-        for program in due:
-            self._end(program, "its time was over")
-        return due
+        ended = self.pins.expire(now)
+        self._let_go(ended, "its time was over")
+        return [pin.program for pin in ended]
 
     def take_end(self, program: str) -> str:
-        """Why the program's last pin ended by itself, told once; "" if it did not."""
+        """Why a program's last pin ended before it was released; told once. "" if it did not."""
         known = self._programs.get(program)
         if known is None:
             return ""
         ended, known.ended = known.ended, ""
         return ended
 
+    def sweep(self) -> None:
+        """The cache may have been emptied: forget what blocks no longer hold, keep what was asked
+        for programs."""
+        gone = [number for number in self._marks if self._live(self._block(number)) is None]
+        self.reused(map(self._block, gone))
+        self._move(gone)
+
     def reset(self) -> None:
         """The cache was emptied: nothing is known any more."""
         marks = list(self._marks)
         self._marks.clear()
         self._programs.clear()
-        self._pinned.clear()
-        self._pinned_blocks = 0
+        self.pins.clear()
         self._kept_blocks = 0
-        for number in marks:
-            self._move(number)
+        self._move(marks)
 
     # -- what people ask ---------------------------------------------------------------------
 
@@ -166,25 +212,19 @@ class Retention:
         tags = dict.fromkeys(Tag, 0)
         for number, mark in list(self._marks.items()):
             if self._block(number).block_hash == mark.content:
-                tags[mark.tag] += 1
+                tags[Tag.PARTIAL_PREFILL if mark.partial else mark.tag] += 1
         return {
             "blocks_by_tag": {tag.name: count for tag, count in tags.items()},
-            "pins": len(self._pinned),
-            "pinned_blocks": self._pinned_blocks,
-            "pinned_blocks_limit": self._most_pinned,
+            "pins": len(self.pins),
+            "pinned_blocks": len(self.pins.blocks),
+            "pinned_blocks_limit": self.pins.limit,
         }
 
     def violations(self) -> list[str]:
         """What is inconsistent, in words."""
-        found = []
-        pinned = {number: program for program, ids in self._pinned.items() for number in ids}
-        marked = {number: mark.pin for number, mark in self._marks.items() if mark.pin}
-        if pinned != marked:
-            found.append("pins and marks differ")
-        if len(pinned) != self._pinned_blocks:
-            found.append(f"{self._pinned_blocks} pinned blocks are counted, {len(pinned)} are")
-        if self._pinned_blocks > self._most_pinned:
-            found.append("more is pinned than may be")
+        found = self.pins.violations()
+        if not self.pins.blocks <= self._marks.keys():
+            found.append("a block is pinned of which nothing is known")
         if self._kept_blocks != sum(len(known.blocks) for known in self._programs.values()):
             found.append("blocks of programs are miscounted")
         return found
@@ -221,46 +261,18 @@ class Retention:
                 self._kept_blocks -= 1
         return list(known.blocks)
 
-    def _pin(self, program: str, known: _Known) -> None:
-        # A prefix is of use without what follows it, not the other way around.
-        wanted = self._current(known)[: self._most_pinned]
-        # The newest pin is the last to yield.
-        ids = self._pinned.pop(program, set())
-        self._pinned[program] = ids
-        new = [number for number in wanted if not self._marks[number].pin]
-        self._make_room(len(new), program)
-        for number in new[: self._most_pinned - self._pinned_blocks]:
-            self._marks[number].pin = program
-            ids.add(number)
-            self._pinned_blocks += 1
-            self._move(number)
-        if not ids:
-            del self._pinned[program]
+    def _pin(self, program: str, blocks: Sequence[int]) -> None:
+        added, yielded = self.pins.extend(program, blocks)
+        self._let_go(yielded, "another pin needed the room")
+        self._move(added)
 
-    def _make_room(self, wanted: int, program: str) -> None:
-        self._drop_stale()
-        for other in list(self._pinned):
-            if self._pinned_blocks + wanted <= self._most_pinned:
-                return
-            if other != program:
-                self._end(other, "another pin needed the room")
+    def _let_go(self, pins: Sequence[EndedPin], why: str) -> None:
+        for pin in pins:
+            self._programs[pin.program].ended = why
+            self._move(pin.blocks)
 
-    def _end(self, program: str, reason: str) -> None:
-        self.release(program)
-        self._programs[program].ended = reason
-
-    def _drop_stale(self) -> None:
-        for number in [n for ids in self._pinned.values() for n in ids]:
-            if self._live(self._block(number)) is None:
-                self._unpin(number)
-                del self._marks[number]
-
-    def _unpin(self, number: int) -> None:
-        mark = self._marks.get(number)
-        if mark is not None and mark.pin:
-            self._pinned[mark.pin].discard(number)
-            mark.pin = ""
-            self._pinned_blocks -= 1
-
-    def _move(self, number: int) -> None:
-        self._retier(self._block(number))
+    def _move(self, numbers: Sequence[int]) -> None:
+        """Put blocks of a context into their tiers, the deepest to be reused first: what comes
+        before a block is of use without it, what comes after it is not."""
+        for number in reversed(numbers):
+            self._retier(self._block(number))

@@ -67,8 +67,11 @@ class WeftScheduler(SchedulerHooks):
         )
         self._sequences[request.request_id] = request
         account = self.ledger.arrive(request.request_id, context, self.clock())
-        hints = told(context) if self._caches is None else self._caches.take(context)
-        account.hints.extend(hint for hint in hints if hint not in account.hints)
+        account.tell(
+            told(context)
+            if self._caches is None
+            else self._caches.take(context, request.num_prompt_tokens)
+        )
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step: reorder and displace if it is time to, then vLLM's own scheduling."""
@@ -136,7 +139,20 @@ class WeftScheduler(SchedulerHooks):
                 if account is not None:
                     account.blocks_swapped_out += saved
         if self._caches is not None and account is not None:
-            self._caches.note(account.context, self.blocks_of(request), self.clock())
+            account.tell(
+                self._caches.note(
+                    account.context,
+                    self.blocks_of(request),
+                    self.clock(),
+                    prompt_tokens=request.num_prompt_tokens,
+                    ended=request.is_finished(),
+                )
+            )
+
+    def on_cache_emptied(self) -> None:
+        """vLLM has emptied the prefix cache: nothing is known of what was in it."""
+        if self._caches is not None:
+            self._caches.retention.sweep()
 
     def shutdown(self) -> None:
         """Close the channel with the engine."""
@@ -176,7 +192,7 @@ class WeftScheduler(SchedulerHooks):
         """What is inconsistent between vLLM's books and ours; empty if nothing is."""
         found = self.ledger.violations(self.requests)
         if self._caches is not None:
-            found += self._caches.retention.violations()
+            found += self._caches.violations()
         if self._swap is not None:
             found += self._swap.violations()
         strays = set(self._lost) - set(self._sequences)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -40,6 +41,14 @@ class TagSpans:
         if ends[0] <= 0 or any(b <= a for a, b in pairwise(ends)):
             raise ValueError("ends must grow from above 0")
         return cls(ends, tuple(Tag(v) for v in values[1::2]))
+
+    def within(self, tokens: int) -> TagSpans:
+        """The same without what lies beyond a prompt of so many tokens: what is generated is never
+        worth more than a RESPONSE, however long the prompt was thought to be."""
+        if not self.ends or self.ends[-1] <= tokens or tokens <= 0:
+            return self
+        inside = bisect_left(self.ends, tokens)
+        return TagSpans((*self.ends[:inside], tokens), self.tags[: inside + 1])
 
     def of_blocks(self, count: int, block_size: int) -> list[Tag]:
         """The tag of each of a call's first `count` blocks: the highest of its tokens' tags."""

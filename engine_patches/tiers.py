@@ -7,7 +7,7 @@ queues, a linked list through the blocks, so that everything stays O(1) a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -15,7 +15,8 @@ class TieredFreeQueue:
     """Free blocks in `tiers` tiers.
 
     make: an empty queue of vLLM's kind. tier_of: the tier, from 0, of a block that is freed with
-    something in it. blocks: those that are free now, in their order; they go to tier 0.
+    something in it. on_reuse: told which blocks were taken and will hold something else. blocks:
+    those that are free now, in their order; they go to tier 0.
     """
 
     def __init__(
@@ -23,10 +24,12 @@ class TieredFreeQueue:
         make: Callable[[], Any],
         tiers: int,
         tier_of: Callable[[Any], int],
+        on_reuse: Callable[[Sequence[Any]], None],
         blocks: Sequence[Any] = (),
     ) -> None:
         self._queues = [make() for _ in range(tiers)]
         self._tier_of = tier_of
+        self._on_reuse = on_reuse
         # Where each free block is, by its id: a block knows its neighbours, not its queue.
         self._place: dict[int, int] = {}
         # All tiers together; vLLM reads it for every sequence in every step.
@@ -40,6 +43,7 @@ class TieredFreeQueue:
                 block = queue.popleft()
                 del self._place[block.block_id]
                 self.num_free_blocks -= 1
+                self._on_reuse((block,))
                 return block
         raise ValueError("No free blocks available")
 
@@ -56,6 +60,7 @@ class TieredFreeQueue:
         for block in taken:
             del self._place[block.block_id]
         self.num_free_blocks -= len(taken)
+        self._on_reuse(taken)
         return taken
 
     def remove(self, block: Any) -> None:
@@ -89,8 +94,16 @@ class TieredFreeQueue:
         """In the order in which they will be reused."""
         return [block for queue in self._queues for block in queue.get_all_free_blocks()]
 
+    def iter_blocks_after(self, cursor: Any) -> Iterator[Any]:
+        """Free blocks in the order of reuse, those after a free block, or all for None."""
+        tier = 0 if cursor is None else self._place[cursor.block_id]
+        yield from self._queues[tier].iter_blocks_after(cursor)
+        for queue in self._queues[tier + 1 :]:
+            yield from queue.iter_blocks_after(None)
+
     def retier(self, block: Any) -> None:
-        """What is known of a block has changed: put it into its tier, if it is free."""
+        """What is known of a block has changed: put it into its tier, if it is free. There it
+        counts as just used."""
         place = self._place.get(block.block_id)
         if place is not None and place != self._tier_of(block):
             self.remove(block)
@@ -99,3 +112,23 @@ class TieredFreeQueue:
     def counts(self) -> list[int]:
         """Free blocks in each tier."""
         return [queue.num_free_blocks for queue in self._queues]
+
+    def violations(self, blocks: Sequence[Any]) -> list[str]:
+        """What is inconsistent between this queue and all blocks of the cache, in words."""
+        linked = [
+            (block.block_id, tier)
+            for tier, queue in enumerate(self._queues)
+            for block in queue.get_all_free_blocks()
+        ]
+        unused = {b.block_id for b in blocks if not b.ref_cnt and not b.is_null}
+        found = []
+        if len(linked) != len(self._place) or dict(linked) != self._place:
+            found.append("free blocks are not in the tiers that are noted for them")
+        if unused != self._place.keys():
+            found.append("the free blocks are not those that nobody uses")
+        if self.num_free_blocks != len(linked) or sum(self.counts()) != len(linked):
+            found.append(f"{self.num_free_blocks} free blocks are counted, {len(linked)} are")
+        wrong = [number for number, tier in linked if tier != self._tier_of(blocks[number])]
+        if wrong:
+            found.append(f"free blocks {wrong} are in the tier of something else")
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -157,3 +158,147 @@ def test_the_next_call_is_told_that_a_pin_has_ended_and_why(engine):
     assert hints["d1"] == ("weft_retain=expired: another pin needed the room",)
     assert hints["d2"] == ("weft_retain=expired: its time was over",)
     assert hints["e2"] == ()
+
+
+def test_without_tags_blocks_are_reused_as_vllm_reuses_them(engine):
+    """The tiered queue in the place of vLLM's own changes nothing until somebody says something."""
+    found = []
+    for tags in (True, False):
+        e = engine(policy="fcfs", blocks=14, tags=tags)
+        draws = Random(5)
+        for number in range(40):
+            length = draws.randint(17, 96)
+            e.add(
+                f"c{number}", prompt=prompt(draws.randrange(4), tools=True)[:length],
+                tokens=draws.randint(1, 20),
+            )  # fmt: skip
+            if draws.random() < 0.6:
+                e.run()
+        e.run()
+        found.append((cached(e), e.batches))
+    assert found[0] == found[1]
+    assert sum(found[0][0].values()) > 0
+
+
+def test_what_was_lowered_goes_before_older_contexts(engine):
+    """Also the blocks of the very call that lowers its program."""
+    e = engine(policy="fcfs", blocks=11)
+    for number, priority in ((1, 0), (2, -2)):
+        e.add(
+            f"c{number}", program=f"P{number}", prompt=prompt(number, tools=False), tokens=2,
+            extra={"weft_tags": [QUERY, int(Tag.USER_QUERY)], "weft_priority": priority},
+        )  # fmt: skip
+        e.run()
+    e.add("other", prompt=list(range(400, 460)), tokens=2)
+    e.run()
+    for number in (1, 2):
+        e.add(f"again{number}", prompt=prompt(number, tools=False), tokens=1)
+        e.run()
+    assert cached(e)["again1"] == 48
+    assert cached(e)["again2"] < 48
+
+
+@pytest.mark.parametrize("completed", [False, True])
+def test_a_partial_prefill_stays_until_the_call_that_it_is_for_has_ended(engine, completed):
+    e = engine(policy="fcfs", blocks=12)
+    partial = {"weft_tags": [QUERY, int(Tag.PARTIAL_PREFILL)]}
+    e.add("ahead", program="P", prompt=prompt(1, tools=False), tokens=1, extra=partial)
+    e.run()
+    if completed:
+        query = {"weft_tags": [QUERY, int(Tag.TOOL_OUTPUT)]}
+        e.add("call", program="P", prompt=prompt(1, tools=False), tokens=2, extra=query)
+        e.run()
+    for number in (2, 3):
+        query = {"weft_tags": [QUERY, int(Tag.USER_QUERY)]}
+        e.add(f"other{number}", prompt=prompt(number, tools=False), tokens=2, extra=query)
+        e.run()
+    e.add("again", prompt=prompt(1, tools=False), tokens=1)
+    e.run()
+    assert (cached(e)["again"] == 48) != completed
+
+
+def test_tags_never_keep_more_than_the_prompt(engine):
+    """Spans that reach beyond the prompt would make a system prompt of the answer."""
+    e = engine(policy="plas", blocks=40)
+    e.add("c", prompt=prompt(1, tools=False), tokens=40, extra={"weft_tags": [9999, 4]})
+    e.run()
+    counts = e.scheduler.state()["kv"]["blocks_by_tag"]
+    assert (counts["SYSTEM_PROMPT"], counts["RESPONSE"]) == (4, 2)
+    assert e.reports[0].hints == ("weft_tags=applied, cut at the prompt's 64 tokens",)
+
+
+def test_a_pin_that_has_not_got_all_its_blocks_says_so(engine):
+    for share, said in (
+        (
+            0.15,
+            ("weft_retain=applied", "weft_retain=applied to 3 of 6 blocks: pin_share is used up"),
+        ),
+        (0.0, ("weft_retain=ignored: pin_share leaves no block to pin",)),
+    ):
+        e = engine(policy="plas", blocks=20, pin_share=share)
+        e.add("c", prompt=prompt(1, tools=True), tokens=2, extra={"weft_retain": 10.0})
+        e.run()
+        assert e.reports[0].hints == said
+
+
+def test_a_pinned_context_loses_its_end_first(engine):
+    """Retained after it was freed, and then the cache is filled but for two blocks."""
+    e = engine(policy="fcfs", blocks=9, pin_share=1.0)
+    e.add("first", program="P", prompt=prompt(1, tools=False), tokens=2)
+    e.run()
+    e.scheduler.obey(Command(kv="retain", program="P", ttl_s=1000.0))
+    e.add("other", prompt=prompt(2, tools=True)[:90], tokens=2)
+    e.run()
+    e.add("again", program="P", prompt=prompt(1, tools=False), tokens=1)
+    e.run()
+    assert cached(e)["again"] == 32
+
+
+def test_an_emptying_by_vllm_itself_is_noticed(engine):
+    e = engine(policy="plas", blocks=40)
+    e.add("c", program="P", prompt=prompt(1, tools=False), tokens=2,
+          extra={"weft_tags": [QUERY, 4], "weft_retain": 100.0})  # fmt: skip
+    e.run()
+    assert e.scheduler.reset_prefix_cache()
+    state = e.scheduler.state()["kv"]
+    assert sum(state["blocks_by_tag"].values()) == state["pinned_blocks"] == 0
+    assert e.scheduler.violations() == []
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_books_agree_after_every_step_whatever_is_asked(engine, seed):
+    """Tags, pins, priorities, commands, aborts, displacement and reuse, all mixed up."""
+    draws = Random(seed)
+    e = engine(policy="plas", blocks=24, max_num_seqs=4, pin_share=draws.choice([0.3, 1.0]))
+    alive: list[str] = []
+    for number in range(150):
+        program = f"P{draws.randrange(6)}"
+        extra: dict[str, Any] = {}
+        if draws.random() < 0.7:
+            cuts = sorted(draws.sample(range(1, 120), 3))
+            extra["weft_tags"] = [v for cut in cuts for v in (cut, draws.randrange(6))]
+        if draws.random() < 0.3:
+            extra["weft_retain"] = draws.uniform(0.0, 40.0)
+        if draws.random() < 0.3:
+            extra["weft_priority"] = draws.randint(-5, 5)
+        name = f"c{number}"
+        length = draws.randint(1, 96)
+        e.add(
+            name, program=program, service=draws.uniform(0.0, 9.0), extra=extra,
+            prompt=prompt(draws.randrange(3), tools=True)[:length], tokens=draws.randint(1, 24),
+        )  # fmt: skip
+        alive.append(name)
+        if draws.random() < 0.2:
+            kind = draws.choice(["retain", "release", "priority"])
+            e.scheduler.obey(Command(kv=kind, program=program, ttl_s=9.0, priority=2))
+        if draws.random() < 0.1:
+            e.abort(alive.pop(draws.randrange(len(alive))))
+        for _ in range(draws.randrange(4)):
+            if e.busy:
+                e.step()
+                assert e.scheduler.violations() == []
+    e.run()
+    e.now += 100.0
+    e.add("last")
+    e.run()
+    assert e.scheduler.state()["kv"]["pins"] == 0

@@ -13,6 +13,7 @@ from engine_patches.tags import Tag, TagSpans
 
 QUERY = TagSpans.parse([1000, Tag.USER_QUERY])
 SYSTEM = TagSpans.parse([1000, Tag.SYSTEM_PROMPT])
+PARTIAL = TagSpans.parse([1000, Tag.PARTIAL_PREFILL])
 PINNED = TIERS - 1
 
 
@@ -32,8 +33,9 @@ class World:
             8, pin_share, self.blocks.__getitem__, lambda block: self.moved.append(block.block_id)
         )
 
-    def note(self, program: str, spans: TagSpans, *numbers: int) -> None:
-        self.retention.note(program, spans, [self.blocks[n] for n in numbers], 16)
+    def note(self, program: str, spans: TagSpans, *numbers: int, ended: bool = True) -> list[int]:
+        blocks = [self.blocks[n] for n in numbers]
+        return self.retention.note(program, spans, blocks, 16, ended=ended)
 
     def tiers(self, *numbers: int) -> list[int]:
         return [self.retention.tier(self.blocks[n]) for n in numbers]
@@ -76,8 +78,55 @@ def test_priorities_move_a_program_by_tiers_and_stay_between_the_tags():
     assert world.tiers(0) == [Tag.RESPONSE]
     # Blocks that come later have it too.
     world.note("p", QUERY, 1)
+    assert world.tiers(0, 1) == [Tag.RESPONSE, Tag.RESPONSE]
     world.retention.prioritise("p", -1)
     assert world.tiers(0, 1) == [Tag.TOOL_OUTPUT, Tag.TOOL_OUTPUT]
+
+
+def test_the_untagged_stay_last_when_they_are_lowered_and_can_be_raised():
+    world = World()
+    world.retention.prioritise("p", -2)
+    world.note("p", TagSpans(), 0)
+    assert world.tiers(0) == [0]
+    world.retention.prioritise("p", 2)
+    assert world.tiers(0) == [Tag.TOOL_OUTPUT]
+
+
+def test_no_program_lowers_what_it_shares():
+    world = World()
+    world.note("p", SYSTEM, 0, 1)
+    world.note("q", SYSTEM, 0)
+    world.retention.prioritise("p", -4)
+    assert world.tiers(0, 1) == [Tag.SYSTEM_PROMPT, Tag.RESPONSE]
+    world.retention.prioritise("q", 1)
+    assert world.tiers(0, 1) == [Tag.PARTIAL_PREFILL, Tag.RESPONSE]
+    # Who comes to share what was lowered lifts it.
+    world.note("q", SYSTEM, 1)
+    assert world.tiers(1) == [Tag.PARTIAL_PREFILL]
+
+
+def test_a_partial_prefill_is_kept_until_its_call_has_ended():
+    """Sutradhara 4.3: maximum priority until its extension prompt is completed."""
+    world = World()
+    world.note("p", PARTIAL, 0, 1)
+    world.note("q", QUERY, 0)
+    assert world.tiers(0, 1) == [Tag.PARTIAL_PREFILL] * 2
+    world.note("p", QUERY, 0, 1, 2, ended=False)
+    assert world.tiers(0, 1, 2) == [Tag.PARTIAL_PREFILL, Tag.PARTIAL_PREFILL, Tag.USER_QUERY]
+    world.note("p", QUERY, 0, 1, 2)
+    assert world.tiers(0, 1, 2) == [Tag.USER_QUERY] * 3
+
+
+def test_a_partial_prefill_that_is_given_up_is_released():
+    world = World()
+    world.note("p", PARTIAL, 0)
+    world.note("q", PARTIAL, 0)
+    assert world.retention.release("p")
+    assert world.tiers(0) == [Tag.PARTIAL_PREFILL]
+    world.moved.clear()
+    assert world.retention.release("q")
+    assert world.tiers(0) == [0]
+    assert world.moved == [0]
 
 
 def test_a_pin_holds_until_its_time_is_over():
@@ -89,6 +138,82 @@ def test_a_pin_holds_until_its_time_is_over():
     assert world.retention.expire(10.0) == ["p"]
     assert world.tiers(0, 1) == [Tag.USER_QUERY, Tag.USER_QUERY]
     assert world.retention.violations() == []
+
+
+def test_why_a_pin_ended_is_told_once_and_not_if_it_was_released():
+    world = World()
+    for program, numbers in (("old", (0, 1, 2)), ("new", (3, 4)), ("short", (5,))):
+        world.note(program, QUERY, *numbers)
+        world.retention.retain(program, 10.0 if program == "short" else 100.0)
+    assert world.retention.take_end("old") == "another pin needed the room"
+    assert world.retention.take_end("old") == ""
+    world.retention.expire(10.0)
+    assert world.retention.take_end("short") == "its time was over"
+    world.retention.release("new")
+    assert world.retention.take_end("new") == ""
+    assert world.retention.take_end("nobody") == ""
+
+
+def test_what_two_programs_pin_stays_pinned_until_both_let_go():
+    world = World()
+    world.note("p", SYSTEM, 0, 1)
+    world.note("q", SYSTEM, 0)
+    world.retention.retain("p", 10.0)
+    world.retention.retain("q", 20.0)
+    assert world.retention.expire(10.0) == ["p"]
+    assert world.tiers(0, 1) == [PINNED, Tag.SYSTEM_PROMPT]
+
+
+def test_blocks_are_moved_the_deepest_first():
+    """What follows a block is of no use without it: of one context the end is to go first."""
+    world = World()
+    world.note("p", QUERY, 5, 2, 7)
+    world.retention.retain("p", 10.0)
+    world.retention.prioritise("p", 1)
+    world.retention.release("p")
+    assert world.moved == [7, 2, 5] * 3
+
+
+def test_a_block_that_comes_again_at_the_end_of_a_context_counts_as_its_end():
+    world = World()
+    world.note("p", QUERY, 5, 2)
+    world.blocks[5].block_hash = "later"
+    world.note("p", QUERY, 2, 5)
+    world.retention.retain("p", 10.0)
+    assert world.moved == [5, 2]
+
+
+def test_what_is_reused_is_no_longer_pinned_or_counted():
+    world = World()
+    world.note("p", QUERY, 0, 1)
+    world.retention.retain("p", 10.0)
+    world.retention.reused([world.blocks[0], world.blocks[7]])
+    state = world.retention.state()
+    assert state["pinned_blocks"] == state["blocks_by_tag"]["USER_QUERY"] == 1
+    assert world.tiers(0) == [0]
+
+
+def test_a_cache_that_was_emptied_is_noticed_and_what_was_asked_stays():
+    world = World()
+    world.retention.retain("p", 10.0)
+    world.retention.prioritise("p", 1)
+    world.note("p", QUERY, 0, 1)
+    world.blocks[0].block_hash = None
+    world.moved.clear()
+    world.retention.sweep()
+    assert world.moved == [0]
+    assert world.tiers(0, 1) == [0, PINNED]
+    world.note("p", QUERY, 2)
+    assert world.tiers(2) == [PINNED]
+    world.retention.release("p")
+    assert world.tiers(2) == [Tag.SYSTEM_PROMPT]
+
+
+def test_a_block_of_another_pool_is_none_of_ours():
+    world = World()
+    stranger = Block(3, "hash3")
+    assert world.retention.note("p", SYSTEM, [stranger, world.blocks[1]], 16) == [1]
+    assert world.tiers(1, 3) == [Tag.SYSTEM_PROMPT, 0]
 
 
 def test_a_pin_covers_what_its_program_frees_later():
@@ -136,7 +261,9 @@ def test_the_state_counts_blocks_by_tag():
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["note", "retain", "release", "priority", "reuse", "expire", "reset"]),
+        st.sampled_from(
+            ["note", "retain", "release", "priority", "reuse", "sweep", "expire", "reset"]
+        ),
         st.integers(0, 7),
         st.sampled_from("abc"),
         st.integers(-6, 6),
@@ -150,7 +277,8 @@ def test_any_course_of_events_leaves_the_books_in_order(events, share):
     world = World(share)
     for now, (kind, number, program, amount) in enumerate(events):
         if kind == "note":
-            world.note(program, SYSTEM if amount > 0 else QUERY, *range(number, min(8, number + 3)))
+            spans = (QUERY, SYSTEM, PARTIAL, TagSpans())[amount % 4]
+            world.note(program, spans, *range(number, min(8, number + 3)), ended=amount > 0)
         elif kind == "retain":
             world.retention.retain(program, now + abs(amount))
         elif kind == "release":
@@ -159,6 +287,10 @@ def test_any_course_of_events_leaves_the_books_in_order(events, share):
             world.retention.prioritise(program, amount)
         elif kind == "reuse":
             world.blocks[number].block_hash = f"new{now}" if amount > 0 else None
+            if amount % 2:
+                world.retention.reused([world.blocks[number]])
+        elif kind == "sweep":
+            world.retention.sweep()
         elif kind == "expire":
             world.retention.expire(float(now))
         else:

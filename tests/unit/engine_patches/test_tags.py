@@ -30,6 +30,17 @@ def test_a_block_has_the_highest_tag_of_its_tokens(given_spans, count, size):
     assert TagSpans.parse(flatten(given_spans)).of_blocks(count, size) == expected
 
 
+@given(spans(), st.integers(1, 220), st.integers(0, 20), st.integers(1, 32))
+def test_what_is_generated_is_a_response_whatever_the_spans_say(given_spans, prompt, count, size):
+    def token(position):
+        told = next((tag for end, tag in given_spans if position < end), Tag.RESPONSE)
+        return told if position < prompt else Tag.RESPONSE
+
+    expected = [max(token(p) for p in range(b * size, (b + 1) * size)) for b in range(count)]
+    inside = TagSpans.parse(flatten(given_spans)).within(prompt)
+    assert inside.of_blocks(count, size) == expected
+
+
 def test_without_spans_nothing_is_known():
     assert TagSpans().of_blocks(2, 16) == [Tag.NONE, Tag.NONE]
 

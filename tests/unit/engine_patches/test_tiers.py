@@ -22,11 +22,13 @@ class World:
     def __init__(self) -> None:
         self.blocks = [KVCacheBlock(number) for number in range(COUNT)]
         self.tier = dict.fromkeys(range(COUNT), 0)
+        self.reused: list[int] = []
         plain = FreeKVCacheBlockQueue(self.blocks)
         self.queue = TieredFreeQueue(
             lambda: FreeKVCacheBlockQueue([]),
             TIERS,
             lambda block: self.tier[block.block_id],
+            lambda blocks: self.reused.extend(block.block_id for block in blocks),
             plain.get_all_free_blocks(),
         )
         self.model: list[list[int]] = [list(range(COUNT)), *([] for _ in range(TIERS - 1))]
@@ -40,6 +42,13 @@ class World:
         assert found == self.free
         assert self.queue.num_free_blocks == len(found)
         assert self.queue.counts() == [len(tier) for tier in self.model]
+        after = [block.block_id for block in self.queue.iter_blocks_after(None)]
+        assert after == found
+        for number in found[:1] + found[-1:]:
+            rest = self.queue.iter_blocks_after(self.blocks[number])
+            assert [block.block_id for block in rest] == found[found.index(number) + 1 :]
+        for block in self.blocks:
+            block.ref_cnt = 0 if block.block_id in found else 1
 
 
 STEPS = st.lists(
@@ -57,12 +66,14 @@ def test_it_behaves_as_lists_in_order_whatever_comes(steps):
     world = World()
     for kind, number, tier in steps:
         free = world.free
+        world.reused.clear()
         if kind == "pop" and free:
             assert world.queue.popleft().block_id == free[0]
+            assert world.reused == free[:1]
             next(t for t in world.model if t).pop(0)
         elif kind == "pop_n" and number <= len(free):
             taken = [block.block_id for block in world.queue.popleft_n(number)]
-            assert taken == free[:number]
+            assert taken == world.reused == free[:number]
             world.model = [[b for b in t if b not in taken] for t in world.model]
         elif kind == "remove" and number in free:
             world.queue.remove(world.blocks[number])
@@ -72,6 +83,7 @@ def test_it_behaves_as_lists_in_order_whatever_comes(steps):
             world.queue.append_n([world.blocks[number]])
             world.model[tier].append(number)
         elif kind == "prepend" and number not in free:
+            world.tier[number] = 0
             world.queue.prepend_n([world.blocks[number]])
             world.model[0].insert(0, number)
         elif kind == "retier":
@@ -81,6 +93,21 @@ def test_it_behaves_as_lists_in_order_whatever_comes(steps):
                 world.model = [[b for b in t if b != number] for t in world.model]
                 world.model[tier].append(number)
         world.check()
+        assert world.queue.violations(world.blocks) == []
+
+
+def test_what_is_inconsistent_is_found():
+    world = World()
+    world.check()
+    world.tier[3] = 2
+    assert "[3]" in world.queue.violations(world.blocks)[0]
+    world.queue.retier(world.blocks[3])
+    assert world.queue.violations(world.blocks) == []
+    world.blocks[5].ref_cnt = 1
+    assert "nobody uses" in world.queue.violations(world.blocks)[0]
+    world.blocks[5].ref_cnt = 0
+    world.queue.num_free_blocks += 1
+    assert "are counted" in world.queue.violations(world.blocks)[0]
 
 
 def test_an_empty_queue_and_a_block_that_is_not_free_are_refused():

@@ -1,0 +1,145 @@
+"""Pins of programs on blocks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.pins import EndedPin, Pins
+
+
+def pinned(limit: int = 4, **programs: list[int]) -> Pins:
+    """Pins, the oldest first, that end after 100 seconds."""
+    pins = Pins(limit)
+    for program, blocks in programs.items():
+        pins.retain(program, 100.0)
+        pins.extend(program, blocks)
+    return pins
+
+
+def test_a_block_that_two_programs_pin_counts_once_and_stays_until_both_let_go():
+    pins = pinned(p=[1, 2], q=[1, 3])
+    assert len(pins.blocks) == 3
+    assert pins.release("p") == [2]
+    assert pins.holds(1)
+    assert pins.release("q") == [1, 3]
+    assert not pins.blocks
+
+
+def test_the_oldest_pins_yield_until_there_is_room():
+    pins = pinned(a=[1], b=[2], c=[3, 4])
+    pins.retain("d", 100.0)
+    assert pins.extend("d", [5, 6]) == ([5, 6], [EndedPin("a", [1]), EndedPin("b", [2])])
+    assert pins.blocks == {3, 4, 5, 6}
+
+
+def test_a_renewed_pin_is_the_newest():
+    pins = pinned(a=[1, 2], b=[3, 4])
+    pins.retain("a", 200.0)
+    pins.retain("c", 100.0)
+    assert pins.extend("c", [5])[1] == [EndedPin("b", [3, 4])]
+
+
+def test_what_an_older_pin_comes_to_cover_pushes_out_no_newer_one():
+    pins = pinned(a=[1, 2], b=[3, 4])
+    assert pins.extend("a", [1, 2, 5]) == ([], [])
+    assert pins.blocks == {1, 2, 3, 4}
+
+
+def test_a_pin_without_blocks_does_not_yield_since_it_makes_no_room():
+    pins = pinned(a=[], b=[1, 2, 3, 4])
+    pins.retain("c", 100.0)
+    assert pins.extend("c", [5])[1] == [EndedPin("b", [1, 2, 3, 4])]
+    assert "a" in pins
+
+
+def test_a_context_larger_than_the_limit_is_pinned_from_its_beginning():
+    pins = pinned(p=[7, 5, 6, 1, 2, 3])
+    assert pins.blocks == {7, 5, 6, 1}
+
+
+def test_time_ends_pins_unless_they_were_renewed():
+    pins = Pins(4)
+    for program, until in (("p", 10.0), ("q", 20.0), ("r", 10.0)):
+        pins.retain(program, until)
+    pins.extend("p", [1])
+    pins.retain("r", 30.0)
+    assert pins.expire(9.9) == []
+    assert pins.expire(10.0) == [EndedPin("p", [1])]
+    assert "q" in pins
+    assert "r" in pins
+    assert [pin.program for pin in pins.expire(1e9)] == ["q", "r"]
+    assert pins.expire(1e9) == []
+
+
+def test_a_pin_can_be_made_shorter():
+    pins = Pins(4)
+    pins.retain("p", 100.0)
+    pins.retain("p", 10.0)
+    assert [pin.program for pin in pins.expire(10.0)] == ["p"]
+
+
+def test_a_block_whose_content_is_gone_is_pinned_by_nobody():
+    pins = pinned(p=[1, 2], q=[1])
+    pins.drop(1)
+    pins.drop(3)
+    assert pins.blocks == {2}
+    assert pins.violations() == []
+
+
+def test_a_program_without_a_pin():
+    pins = Pins(4)
+    assert pins.release("nobody") == []
+    with pytest.raises(KeyError):
+        pins.extend("nobody", [1])
+
+
+def test_many_renewals_leave_no_more_than_a_few_ends_behind():
+    pins = Pins(4)
+    for number in range(10_000):
+        pins.retain("p", float(number))
+    assert len(pins._ends) <= 100
+    assert pins.expire(9_998.0) == []
+    assert len(pins.expire(9_999.0)) == 1
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["retain", "extend", "release", "expire", "drop", "clear"]),
+        st.sampled_from("abcd"),
+        st.lists(st.integers(0, 9), max_size=5, unique=True),
+        st.integers(0, 20),
+    ),
+    max_size=50,
+)
+
+
+@given(EVENTS, st.integers(0, 6))
+def test_any_course_of_events_keeps_the_limit_and_tells_of_every_block(events, limit):
+    pins = Pins(limit)
+    # What somebody who only hears what the methods return believes to be pinned.
+    told: set[int] = set()
+    for now, (kind, program, blocks, amount) in enumerate(events):
+        if kind == "retain":
+            pins.retain(program, float(now + amount))
+        elif kind == "extend" and program in pins:
+            added, yielded = pins.extend(program, blocks)
+            for pin in yielded:
+                told -= set(pin.blocks)
+            assert not told & set(added)
+            told |= set(added)
+        elif kind == "release":
+            told -= set(pins.release(program))
+            assert program not in pins
+        elif kind == "expire":
+            for pin in pins.expire(float(now)):
+                told -= set(pin.blocks)
+        elif kind == "drop":
+            pins.drop(amount)
+            told.discard(amount)
+        elif kind == "clear":
+            pins.clear()
+            told.clear()
+        assert pins.blocks == told
+        assert pins.violations() == []
