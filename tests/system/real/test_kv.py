@@ -55,6 +55,15 @@ def test_hints_are_applied_and_reported_with_the_answer(stack):
     until(lambda: state(engine)["pins"] == 0, "the pin is still there")
 
 
+def test_tags_beyond_the_prompt_are_cut_and_the_report_says_so(stack):
+    answer = ask(stack.replicas[0], "long", weft_tags=[100_000, 4])
+    tokens = answer.json()["usage"]["prompt_tokens"]
+    assert (
+        f"weft_tags=applied, cut at the prompt's {tokens} tokens"
+        in (answer.headers["x-weft-report"])
+    )
+
+
 def test_a_program_can_be_retained_over_http(stack):
     engine = stack.replicas[0]
     ask(engine, "kept")
