@@ -1,8 +1,9 @@
 """Which blocks are in the host buffer, and where. Pure: no torch, no vLLM.
 
 A slot holds one block of all layers. Blocks are found by their content's hash. A block stays while
-a displaced sequence that owns it is alive, until the buffer is full: then the least recently used
-block of the tenant that is over its share goes, else the least recently used of all.
+a displaced sequence that owns it is alive. When its tenant has its share, the tenant's least
+recently used block makes room, and when the buffer is full, the least recently used of all. A block
+is used when a sequence that holds it is displaced; having it back on the device is no use.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 
 @dataclass(slots=True)
@@ -20,14 +22,19 @@ class _Held:
 
 
 class HostSlots:
-    """`count` slots. tenant_share: no tenant has more than this part of them, above 0 to 1."""
+    """`count` slots. tenant_share: no tenant has more than this part of them, above 0 to 1.
+
+    No call looks at more than what it moves: the scheduler waits for all of them.
+    """
 
     def __init__(self, count: int, tenant_share: float = 1.0) -> None:
-        self._free = list(range(count - 1, -1, -1))
+        # A heap: low slots first keeps the free ones together, and so the copies long.
+        self._free = list(range(count))
         self._most = int(count * tenant_share) or min(count, 1)
+        # Least recently used first, as are the tenants' own lists.
         self._held: OrderedDict[Hashable, _Held] = OrderedDict()
+        self._of_tenant: dict[str, OrderedDict[Hashable, None]] = {}
         self._owned: dict[str, set[Hashable]] = {}
-        self._used: dict[str, int] = {}
         self.count = count
         self.dropped = 0
 
@@ -36,29 +43,30 @@ class HostSlots:
         return len(self._held)
 
     def put(self, owner: str, tenant: str, contents: Sequence[Hashable]) -> list[tuple[int, int]]:
-        """A displaced sequence's blocks, first to last of its context: (index, slot) of those to
-        copy now. Blocks that are here already are only owned once more; where there is no room for
-        all, the first stay, since a prefix is of use without what follows it."""
+        """A displaced sequence's blocks, first to last of its context, none of them twice: (index,
+        slot) of those to copy now, both ascending. Blocks that are here already are only owned once
+        more; where there is no room for all, the first stay, since a prefix is of use without what
+        follows it."""
         wanted = contents[: self._most]
-        # The first ones are touched last, so that the last ones are dropped first.
-        known = [content for content in wanted if content in self._held]
-        for content in reversed(known):
-            self._own(owner, content)
-        copies = []
-        fresh = set()
-        for index, content in enumerate(wanted):
+        keep = frozenset(wanted)
+        fresh = [index for index, content in enumerate(wanted) if content not in self._held]
+        for content in wanted:
             if content in self._held:
-                continue
-            slot = self._take(tenant, protected=owner)
+                self._own(owner, content)
+        slots: list[int] = []
+        while len(slots) < len(fresh):
+            slot = self._take(tenant, len(slots), keep)
             if slot is None:
                 break
-            self._held[content] = _Held(slot, tenant)
-            self._used[tenant] = self._used.get(tenant, 0) + 1
-            self._own(owner, content)
-            fresh.add(content)
-            copies.append((index, slot))
-        for content in reversed([c for c in wanted if c in fresh]):
-            self._held.move_to_end(content)
+            slots.append(slot)
+        copies = list(zip(fresh, sorted(slots), strict=False))
+        for index, slot in copies:
+            self._held[wanted[index]] = _Held(slot, tenant)
+            self._own(owner, wanted[index])
+        # The first ones are touched last, so that the last ones are dropped first.
+        for content in reversed(wanted):
+            if content in self._held:
+                self._touch(content)
         return copies
 
     def match(self, contents: Iterable[Hashable]) -> list[int]:
@@ -73,18 +81,18 @@ class HostSlots:
 
     def release(self, owner: str) -> None:
         """A sequence has ended: blocks that nobody else owns go."""
-        for content in self._owned.pop(owner, ()):
-            held = self._held.get(content)
-            if held is not None:
+        for content in list(self._owned.get(owner, ())):
+            held = self._held[content]
+            if held.owners == {owner}:
+                self._drop(content)
+            else:
                 held.owners.discard(owner)
-                if not held.owners:
-                    self._drop(content)
+        self._owned.pop(owner, None)
 
     def clear(self) -> None:
         """Everything goes."""
         for content in list(self._held):
             self._drop(content)
-        self._owned.clear()
 
     def violations(self) -> list[str]:
         """What is inconsistent, in words."""
@@ -92,47 +100,56 @@ class HostSlots:
         slots = [held.slot for held in self._held.values()]
         if sorted(slots + self._free) != list(range(self.count)):
             found.append("a slot is lost or has two owners")
-        for tenant, used in self._used.items():
-            real = sum(held.tenant == tenant for held in self._held.values())
-            if used != real:
-                found.append(f"tenant {tenant} is counted {used} slots and has {real}")
-            if used > self._most:
+        for tenant, contents in self._of_tenant.items():
+            if list(contents) != [c for c, held in self._held.items() if held.tenant == tenant]:
+                found.append(f"the list of tenant {tenant} is not what it has, by age")
+            if len(contents) > self._most:
                 found.append(f"tenant {tenant} has more than its share")
+        if sum(map(len, self._of_tenant.values())) != len(self._held):
+            found.append("a block has no tenant")
         for content, held in self._held.items():
             if not held.owners:
                 found.append("a block has no owner")
             if any(content not in self._owned.get(owner, ()) for owner in held.owners):
                 found.append("an owner does not know its block")
+        if any(content not in self._held for owned in self._owned.values() for content in owned):
+            found.append("an owner has a block that is gone")
         return found
 
     def _own(self, owner: str, content: Hashable) -> None:
         self._held[content].owners.add(owner)
         self._owned.setdefault(owner, set()).add(content)
-        self._held.move_to_end(content)
+        self._touch(content)
 
-    def _take(self, tenant: str, protected: str) -> int | None:
-        """A free slot, made free if need be, but not at the cost of what `protected` owns."""
-        full = self._used.get(tenant, 0) >= self._most
+    def _touch(self, content: Hashable) -> None:
+        self._held.move_to_end(content)
+        own = self._of_tenant.setdefault(self._held[content].tenant, OrderedDict())
+        own[content] = None
+        own.move_to_end(content)
+
+    def _take(self, tenant: str, taken: int, keep: frozenset[Hashable]) -> int | None:
+        """A free slot, made free if need be, but not at the cost of a block of `keep`, which were
+        touched last. taken: slots that the tenant has been given and that are not in the books
+        yet."""
+        own = self._of_tenant.get(tenant, OrderedDict())
+        full = len(own) + taken >= self._most
         if full or not self._free:
-            victim = next(
-                (
-                    content
-                    for content, held in self._held.items()
-                    if protected not in held.owners and (held.tenant == tenant or not full)
-                ),
-                None,
-            )
-            if victim is None:
+            victim = next(iter(own if full else self._held), None)
+            if victim is None or victim in keep:
                 return None
             self._drop(victim)
             self.dropped += 1
-        return self._free.pop()
+        return heappop(self._free)
 
     def _drop(self, content: Hashable) -> None:
         held = self._held.pop(content)
         for owner in held.owners:
-            self._owned.get(owner, set()).discard(content)
-        self._used[held.tenant] -= 1
-        if not self._used[held.tenant]:
-            del self._used[held.tenant]
-        self._free.append(held.slot)
+            owned = self._owned[owner]
+            owned.discard(content)
+            if not owned:
+                del self._owned[owner]
+        own = self._of_tenant[held.tenant]
+        del own[content]
+        if not own:
+            del self._of_tenant[held.tenant]
+        heappush(self._free, held.slot)

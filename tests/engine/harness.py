@@ -68,8 +68,9 @@ class Engine:
         prompt: list[int] | None = None,
         tokens: int = 1,
         call: str = "",
+        salt: str | None = None,
     ) -> None:
-        """A request arrives now. extra: further `vllm_xargs`."""
+        """A request arrives now. extra: further `vllm_xargs`. salt: its tenant's."""
         context = CallContext(
             call or name, program or name, service, waiting, arrival, critical_path
         )
@@ -84,6 +85,7 @@ class Engine:
                 ),
                 pooling_params=None,
                 arrival_time=self.now,
+                cache_salt=salt,
                 block_hasher=get_request_block_hasher(BLOCK, sha256),
             )
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from random import Random
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +77,54 @@ def test_a_buffer_of_no_slots_takes_nothing():
     assert slots.violations() == []
 
 
+def test_a_call_that_comes_back_shorter_gives_up_its_old_end_before_its_beginning():
+    slots = HostSlots(4)
+    slots.put("r", "t", contents("a", 4))
+    slots.put("s", "t", contents("b", 2))
+    assert len(slots.match(contents("a", 4))) == 2
+    slots.put("r", "t", contents("a", 3))
+    assert len(slots.match(contents("a", 4))) == 3
+    assert slots.violations() == []
+
+
+def test_slots_of_one_call_stay_together_after_many_have_come_and_gone():
+    random, slots, alive = Random(1), HostSlots(1000), []
+    moved = transfers = 0
+    for number in range(300):
+        copies = slots.put(f"r{number}", "t", contents(f"{number}-", random.randint(5, 150)))
+        moved += len(copies)
+        transfers += sum(
+            k == 0 or slot != copies[k - 1][1] + 1 for k, (_, slot) in enumerate(copies)
+        )
+        alive.append(f"r{number}")
+        while len(alive) > 20:
+            slots.release(alive.pop(random.randrange(len(alive))))
+    assert slots.dropped > 0
+    assert moved / transfers > 5
+
+
+def test_a_tenant_at_its_share_does_not_search_the_blocks_of_others():
+    """With 20,000 blocks of another tenant in front, a search would look at 20 million."""
+    slots = HostSlots(40_000, tenant_share=0.5)
+    slots.put("old", "other", contents("a", 20_000))
+    slots.put("r", "full", contents("b", 20_000))
+    steps = 0
+
+    def count(frame, event, arg):
+        nonlocal steps
+        steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        slots.put("s", "full", contents("c", 1000))
+    finally:
+        sys.settrace(before)
+    assert len(slots.match(contents("a", 20_000))) == 20_000
+    assert steps < 200 * 1000
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["put", "put", "put", "release", "match", "clear"]),
@@ -88,22 +139,50 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.integers(0, 8), st.sampled_from([0.1, 0.5, 1.0]))
 def test_any_course_of_events_leaves_the_books_in_order(events, count, share):
-    slots = HostSlots(count, share)
-    for kind, owner, tenant, name, length in events:
+    slots, most = HostSlots(count, share), int(count * share) or min(count, 1)
+    # When each block was last displaced: later is greater, and of one call the first is greatest.
+    used: dict[str, tuple[int, int]] = {}
+    tenant_of: dict[str, str] = {}
+    for moment, (kind, owner, tenant, name, length) in enumerate(events):
+        wanted = contents(f"{tenant}{name}", length)
+        before = {c for c in used if slots.match([c])}
         if kind == "put":
-            copies = slots.put(owner, tenant, contents(f"{tenant}{name}", length))
-            targets = [slot for _, slot in copies]
-            assert len(set(targets)) == len(targets)
-            # All but what there was no room for can be found at once.
-            found = slots.match(contents(f"{tenant}{name}", length))
-            assert set(targets) <= set(found)
+            copies = slots.put(owner, tenant, wanted)
+            for index, content in enumerate(wanted):
+                used[content], tenant_of[content] = (moment, -index), tenant
+            after = {c for c in used if slots.match([c])}
+            check_put(copies, wanted, before, after, tenant, tenant_of, used, count, most)
         elif kind == "release":
             slots.release(owner)
         elif kind == "match":
-            slots.match(contents(f"{tenant}{name}", length))
+            slots.match(wanted)
+            assert {c for c in used if slots.match([c])} == before, "looking changes nothing"
         else:
             slots.clear()
+            assert len(slots) == 0
         assert slots.violations() == []
     for owner in "rstu":
         slots.release(owner)
     assert len(slots) == 0
+
+
+def check_put(copies, wanted, before, after, tenant, tenant_of, used, count, most):
+    """What a displacement may do to the buffer. before, after: the blocks in it."""
+    targets = [slot for _, slot in copies]
+    assert targets == sorted(set(targets)), "no slot is given twice"
+    assert all(0 <= slot < count for slot in targets)
+    assert {wanted[index] for index, _ in copies} == after - before, "copied is what was not here"
+    mine = {c for c in after if tenant_of[c] == tenant}
+    assert len(after) <= count
+    assert len(mine) <= most
+    here = [c in after for c in wanted]
+    assert here == sorted(here, reverse=True), "a prefix is kept"
+    dropped, others = before - after, after - set(wanted)
+    for content in dropped:
+        rivals = others if tenant_of[content] != tenant else others & mine
+        assert all(used[content] < used[rival] for rival in rivals), "the least recently used goes"
+    if dropped:
+        assert len(after) == count or len(mine) == most, "nothing goes while there is room"
+    if not all(here[:most]):
+        crowd = mine if len(mine) == most else after
+        assert crowd <= set(wanted), "only its own prefix keeps a block out"

@@ -1,0 +1,87 @@
+"""Swap on vLLM's real scheduler: every KV position that a step reads holds what belongs there."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.engine
+
+OPTIONS = {"first_quantum_s": 2.0, "growth": 2.0, "queues": 4, "beta": 8.0}
+
+
+def watched(engine: Any) -> Any:
+    from memory import KVMemory
+
+    return KVMemory(engine)
+
+
+def displace(engine: Any, name: str) -> None:
+    scheduler = engine.scheduler
+    scheduler.displace(scheduler.requests[name], scheduler.clock())
+
+
+def displace_any(engine: Any, random: Random) -> bool:
+    """Displace one running call, whichever; whether one was there."""
+    scheduler = engine.scheduler
+    able = [r for r in scheduler.running if scheduler.can_be_displaced(r)]
+    if able:
+        victim = random.choice(able)
+        account = scheduler.ledger.of(victim.request_id)
+        # Often behind all others, so that its blocks are overwritten before it resumes.
+        account.order_in_queue += random.choice([0, 10_000])
+        scheduler.ledger.moved.add(victim.request_id)
+        displace(engine, victim.request_id)
+    return bool(able)
+
+
+@pytest.mark.parametrize("slots", [0, 40, 400], ids=["off", "too small", "large"])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots, seed):
+    """Displacements, preemptions for want of blocks, prompts read in parts, shared prefixes, two
+    tenants, aborts in any state and an emptied cache, at random."""
+    from engine_patches.channel import Command
+
+    e = engine(
+        policy="plas", options=OPTIONS, max_num_seqs=4, blocks=30, step_tokens=48, swap_slots=slots
+    )
+    memory, random = watched(e), Random(seed)
+    shared = list(range(40))
+    wanted: dict[str, int] = {}
+    alive: list[str] = []
+    forced = 0
+    for number in range(150):
+        name = f"c{number}"
+        own = [random.randrange(400) for _ in range(random.randint(1, 90))]
+        wanted[name] = random.randint(1, 40)
+        e.add(
+            name, program=f"p{number % 9}", service=random.choice([0.0, 3.0, 50.0]),
+            prompt=(shared if number % 3 == 0 else []) + own, tokens=wanted[name],
+            salt=random.choice(["one", "two"]),
+        )  # fmt: skip
+        alive.append(name)
+        for _ in range(random.randrange(5)):
+            forced += random.random() < 0.4 and displace_any(e, random)
+            e.step()
+        if random.random() < 0.1:
+            gone = alive.pop(random.randrange(len(alive)))
+            e.abort(gone)
+            wanted.pop(gone)
+        if random.random() < 0.02:
+            e.scheduler.obey(Command(reset_cache=True))
+        assert e.scheduler.violations() == []
+    while len(e.scheduler.requests) > 2:
+        forced += random.random() < 0.3 and displace_any(e, random)
+        e.step()
+    e.run()
+    assert forced > 200
+    assert {n: len(t) for n, t in e.tokens.items() if n in wanted} == wanted
+    assert memory.read > 10_000
+    state = e.scheduler.state()["swap"]
+    if slots:
+        assert state["used"] == 0
+        assert memory.brought_back == state["swapped_in"] > 100
+    if slots == 40:
+        assert state["dropped"] > 100
