@@ -76,6 +76,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
 from vllm.v1.core.kv_cache_utils import (  # noqa: E402
     FreeKVCacheBlockQueue,
     make_block_hash_with_group_id,
+    resolve_kv_cache_block_sizes,
 )
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
@@ -97,17 +98,37 @@ __all__ = [
     "check_version",
     "installed_version",
     "rearranged",
+    "swap_workers",
+    "tokens_per_block",
     "warn_of_kernels_package",
 ]
 
 
 def bytes_per_block(kv_cache_config: Any) -> int:
-    """Bytes of one KV block over all layers. ValueError for models whose layers fall into several
-    groups of blocks."""
+    """Bytes of one KV block over all layers of one worker. ValueError for models whose layers fall
+    into several groups of blocks, or differ in size: the scheduler is told the size of one."""
     groups = kv_cache_config.kv_cache_groups
     if len(groups) != 1:
         raise ValueError(f"KV swap needs one group of layers; this model has {len(groups)}")
-    return int(groups[0].kv_cache_spec.page_size_bytes) * len(groups[0].layer_names)
+    spec = groups[0].kv_cache_spec
+    sizes = {each.page_size_bytes for each in getattr(spec, "kv_cache_specs", {"": spec}).values()}
+    if len(sizes) != 1:
+        raise ValueError(f"KV swap needs layers of one size; this model has {sorted(sizes)} bytes")
+    return int(sizes.pop()) * len(groups[0].layer_names)
+
+
+def tokens_per_block(kv_cache_config: Any, vllm_config: Any) -> int:
+    """Tokens in a block as the scheduler counts them: of all ranks that share a context."""
+    return int(resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[0])
+
+
+def swap_workers(vllm_config: Any) -> int:
+    """Workers that each hold a part of every block. ValueError where they hold different layers:
+    their blocks, and so their buffers, would differ in size."""
+    parallel = vllm_config.parallel_config
+    if parallel.pipeline_parallel_size != 1:
+        raise ValueError("KV swap does not work with pipeline parallelism; set swap_gib to 0")
+    return int(parallel.tensor_parallel_size)
 
 
 def block_key(block_hash: Any) -> Any:
@@ -206,13 +227,14 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         pool.free_block_queue = queue
         return queue
 
-    def on_cache_emptied(self) -> None:
-        """Called when blocks may have lost what they held without being reused."""
+    def on_cache_emptied(self, entirely: bool) -> None:
+        """Called when blocks may have lost what they held without being reused. entirely: all of
+        them have."""
 
     def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
         """vLLM empties the cache, for us or for itself (new weights, a pause, its own route)."""
         emptied = bool(super().reset_prefix_cache(*args, **kwargs))
-        self.on_cache_emptied()
+        self.on_cache_emptied(emptied)
         return emptied
 
     def displace(self, request: Request, now: float) -> None:

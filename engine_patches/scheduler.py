@@ -149,10 +149,15 @@ class WeftScheduler(SchedulerHooks):
                 )
             )
 
-    def on_cache_emptied(self) -> None:
-        """vLLM has emptied the prefix cache: nothing is known of what was in it."""
+    def on_cache_emptied(self, entirely: bool) -> None:
+        """What was displaced is forgotten with the cache: it was computed as what is gone, by the
+        old weights maybe."""
+        if self._swap is not None and entirely:
+            self._swap.reset_cache()
         if self._caches is not None:
             self._caches.retention.sweep()
+            if entirely:
+                self._caches.retention.reset()
 
     def shutdown(self) -> None:
         """Close the channel with the engine."""
@@ -201,8 +206,6 @@ class WeftScheduler(SchedulerHooks):
     def _forget(self) -> None:
         if self.forget_cache():
             self._forgetting = False
-            if self._caches is not None:
-                self._caches.retention.reset()
 
     def _order(self, name: str) -> Order:
         return build_order(name, self.settings.options)

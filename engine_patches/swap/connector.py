@@ -27,6 +27,8 @@ from engine_patches.compat import (
     SchedulerOutput,
     block_key,
     bytes_per_block,
+    swap_workers,
+    tokens_per_block,
 )
 from engine_patches.swap.slots import HostSlots
 from kernels.layers import KVLayers, prepare
@@ -52,15 +54,18 @@ class SwapCounters:
 
 
 class SwapConnector(KVConnectorBase):  # type: ignore[misc]
-    """See the module. Extra settings: swap_gib, size of the host buffer; tenant_share, the part of
-    it that one tenant (cache salt) may have."""
+    """See the module. Extra settings: swap_gib, host memory of all workers together; tenant_share,
+    the part of it that one tenant (cache salt) may have. ValueError for models and kinds of
+    parallelism whose blocks differ in size."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
         size = int(float(extra.get("swap_gib", 0)) * 2**30)
-        self._block_size = int(vllm_config.cache_config.block_size)
-        self._count = size // bytes_per_block(kv_cache_config)
+        # Scheduler and workers must agree on the count: both take it from what both are told.
+        self._block_bytes = bytes_per_block(kv_cache_config) * swap_workers(vllm_config)
+        self._block_size = tokens_per_block(kv_cache_config, vllm_config)
+        self._count = size // self._block_bytes
         self._slots = HostSlots(self._count, float(extra.get("tenant_share", 1.0)))
         self._plan = SwapPlan()
         self._matches: dict[str, tuple[int, list[int]]] = {}
@@ -99,6 +104,8 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
             "used": len(self._slots),
             "swapped_out": self.counters.swapped_out,
             "swapped_in": self.counters.swapped_in,
+            "bytes_out": self.counters.swapped_out * self._block_bytes,
+            "bytes_in": self.counters.swapped_in * self._block_bytes,
             "dropped": self._slots.dropped,
         }
 
@@ -147,6 +154,7 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         """The cache is emptied, and the buffer with it."""
         self._slots.clear()
         self._plan.out.clear()
+        self._matches.clear()
         return True
 
     def _keys(self, request: Request, first: int, last: int) -> Iterable[Any]:
@@ -156,7 +164,9 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
         """The layers' tensors; the host buffer is made here."""
-        self._layers = prepare(list(kv_caches.values()))
+        # Layers that share their KV come with the same tensor.
+        tensors = {(t.data_ptr(), t.shape, t.stride()): t for t in kv_caches.values()}
+        self._layers = prepare(list(tensors.values()))
         self._host = torch.empty(
             self._count * self._layers.block_bytes,
             dtype=torch.uint8,

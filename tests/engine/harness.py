@@ -1,7 +1,7 @@
 """vLLM's real scheduler and KV-cache manager, in this process, in virtual time.
 
-The model is replaced by a rule (every scheduled sequence yields token 7 when its prefill is done);
-everything that decides is vLLM's own code with our subclass on top.
+The model is replaced by a rule (every scheduled sequence yields token 7 when its prefill is done,
+or what its grammar asks for); everything that decides is vLLM's own code with our subclass on top.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from grammar import Counting, CountingBackend, sampled
 from vllm import SamplingParams
 from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import EngineArgs
+from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
@@ -53,7 +55,7 @@ class Engine:
     reports: list[CallReport] = field(default_factory=list)
     tokens: dict[str, list[int]] = field(default_factory=dict)
     batches: list[frozenset[str]] = field(default_factory=list)
-    _flying: deque[tuple[Any, list[str]]] = field(default_factory=deque)
+    _flying: deque[tuple[Any, dict[str, int]]] = field(default_factory=deque)
 
     def add(
         self,
@@ -69,39 +71,52 @@ class Engine:
         tokens: int = 1,
         call: str = "",
         salt: str | None = None,
+        grammar: bool = False,
     ) -> None:
-        """A request arrives now. extra: further `vllm_xargs`. salt: its tenant's."""
+        """A request arrives now. extra: further `vllm_xargs`. salt: its tenant's. grammar: its
+        answer has to count."""
         context = CallContext(
             call or name, program or name, service, waiting, arrival, critical_path
         )
-        self.scheduler.add_request(
-            Request(
-                request_id=name,
-                prompt_token_ids=prompt or [1, 2, 3],
-                sampling_params=SamplingParams(
-                    max_tokens=tokens,
-                    ignore_eos=True,
-                    extra_args={**context.to_xargs(), **(extra or {})},
-                ),
-                pooling_params=None,
-                arrival_time=self.now,
-                cache_salt=salt,
-                block_hasher=get_request_block_hasher(BLOCK, sha256),
-            )
+        request = Request(
+            request_id=name,
+            prompt_token_ids=prompt or [1, 2, 3],
+            sampling_params=SamplingParams(
+                max_tokens=tokens,
+                ignore_eos=True,
+                extra_args={**context.to_xargs(), **(extra or {})},
+                structured_outputs=StructuredOutputsParams(regex=".*") if grammar else None,
+            ),
+            pooling_params=None,
+            arrival_time=self.now,
+            cache_salt=salt,
+            block_hasher=get_request_block_hasher(BLOCK, sha256),
         )
+        if grammar:
+            request.structured_output_request.grammar = Counting()
+        self.scheduler.add_request(request)
 
     def abort(self, name: str) -> None:
         """The client goes away."""
         self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
 
     def step(self) -> None:
-        """Schedule one step, and finish the oldest step in flight once the pipeline is full."""
+        """Schedule one step, and finish the oldest step in flight once the pipeline is full. A step
+        that samples after a grammar waits for the tokens before, as vLLM's core does."""
         output = self.scheduler.schedule()
         scheduled = list(output.num_scheduled_tokens)
         self.batches.append(frozenset(scheduled))
-        yields = [r for r in scheduled if not self.scheduler.requests[r].is_prefill_chunk]
+        yields = {r: 7 for r in scheduled if not self.scheduler.requests[r].is_prefill_chunk}
+        if output.pending_structured_output_tokens:
+            self.land_all()
+        yields |= sampled(self.scheduler.get_grammar_bitmask(output))
         self._flying.append((output, yields))
         if len(self._flying) >= self.depth:
+            self._land()
+
+    def land_all(self) -> None:
+        """Finish the steps in flight."""
+        while self._flying:
             self._land()
 
     def run(self, limit: int = 5000) -> None:
@@ -135,7 +150,7 @@ class Engine:
         result = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={r: i for i, r in enumerate(names)},
-            sampled_token_ids=[[7] if r in yields else [] for r in names],
+            sampled_token_ids=[[yields[r]] if r in yields else [] for r in names],
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
@@ -193,6 +208,8 @@ def make_engine(
     config.scheduler_config.async_scheduling = async_scheduling
     init_none_hash(sha256)
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32)
+    grammars = StructuredOutputManager(config)
+    grammars.backend = CountingBackend(config, None, CONFIG["vocab_size"])
     scheduler = WeftScheduler(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
@@ -200,7 +217,7 @@ def make_engine(
             kv_cache_tensors=[],
             kv_cache_groups=[KVCacheGroupSpec(["layer.0"], spec)],
         ),
-        structured_output_manager=StructuredOutputManager(config),
+        structured_output_manager=grammars,
         block_size=BLOCK,
         hash_block_size=BLOCK,
         log_stats=False,

@@ -85,3 +85,43 @@ def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots,
         assert memory.brought_back == state["swapped_in"] > 100
     if slots == 40:
         assert state["dropped"] > 100
+
+
+def test_an_emptying_by_vllm_itself_empties_the_buffer_too(engine):
+    e = engine(policy="plas", options=OPTIONS, max_num_seqs=1, blocks=30, swap_slots=40)
+    e.add("c", prompt=list(range(60)), tokens=30)
+    for _ in range(5):
+        e.step()
+    displace(e, "c")
+    assert e.scheduler.state()["swap"]["used"] > 0
+    e.land_all()
+    assert e.scheduler.reset_prefix_cache()
+    assert e.scheduler.state()["swap"]["used"] == 0
+    e.run()
+    assert len(e.tokens["c"]) == 30
+
+
+@pytest.mark.parametrize("slots", [0, 40], ids=["off", "on"])
+def test_a_grammar_goes_on_where_it_was_when_its_call_was_displaced(engine, slots):
+    """Async scheduling samples a step before the last one's tokens are known: a displaced call's
+    grammar must count each of its tokens once all the same."""
+    from grammar import FIRST
+
+    e = engine(policy="plas", options=OPTIONS, max_num_seqs=4, blocks=60, swap_slots=slots)
+    random = Random(3)
+    wanted = {f"c{n}": random.randint(1, 60) for n in range(60)}
+    forced = 0
+    for number, (name, tokens) in enumerate(wanted.items()):
+        prompt = [random.randrange(400) for _ in range(random.randint(1, 60))]
+        e.add(name, program=f"p{number % 7}", prompt=prompt, tokens=tokens, grammar=number % 3 > 0)
+        for _ in range(4):
+            forced += random.random() < 0.5 and displace_any(e, random)
+            e.step()
+    while len(e.scheduler.requests) > 2:
+        forced += random.random() < 0.3 and displace_any(e, random)
+        e.step()
+    e.run()
+    assert forced > 100
+    for number, (name, tokens) in enumerate(wanted.items()):
+        counted = list(range(FIRST, FIRST + tokens))
+        assert e.tokens[name] == (counted if number % 3 > 0 else [7] * tokens)

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("vllm")
 
 import torch
+from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
 
 from engine_patches.compat import KVConnectorRole, block_key
 from engine_patches.swap.connector import SwapConnector, SwapPlan
@@ -35,18 +36,38 @@ class Request:
     cache_salt: str | None = None
 
 
-def connector(slots: int = 8) -> SwapConnector:
-    gib = slots * 2 * LAYER_BYTES / 2**30
-    config = SimpleNamespace(
-        kv_transfer_config=SimpleNamespace(
-            kv_connector_extra_config={"swap_gib": gib}, is_kv_producer=True
-        ),
-        cache_config=SimpleNamespace(block_size=BLOCK),
+def layer_spec(heads: int = 4) -> FullAttentionSpec:
+    return FullAttentionSpec(block_size=BLOCK, num_kv_heads=heads, head_size=4, dtype=torch.float32)
+
+
+def groups(*specs: Any) -> Any:
+    return SimpleNamespace(
+        kv_cache_groups=[
+            SimpleNamespace(kv_cache_spec=spec, layer_names=["one", "two"]) for spec in specs
+        ]
     )
-    spec = SimpleNamespace(page_size_bytes=LAYER_BYTES)
-    group = SimpleNamespace(kv_cache_spec=spec, layer_names=["one", "two"])
+
+
+def vllm_config(slots: int = 8, **parallel: int) -> Any:
+    sizes = {
+        "tensor_parallel_size": 1,
+        "pipeline_parallel_size": 1,
+        "decode_context_parallel_size": 1,
+        **parallel,
+    }
+    return SimpleNamespace(
+        kv_transfer_config=SimpleNamespace(
+            kv_connector_extra_config={"swap_gib": slots * 2 * LAYER_BYTES / 2**30},
+            is_kv_producer=True,
+        ),
+        cache_config=SimpleNamespace(block_size=BLOCK, prefix_match_unit=None),
+        parallel_config=SimpleNamespace(**sizes),
+    )
+
+
+def connector(slots: int = 8, **parallel: int) -> SwapConnector:
     return SwapConnector(
-        config, KVConnectorRole.SCHEDULER, SimpleNamespace(kv_cache_groups=[group])
+        vllm_config(slots, **parallel), KVConnectorRole.SCHEDULER, groups(layer_spec())
     )
 
 
@@ -131,8 +152,39 @@ def test_blocks_go_out_and_come_back_to_other_places():
         assert torch.equal(layer[[0, 2, 4, 5]], before[name][[0, 2, 4, 5]])
 
 
-def test_a_model_of_several_groups_is_refused_with_the_reason():
-    from engine_patches.compat import bytes_per_block
+def test_the_buffer_is_shared_by_the_workers_that_hold_a_part_of_each_block():
+    assert connector(8, tensor_parallel_size=2).state()["slots"] == 4
 
-    with pytest.raises(ValueError, match="2"):
-        bytes_per_block(SimpleNamespace(kv_cache_groups=[1, 2]))
+
+def test_bytes_are_counted_over_all_workers():
+    swap = connector(8, tensor_parallel_size=2)
+    r, blocks = request(tokens=40, computed=32)
+    swap.save(r, blocks)
+    swap.build_connector_meta(None)
+    assert swap.state()["bytes_out"] == 2 * swap.state()["swapped_out"] * 2 * LAYER_BYTES > 0
+
+
+def test_layers_that_share_their_kv_are_copied_once():
+    swap = connector()
+    shared = torch.randn(12, 4, BLOCK, 8)
+    swap.register_kv_caches({"one": shared, "two": torch.randn(12, 4, BLOCK, 8), "three": shared})
+    assert swap._layers.block_bytes == 2 * LAYER_BYTES
+
+
+def uneven() -> UniformTypeKVCacheSpecs:
+    return UniformTypeKVCacheSpecs(
+        block_size=BLOCK, kv_cache_specs={"one": layer_spec(4), "two": layer_spec(2)}
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "parallel", "reason"),
+    [
+        (groups(layer_spec(), layer_spec()), {}, "one group of layers; this model has 2"),
+        (groups(uneven()), {}, "layers of one size"),
+        (groups(layer_spec()), {"pipeline_parallel_size": 2}, "pipeline"),
+    ],
+)
+def test_what_cannot_be_swapped_is_refused_with_the_reason(config, parallel, reason):
+    with pytest.raises(ValueError, match=reason):
+        SwapConnector(vllm_config(**parallel), KVConnectorRole.SCHEDULER, config)
