@@ -65,6 +65,8 @@ class EngineChannel:
         self._state = state
         self._validate = validate
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        # The order that a waiting command asks for: what an idle engine will begin with.
+        self._coming = ""
         self._reports = self._connect("reports")
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="weft-commands", daemon=True)
@@ -84,7 +86,10 @@ class EngineChannel:
             try:
                 taken.append(self._commands.get_nowait())
             except queue.Empty:
-                return taken
+                break
+        if taken:
+            self._coming = ""
+        return taken
 
     def close(self) -> None:
         """Stop the thread and close the sockets."""
@@ -129,7 +134,7 @@ class EngineChannel:
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("do") == "state":
-            return self._state()
+            return self._state_to_come()
         if message.get("do") == "kv":
             fields = ("kv", "program", "ttl_s", "priority")
             self._commands.put(Command(**{name: message[name] for name in fields}))
@@ -138,6 +143,14 @@ class EngineChannel:
         if policy:
             # Here, where it can be answered: the scheduler must not meet a wrong one.
             self._validate(policy)
+            self._coming = policy
         command = Command(policy=policy, reset_cache=bool(message.get("reset_cache", False)))
         self._commands.put(command)
-        return {"policy": policy or self._state()["policy"], "reset_cache": command.reset_cache}
+        return {"policy": self._state_to_come()["policy"], "reset_cache": command.reset_cache}
+
+    def _state_to_come(self) -> dict[str, Any]:
+        """The state, with the order of the next step, and how many commands wait for that step: an
+        idle engine takes none, since it takes no steps."""
+        state = self._state()
+        waiting = {"commands_waiting": self._commands.qsize()}
+        return state | waiting | ({"policy": self._coming} if self._coming else {})

@@ -71,9 +71,14 @@ def test_the_policy_can_be_switched_on_every_engine(stack):
             f"{stack.url}/weft/policy", json={"policy": policy, "reset_cache": True}
         )
         assert answer.status_code == 200
-        httpx.post(f"{stack.url}/v1/chat/completions", json={**LONG, "max_tokens": 2})
-        state = httpx.get(f"{stack.url}/weft/state").json()["replicas"]
-        assert len(state) == 2
+        # At once, though no engine has taken a step since; and after steps.
+        for calls in (0, 4):
+            for _ in range(calls):
+                httpx.post(f"{stack.url}/v1/chat/completions", json={**LONG, "max_tokens": 2})
+            state = httpx.get(f"{stack.url}/weft/state").json()["replicas"]
+            assert {s["policy"] for each in state.values() for s in each["answer"]["engines"]} == {
+                policy
+            }
     wrong = httpx.post(f"{stack.url}/weft/policy", json={"policy": "nonsense"})
     assert wrong.status_code >= 400
 

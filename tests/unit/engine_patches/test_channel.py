@@ -68,7 +68,8 @@ def test_a_later_report_of_the_same_call_replaces_the_first(tmp_path):
 
 def test_commands_wait_for_the_next_step_and_questions_do_not(tmp_path):
     async def steps(hub, channel):
-        assert await hub.command({"do": "state"}) == [{"policy": "plas", "running": 3}]
+        told = {"policy": "plas", "running": 3, "commands_waiting": 0}
+        assert await hub.command({"do": "state"}) == [told]
         replies = await hub.command({"policy": "fcfs", "reset_cache": True})
         assert replies == [{"policy": "fcfs", "reset_cache": True}]
         assert channel.take_commands() == [Command("fcfs", True)]
@@ -118,3 +119,15 @@ def test_an_idle_engine_tells_its_state_by_itself(tmp_path):
         assert states[0] == (0, {"policy": "plas", "running": 3})
 
     anyio.run(main)
+
+
+def test_an_idle_engine_shows_the_order_that_it_was_told(tmp_path):
+    async def steps(hub, channel):
+        await hub.command({"policy": "fcfs", "reset_cache": False})
+        [state] = await hub.command({"do": "state"})
+        assert (state["policy"], state["commands_waiting"]) == ("fcfs", 1)
+        channel.take_commands()
+        [state] = await hub.command({"do": "state"})
+        assert (state["policy"], state["commands_waiting"]) == ("plas", 0)
+
+    scenario(tmp_path, steps)
