@@ -136,8 +136,8 @@ def bench_replay(
         float, typer.Option(min=0.0, help="host memory for displaced calls' KV, GiB; 0: no swap")
     ] = 0.0,
     tags: Annotated[
-        bool, typer.Option("--tags/--no-tags", help="evict KV blocks by what they hold")
-    ] = True,
+        str, typer.Option(help="evict KV blocks by what they hold: on, off, or 'off,on' for both")
+    ] = "on",
     first_quantum: Annotated[
         float, typer.Option(min=0.001, help="first queue's quantum, s; small, as the demo model")
     ] = 0.1,
@@ -153,6 +153,10 @@ def bench_replay(
     policies = tuple(dict.fromkeys(name for name in names if name))
     if not policies:
         raise typer.BadParameter("no order is named", param_hint="--policy")
+    switches = {"on": True, "off": False}
+    named = dict.fromkeys(name.strip() for name in tags.split(","))
+    if not named.keys() <= switches.keys():
+        raise typer.BadParameter("on, off or 'off,on'", param_hint="--tags")
     options = ReplayOptions(
         trace=trace,
         policies=policies,
@@ -168,7 +172,7 @@ def bench_replay(
         kv_blocks=kv_blocks,
         max_model_len=max_model_len,
         swap_gib=swap_gib,
-        tags=tags,
+        tags=tuple(switches[name] for name in named),
         first_quantum_s=first_quantum,
         json_file=json_file,
         plot=plot,

@@ -13,6 +13,7 @@ import httpx
 
 from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.schema import TAGS
 from loadgen.work import costs
 
 
@@ -62,7 +63,8 @@ class Gaps:
 
 class Player:
     """Plays a workload once. `run_id` keeps the programs of different plays apart. tell_work: tell
-    with each call what its program still costs, for the order `srpt`."""
+    with each call what its program still costs, for the order `srpt`. tell_tags: tell what prompts
+    hold, where the trace knows; the gateway is asked not to say it of messages otherwise."""
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class Player:
         gaps: Gaps,
         *,
         tell_work: bool = False,
+        tell_tags: bool = True,
     ) -> None:
         self._base = base_url
         self._model = model
@@ -80,6 +83,7 @@ class Player:
         self._run = run_id
         self._gaps = gaps
         self._tell_work = tell_work
+        self._tell_tags = tell_tags
 
     async def play(
         self,
@@ -163,8 +167,15 @@ class Player:
             # The recorded length is generated exactly, whatever the model would say.
             "ignore_eos": True,
         }
+        xargs: dict[str, Any] = {}
         if work_s is not None:
-            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
+            xargs["weft_remaining"] = round(work_s, 6)
+        if not self._tell_tags:
+            body["weft"] = {"tags": []}
+        elif call.call.tags:
+            xargs["weft_tags"] = [n for end, tag in call.call.tags for n in (end, TAGS[tag])]
+        if xargs:
+            body["vllm_xargs"] = xargs
         if call.call.prompt_ids:
             path, body["prompt"] = "completions", list(call.call.prompt_ids)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -38,7 +38,8 @@ TOLD_ORDER: Final = "srpt"
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """Options of the command; see `weft bench replay --help`. replicas and what follows it are of
-    engines that the command starts; 0: vLLM's own value."""
+    engines that the command starts; 0: vLLM's own value. tags: each policy is played once for each:
+    with the tags of what prompts hold, or without."""
 
     trace: str = ""
     policies: tuple[str, ...] = ("fcfs", "plas")
@@ -54,7 +55,7 @@ class ReplayOptions:
     kv_blocks: int = 0
     max_model_len: int = 0
     swap_gib: float = 0.0
-    tags: bool = True
+    tags: tuple[bool, ...] = (True,)
     first_quantum_s: float = 0.1
     json_file: str = ""
     plot: str = ""
@@ -118,7 +119,7 @@ def setup(
     orders: dict[str, Any] = {"first_quantum_s": options.first_quantum_s}
     if TOLD_ORDER in options.policies:
         orders["experiments"] = True
-    settings: dict[str, Any] = {"tags": options.tags}
+    settings: dict[str, Any] = {"tags": any(options.tags)}
     if options.swap_gib:
         settings["swap_gib"] = options.swap_gib
     variables = {}
@@ -164,18 +165,26 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         gaps = Gaps(options.gap_scale, options.max_gap_s)
         results: dict[str, Play] = {}
         with _progress() as progress:
-            for policy in options.policies:
+            for policy, tagged in product(options.policies, options.tags):
+                name = variant(policy, tagged, options.tags)
                 await _set_policy(client, base, policy)
-                bar = progress.add_task(policy, total=notes["calls"])
+                bar = progress.add_task(name, total=notes["calls"])
                 told = policy == TOLD_ORDER
-                player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
+                player = Player(
+                    base, model, client, uuid4().hex[:8], gaps, tell_work=told, tell_tags=tagged
+                )
                 try:
-                    results[policy] = await player.play(
+                    results[name] = await player.play(
                         ready, arrivals, partial(progress.advance, bar)
                     )
                 except (httpx.HTTPError, ValueError) as error:
                     raise ReplayError(f"the engines' state cannot be read: {error}") from None
         return results, notes
+
+
+def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
+    """What one play is called: the policy, and whether with tags where that differs."""
+    return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
 
 
 def _fit(

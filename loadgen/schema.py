@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+# What prompt tokens hold, as engines number it on the wire; the first is evicted first.
+TAGS: Final = {"RESPONSE": 1, "TOOL_OUTPUT": 2, "USER_QUERY": 3, "SYSTEM_PROMPT": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +17,15 @@ class TraceCall:
     messages: the whole conversation before the answer, as recorded: the recorded answers are used
     as history, not the model's, so that contexts are the real ones. prompt_ids: token ids below
     `TOKEN_IDS`. output_bytes or output_tokens: length of the recorded answer, whichever the trace
-    knows. gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
+    knows. tags: what the prompt's ids hold, as (end, name in TAGS) with ends that grow.
+    gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
     earlier calls of the program must have answered first; None: the call before it, (): none.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
     prompt_ids: tuple[int, ...] = ()
+    tags: tuple[tuple[int, str], ...] = ()
     output_bytes: int = 0
     output_tokens: int = 0
     gap_s: float = 0.0

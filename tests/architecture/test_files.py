@@ -49,7 +49,6 @@ ELSEWHERE = {
     "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",
     "engine_patches/server.py": "tests/system/real/test_life.py",
     # Readers that are tried through the one door to them.
-    "loadgen/traces/coding.py": "tests/unit/loadgen/traces/test_files.py",
     "loadgen/traces/tau.py": "tests/unit/loadgen/traces/test_files.py",
     "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
     # Clients, servers and commands: they do nothing without the other side.

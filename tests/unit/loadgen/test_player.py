@@ -120,3 +120,16 @@ async def test_the_work_that_is_left_is_told_only_where_it_is_asked_for():
 def test_gaps_are_scaled_and_then_cut():
     assert Gaps(0.5, 3.0).of(4.0) == 2.0
     assert Gaps(0.5, 3.0).of(40.0) == 3.0
+
+
+@pytest.mark.anyio
+async def test_what_prompts_hold_is_told_or_kept_back():
+    call = TraceCall(prompt_ids=(0,), tags=((3, "SYSTEM_PROMPT"), (5, "TOOL_OUTPUT")), after=())
+    ready = ReadyProgram("p", (ReadyCall(call, 1, 3),), cut=False, trimmed=False)
+    gateway = Gateway(sides=[1])
+    await play(gateway, ready)
+    assert gateway.bodies[0]["vllm_xargs"] == {"weft_tags": [3, 4, 5, 2]}
+    silent = Gateway(sides=[1])
+    await play(silent, ready, tell_tags=False)
+    assert "vllm_xargs" not in silent.bodies[0]
+    assert silent.bodies[0]["weft"] == {"tags": []}

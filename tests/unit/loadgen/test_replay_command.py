@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadgen.replay_command import ReplayError, ReplayOptions, setup
+from loadgen.replay_command import ReplayError, ReplayOptions, setup, variant
 
 
 def variables(options, given=()):
@@ -28,9 +28,16 @@ def test_only_srpt_asks_for_the_experiment():
 
 def test_the_caches_settings_join_those_that_are_given():
     given = {"WEFT_ENGINE_SETTINGS": '{"pin_share": 0.1, "tags": true}'}
-    options = ReplayOptions(tags=False, swap_gib=0.5)
+    options = ReplayOptions(tags=(False,), swap_gib=0.5)
     assert variables(options, given)[1] == {"pin_share": 0.1, "tags": False, "swap_gib": 0.5}
     assert variables(ReplayOptions())[1] == {"tags": True}
+    assert variables(ReplayOptions(tags=(False, True)))[1] == {"tags": True}
+
+
+def test_plays_are_named_apart_where_tags_differ():
+    assert variant("plas", True, (True,)) == "plas"
+    names = [variant("plas", tagged, (False, True)) for tagged in (False, True)]
+    assert names == ["plas plain", "plas tags"]
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.schema import TraceCall, TraceProgram
+from loadgen.schema import TAGS, TraceCall, TraceProgram
 
 
 def test_a_call_waits_for_the_one_before_it_unless_told_otherwise():
@@ -18,3 +18,9 @@ def test_a_call_waits_for_the_one_before_it_unless_told_otherwise():
 def test_a_call_cannot_wait_for_itself_or_for_a_later_one(after):
     with pytest.raises(ValueError, match="call 1 of p"):
         TraceProgram("p", (TraceCall(), TraceCall(after=after), TraceCall()))
+
+
+def test_tags_are_numbered_as_in_the_engine():
+    from engine_patches.tags import Tag
+
+    assert {name: Tag[name] for name in TAGS} == TAGS
