@@ -1,0 +1,97 @@
+"""Receipts: bounded, found by request and by program, kept apart by tenant."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.wire import CallContext, CallReport
+from gateway.model import Decision, ProgramKey
+from gateway.telemetry.receipts import Receipt, Receipts
+
+
+def receipt(number: int, program: str = "p", tenant: str = "t", request: str = "") -> Receipt:
+    return Receipt(
+        request or f"req-{number}", f"call-{number}", ProgramKey(tenant, program), "main", "",
+        "x-weft-program", "chat", "m", float(number),
+        Decision(
+            "r0", True, frozenset({"r0", "r1"}), "home",
+            {"home": {"r0": 1.0, "r1": 0.0}}, {"r2": "healthy"},
+        ),
+        "r0", 100, 0.5,
+    )  # fmt: skip
+
+
+def test_a_receipt_is_found_by_its_request_and_by_no_other_tenant():
+    kept = Receipts(10, 100.0)
+    kept.add(receipt(1))
+    assert kept.find("t", "req-1", 2.0).call == "call-1"
+    assert kept.find("other", "req-1", 2.0) is None
+    assert kept.find("t", "req-2", 2.0) is None
+
+
+def test_of_two_requests_with_one_id_the_later_is_found_and_the_story_has_both():
+    kept = Receipts(10, 100.0)
+    kept.add(receipt(1, request="same"))
+    kept.add(receipt(2, request="same"))
+    assert kept.find("t", "same", 3.0).call == "call-2"
+    assert [r.call for r in kept.story(ProgramKey("t", "p"), 3.0)] == ["call-1", "call-2"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=60),
+    st.integers(0, 7),
+    st.floats(0, 80),
+)
+def test_never_more_than_the_limit_nor_older_than_the_age_and_no_index_is_left(calls, limit, now):
+    kept = Receipts(limit, 20.0)
+    for number, (program, request) in enumerate(calls):
+        kept.add(receipt(number, f"p{program}", request=f"r{request}"))
+        assert len(kept) <= limit
+    newest = range(max(0, len(calls) - limit), len(calls))
+    alive = [n for n in newest if n >= now - 20.0]
+    found = [r.call for p in range(4) for r in kept.story(ProgramKey("t", f"p{p}"), now)]
+    assert sorted(found) == sorted(f"call-{n}" for n in alive)
+    kept.find("t", "none", 1e9)
+    assert (len(kept), kept._by_request, kept._by_program) == (0, {}, {})
+
+
+def test_it_says_where_why_in_what_order_and_what_came_of_it():
+    one = receipt(1)
+    assert one.to_json()["outcome"] == "in_flight"
+    one.told = CallContext("call-1", "d", service_s=3.0, waiting_s=1.0, critical_path_s=2.0)
+    one.report = CallReport(
+        "call-1", service_s=0.4, prompt_tokens=90, cached_tokens=64, queue_path=(1, 2),
+        policy="plas", hints=("weft_tags=applied", "weft_retain=ignored: no blocks"),
+    )  # fmt: skip
+    one.hints = (("deadline", "ignored: in the past"),)
+    one.failed = (("r1", "replica_unreachable"),)
+    one.saved_s = {"prefill": 0.25}
+    one.outcome, one.status = "ok", 200
+    shown = json.loads(json.dumps(one.to_json()))
+    assert shown["place"] == {
+        "replica": "r0",
+        "reason": "home",
+        "scores": {"home": {"r0": 1.0, "r1": 0.0}},
+        "rejected": {"r2": "healthy"},
+        "failed": [{"replica": "r1", "error": "replica_unreachable"}],
+    }
+    assert shown["order"]["policy"] == "plas"
+    assert shown["order"]["queues"] == [1, 2]
+    assert shown["predicted"] == {"prompt_tokens": 100, "service_s": 0.5}
+    assert shown["actual"]["cached_tokens"] == 64
+    assert shown["hints"][1] == {"hint": "tags", "fate": "applied", "by": "engine"}
+    assert [h["fate"] for h in shown["hints"]] == [
+        "ignored: in the past",
+        "applied",
+        "ignored: no blocks",
+    ]
+    assert shown["saved_s"] == {"prefill": 0.25}
+
+
+def test_the_table_may_have_sent_the_call_home_against_the_proposal():
+    one = receipt(1)
+    one.replica = "r1"
+    assert "home" in one.to_json()["place"]["reason"]
