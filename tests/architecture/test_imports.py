@@ -12,6 +12,7 @@ from support.sources import PACKAGES, ROOT, imported, sources
 # No contract can say "the standard library only".
 STANDARD_LIBRARY_ONLY = [
     *sources("gateway/model"),
+    *sources("gateway/overlap"),
     Path("engine_patches/wire.py"),
     Path("deploy/local/install.py"),
 ]

@@ -1,0 +1,154 @@
+"""The event between the frames of a stream: where it stands, and that nothing else changes."""
+
+import json
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.overlap.dispatch import EVENT, ToolDispatch, as_json, frame, from_json, opted_in
+from gateway.overlap.events import EventReader
+from gateway.overlap.tool_calls import ToolCall
+
+
+def sse(data, name=None):
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {json.dumps(data)}\n\n".encode()
+
+
+def chunk(delta, finish=None):
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return sse(
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+         "choices": [choice]}
+    )  # fmt: skip
+
+
+def call(index, **function):
+    return {"tool_calls": [{"index": index, "id": f"c{index}", "function": function}]}
+
+
+FRAMES = [
+    chunk({"role": "assistant", "content": ""}),
+    chunk({"content": "I look."}),
+    chunk(call(0, name="f", arguments="")),
+    chunk(call(0, arguments='{"a": "')),
+    chunk(call(0, arguments='\\"}"}')),  # Completes the first.
+    chunk(call(1, name="g", arguments="{}")),  # A whole one.
+    chunk(call(2, name="h", arguments="")),
+    chunk({}, "tool_calls"),  # Completes the third.
+    b"data: [DONE]\n\n",
+]
+COMPLETES = {4: ("f", '{"a": "\\"}"}'), 5: ("g", "{}"), 7: ("h", "{}")}
+STREAM = b"".join(FRAMES)
+
+
+def pieces(cuts):
+    cuts = sorted(cuts)
+    return [STREAM[a:b] for a, b in zip([0, *cuts], [*cuts, len(STREAM)], strict=True)]
+
+
+CUTS = st.lists(st.integers(0, len(STREAM)), max_size=20)
+
+
+@pytest.mark.parametrize("loads", [json.loads, orjson.loads])
+@pytest.mark.parametrize("text", [False, True])
+@given(CUTS)
+def test_any_split_gives_the_same_events_at_the_same_places(loads, text, cuts):
+    dispatch = ToolDispatch(loads=loads, text=text)
+    out, calls = b"", []
+    for piece in pieces(cuts):
+        passed, found = dispatch.feed(piece)
+        out += passed
+        calls += found
+    assert [(c.name, c.arguments) for c in calls] == list(COMPLETES.values())
+    expected = b""
+    told = iter(calls)
+    for place, bytes_ in enumerate(FRAMES):
+        expected += bytes_
+        if place in COMPLETES:
+            expected += frame(next(told), json.loads(FRAMES[0][6:]))
+    assert out == expected
+
+
+@given(CUTS)
+def test_without_the_event_the_bytes_pass_and_the_calls_are_told(cuts):
+    dispatch = ToolDispatch(insert=False)
+    results = [(piece, *dispatch.feed(piece)) for piece in pieces(cuts)]
+    assert all(passed is piece for piece, passed, _ in results)
+    assert sum(len(found) for *_, found in results) == 3
+
+
+@given(CUTS)
+def test_no_byte_is_held_back(cuts):
+    dispatch = ToolDispatch()
+    for piece in pieces(cuts):
+        passed, _ = dispatch.feed(piece)
+        assert passed.endswith(piece[-1:])
+        assert len(passed) >= len(piece)
+
+
+def test_the_frame_is_a_chunk_without_choices_and_dynamos_event():
+    whole = ToolCall(1, "c1", "f", '{"a": "ä"}', 2)
+    data = {"id": "x", "object": "chat.completion.chunk", "created": 5, "model": "m",
+            "choices": [{}], "usage": {}}  # fmt: skip
+    [event] = EventReader().feed(frame(whole, data))
+    assert event.name == EVENT.encode()
+    parsed = json.loads(event.data)
+    assert parsed == {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 5,
+        "model": "m",
+        "choices": [],
+        "choice_index": 2,
+        "tool_call": {
+            "index": 1,
+            "id": "c1",
+            "type": "function",
+            "function": {"name": "f", "arguments": '{"a": "ä"}'},
+        },
+    }
+    assert from_json(parsed) == whole
+
+
+def test_events_of_the_other_apis_say_their_type():
+    [event] = EventReader().feed(frame(ToolCall(0, "c", "f", "{}"), {"type": "content_block_stop"}))
+    assert json.loads(event.data)["type"] == EVENT
+
+
+GOOD = as_json(ToolCall(0, "c", "f", "{}"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, [], "x", {}, {"tool_call": 1}, {**GOOD, "choice_index": "0"}]
+    + [{**GOOD, "tool_call": {**GOOD["tool_call"], "id": None}}],
+)
+def test_what_is_no_event_of_ours(data):
+    assert from_json(data) is None
+
+
+@given(st.lists(st.binary(max_size=40)))
+def test_nothing_raises_and_nothing_is_lost(parts):
+    dispatch = ToolDispatch()
+    data = b"data: ".join(parts)
+    assert dispatch.feed(data) == (data, [])
+
+
+@pytest.mark.parametrize(
+    ("header", "hints", "wanted"),
+    [
+        (None, None, False),
+        (None, {"tool_dispatch": True}, True),
+        (None, {"tool_dispatch": "yes"}, False),
+        (None, ["tool_dispatch"], False),
+        (b"1", None, True),
+        (b"True ", None, True),
+        (b"0", {"tool_dispatch": True}, False),
+        (b"", None, False),
+    ],
+)
+def test_who_asks_for_it(header, hints, wanted):
+    assert opted_in(header, hints) is wanted

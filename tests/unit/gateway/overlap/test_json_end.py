@@ -1,0 +1,45 @@
+"""The end of a JSON value, whatever the value and wherever it is split."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.overlap.json_end import JsonEnd
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.text()
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8
+)
+CONTAINERS = st.lists(VALUES) | st.dictionaries(st.text(), VALUES) | st.text()
+
+
+@given(CONTAINERS, st.text(), st.booleans())
+def test_the_end_is_that_of_a_real_parser(value, after, plain):
+    written = json.dumps(value, ensure_ascii=plain)
+    assert JsonEnd().feed("  " + written + after) == 2 + len(written)
+
+
+@given(CONTAINERS)
+def test_one_character_at_a_time_it_ends_with_the_last(value):
+    written = json.dumps(value)
+    reader = JsonEnd()
+    ends = [reader.feed(character) for character in written]
+    assert ends == [-1] * (len(written) - 1) + [1]
+
+
+@pytest.mark.parametrize("text", ["", " ", "1", "-2.5e3", "true", "null"])
+def test_what_does_not_end_by_itself_has_no_end(text):
+    assert JsonEnd().feed(text) == -1
+
+
+def test_an_escape_may_be_split_from_what_it_escapes():
+    reader = JsonEnd()
+    assert reader.feed('{"a": "\\') == -1
+    assert reader.feed('"}') == -1, "the quote was escaped: the brace is in the string"
+    assert reader.feed('"}') == 2
+
+
+def test_a_bracket_that_closes_nothing_ends_it():
+    assert JsonEnd().feed("]]]") == 1

@@ -1,0 +1,84 @@
+"""Tool calls written as a JSON array in text."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.overlap.allowance import Allowance
+from gateway.overlap.text_calls import TextCalls
+
+SEARCH = '{"name": "search", "arguments": {"q": "a [{\\"}] b"}}'
+PLOT = '{"parameters": {"xs": [1, 2]}, "name": "plot"}'
+
+
+def read(*pieces, **options):
+    reader = TextCalls(Allowance(), **options)
+    return [call for piece in pieces for call in reader.feed(piece)]
+
+
+def test_an_element_is_told_when_its_brace_closes():
+    reader = TextCalls(Allowance())
+    assert reader.feed(f"[{SEARCH[:-1]}") == []
+    assert reader.feed("}") == [("search", '{"q": "a [{\\"}] b"}')]
+    assert reader.feed(f",\n  {PLOT[:-1]}") == []
+    assert reader.feed("}]") == [("plot", '{"xs": [1, 2]}')]
+
+
+@given(st.data())
+def test_a_split_changes_nothing(data):
+    text = f"Let me see. [1] \n[{SEARCH} , {PLOT}]\nand [[{PLOT}]]"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert [name for name, _ in read(*pieces)] == ["search", "plot", "plot"]
+    assert read(*pieces) == read(text)
+
+
+@pytest.mark.parametrize(
+    ("element", "call"),
+    [
+        ({"tool": "search", "query": "x"}, ("search", {"query": "x"})),
+        ({"tool": "now"}, ("now", {})),
+        ({"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}, ("f", {"a": 1})),
+        ({"name": "f", "arguments": '{"a": 1}'}, ("f", {"a": 1})),
+    ],
+)
+def test_other_ways_to_write_a_call(element, call):
+    [(name, arguments)] = read(json.dumps([element]))
+    assert (name, json.loads(arguments)) == call
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"name": "Ada"}, {"name": "Bob"}]',
+        '{"name": "f", "arguments": {}}',
+        '[{"name": 1, "arguments": {}}]',
+        '[{"name": "f", "arguments": [1]}]',
+        '[{"name": "f", "arguments": "1"}]',
+        '[{"name": "f", "arguments": "{"}]',
+        '[{"name": "f", "arguments": }]',
+        '["a", {"name": "f", "arguments": {}}]',
+        "[" * 5000,
+        '[{"a": ' + "[" * 100_000 + "]" * 100_000 + "}]",
+    ],
+)
+def test_what_is_no_call(text):
+    assert read(text) == []
+
+
+def test_only_tools_that_there_are():
+    assert [name for name, _ in read(f"[{SEARCH},{PLOT}]", names={"search"})] == ["search"]
+
+
+def test_an_endless_element_is_given_up_and_its_memory_returned():
+    allowance = Allowance(1000)
+    reader = TextCalls(allowance)
+    assert reader.feed('[{"name": "f", "arguments": {"a": "') == []
+    for _ in range(100):
+        assert reader.feed("x" * 100) == []
+    assert allowance.take(1000)
+    allowance.give_back(1000)
+    assert reader.feed('"}}') == []
+    assert [name for name, _ in reader.feed(f"] [{PLOT}]")] == ["plot"]

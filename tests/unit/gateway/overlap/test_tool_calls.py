@@ -1,0 +1,271 @@
+"""Tool calls out of the chunks of three APIs, each when it is complete and not before."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.overlap import tool_calls
+from gateway.overlap.allowance import MAX_KEPT_CHARS
+from gateway.overlap.tool_calls import ToolCall, ToolCallParser
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+ARGUMENTS = st.dictionaries(st.text(max_size=5), JSON, max_size=3).map(json.dumps)
+CALLS = st.lists(ARGUMENTS, min_size=1, max_size=4)
+
+
+def chat(*pieces, index=0, choice=0, finish=None):
+    """A chunk with pieces of a call: id, name or arguments."""
+    deltas = [
+        {"index": index, "function": {"arguments": piece}}
+        if isinstance(piece, str)
+        else {"index": index, "id": piece[0], "function": {"name": piece[1], "arguments": ""}}
+        for piece in pieces
+    ]
+    delta = {"tool_calls": deltas} if deltas else {}
+    return {"choices": [{"index": choice, "delta": delta, "finish_reason": finish}]}
+
+
+def read(chunks, **options):
+    parser = ToolCallParser(**options)
+    return [call for chunk in chunks for call in parser.feed(chunk)]
+
+
+def split(data, text):
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+@given(CALLS, st.data())
+def test_chat_calls_are_complete_with_their_closing_brace(calls, data):
+    parser = ToolCallParser()
+    for index, arguments in enumerate(calls):
+        assert parser.feed(chat((f"c{index}", "f"), index=index)) == []
+        seen = ""
+        for piece in split(data, arguments):
+            seen += piece
+            found = parser.feed(chat(piece, index=index))
+            if seen == arguments and piece:
+                assert found == [ToolCall(index, f"c{index}", "f", arguments)]
+            else:
+                assert found == []
+    assert parser.feed(chat(finish="tool_calls")) == []
+
+
+@given(st.data())
+def test_choices_and_interleaved_calls_stay_apart(data):
+    whole = {(c, i): json.dumps({"of": [c, i], "t": "}"}) for c in range(2) for i in range(2)}
+    queue = {key: list(text) for key, text in whole.items()}
+    parser = ToolCallParser()
+    found = []
+    for choice, index in whole:
+        parser.feed(chat((f"{choice}.{index}", "f"), index=index, choice=choice))
+    while queue:
+        choice, index = key = data.draw(st.sampled_from(sorted(queue)))
+        # Arguments of a later call, before any of an earlier one, would complete the earlier.
+        if index and len(queue.get((choice, 0), "")) == len(whole[choice, 0]):
+            index = 0
+            key = (choice, 0)
+        found += parser.feed(chat(queue[key].pop(0), index=index, choice=choice))
+        if not queue[key]:
+            del queue[key]
+            assert found[-1] == ToolCall(index, f"{choice}.{index}", "f", whole[key], choice)
+    assert len(found) == 4
+
+
+def anthropic(calls, data):
+    for index, arguments in enumerate(calls):
+        block = {"type": "tool_use", "id": f"c{index}", "name": "f", "input": {}}
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        for piece in split(data, arguments):
+            delta = {"type": "input_json_delta", "partial_json": piece}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+    yield {"type": "message_stop"}
+
+
+def responses(calls, data):
+    for index, arguments in enumerate(calls):
+        item = {"type": "function_call", "id": "fc", "call_id": f"c{index}", "name": "f"}
+        at = {"output_index": index}
+        yield {"type": "response.output_item.added", "item": item | {"arguments": ""}} | at
+        for piece in split(data, arguments):
+            yield {"type": "response.function_call_arguments.delta", "delta": piece} | at
+        yield {"type": "response.function_call_arguments.done", "arguments": arguments} | at
+        yield {"type": "response.output_item.done", "item": item | {"arguments": arguments}} | at
+    yield {"type": "response.completed", "response": {}}
+
+
+@pytest.mark.parametrize("api", [anthropic, responses])
+@given(CALLS, st.data())
+def test_the_other_apis_say_the_same(api, calls, data):
+    parser = ToolCallParser()
+    found = []
+    for chunk in api(calls, data):
+        found += parser.feed(chunk)
+        if chunk["type"].endswith(("block_stop", "arguments.done")):
+            place = chunk.get("index", chunk.get("output_index"))
+            assert len(found) == place + 1, "known before the API says that it is done"
+    assert found == [ToolCall(i, f"c{i}", "f", text) for i, text in enumerate(calls)]
+
+
+def test_responses_without_deltas_are_complete_when_done():
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}
+    assert read(
+        [
+            {"type": "response.output_item.added", "output_index": 3, "item": item},
+            {
+                "type": "response.function_call_arguments.done",
+                "output_index": 3,
+                "arguments": "{}",
+            },
+        ]
+    ) == [ToolCall(3, "c", "f", "{}")]
+
+
+def test_a_message_whose_input_comes_whole():
+    block = {"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}
+    start = {"type": "content_block_start", "index": 1, "content_block": block}
+    assert read([start]) == [ToolCall(1, "c", "f", '{"a": 1}')]
+
+
+@pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+def test_a_call_without_arguments_is_complete_at_the_next_or_at_the_end(finish):
+    parser = ToolCallParser()
+    assert parser.feed(chat(("a", "f"))) == []
+    assert parser.feed(chat(("b", "g"), index=1)) == [], "heads may all come first"
+    assert parser.feed(chat("{", index=1)) == [ToolCall(0, "a", "f", "{}")]
+    assert parser.feed(chat("}", index=1)) == [ToolCall(1, "b", "g", "{}")]
+    assert parser.feed(chat(("c", "f"), index=2)) == []
+    assert parser.in_call
+    assert parser.feed(chat(finish=finish)) == [ToolCall(2, "c", "f", "{}")]
+    assert not parser.in_call
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter", "abort", None])
+@pytest.mark.parametrize("arguments", ["", '{"a": ', "1"])
+def test_an_answer_that_was_cut_short_calls_nothing(finish, arguments):
+    assert read([chat(("a", "f"), arguments), chat(finish=finish)]) == []
+
+
+def test_a_number_is_complete_at_the_end():
+    chunks = [chat(("a", "f"), "1"), chat("2"), chat(finish="stop")]
+    assert [call.arguments for call in read(chunks)] == ["12"]
+
+
+def test_what_comes_after_the_closing_brace_is_not_the_calls():
+    [call] = read([chat(("a", "f"), ' {"a": 1}\n}}'), chat('{"b": 2}'), chat(finish="stop")])
+    assert call.arguments == '{"a": 1}'
+
+
+def test_a_name_may_come_in_pieces_or_again():
+    parts = [("a", "get_"), ("a", "get_"), ("", "weather"), ("a", "get_weather")]
+    [call] = read([chat(*parts), chat("{}"), chat(("b", "other"))])
+    assert (call.id, call.name) == ("a", "get_weather")
+
+
+@pytest.mark.parametrize("arguments", ['{"a": }', "]", "}{", '{"a" 1}', "nonsense"])
+def test_arguments_that_are_no_json_call_nothing(arguments):
+    assert read([chat(("a", "f"), arguments), chat(finish="tool_calls")]) == []
+
+
+def test_a_call_without_a_name_is_none():
+    assert read([chat("{}"), chat(finish="tool_calls")]) == []
+
+
+def content(text, choice=0):
+    return {"choices": [{"index": choice, "delta": {"content": text}}]}
+
+
+TEXT = '[{"name": "f", "arguments": {"a": 1}}, {"name": "g", "parameters": {}}]'
+IN_TEXT = [("f", '{"a": 1}', 0), ("g", "{}", 1)]
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        content,
+        lambda piece: {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "text_delta", "text": piece},
+        },
+        lambda piece: {
+            "type": "response.output_text.delta",
+            "output_index": 0,
+            "content_index": 0,
+            "delta": piece,
+        },
+    ],
+)
+def test_calls_in_the_text_of_any_api(chunk):
+    parser = ToolCallParser()
+    found = [[parser.feed(chunk(character))] for character in TEXT]
+    calls = [call for [calls] in found for call in calls]
+    assert [(call.name, call.arguments, call.index) for call in calls] == IN_TEXT
+    assert found.index([[calls[0]]]) == TEXT.index("}}") + 1
+
+
+def test_each_choice_has_its_own_text():
+    parser = ToolCallParser()
+    calls = [c for piece in TEXT for n in (0, 1) for c in parser.feed(content(piece, n))]
+    assert [(c.name, c.choice) for c in calls] == [("f", 0), ("f", 1), ("g", 0), ("g", 1)]
+
+
+def test_text_is_searched_only_where_asked_and_for_known_tools():
+    assert read([content(TEXT)], text=False) == []
+    assert [call.name for call in read([content(TEXT)], names={"f"})] == ["f"]
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["choices", "delta", "tool_calls", "index", "function", "name", "arguments", "type"]
+                + ["content", "content_block", "item", "output_index", "id", "finish_reason"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+TYPES = ["content_block_delta", "content_block_start", "message_delta"] + [
+    f"response.{name}"
+    for name in ("output_item.added", "output_text.delta", "function_call_arguments.delta")
+]
+
+
+@given(st.lists(ANY | st.fixed_dictionaries({"type": st.sampled_from(TYPES), "delta": ANY})))
+def test_nothing_raises(chunks):
+    read(chunks)
+
+
+def test_deep_arguments_do_not_raise():
+    deep = "[" * 100_000 + "]" * 100_000
+    assert read([chat(("a", "f"), deep), content(f'[{{"name": "f", "arguments": {deep}}}]')]) == []
+
+
+def test_endless_arguments_are_given_up_and_later_calls_are_not():
+    parser = ToolCallParser()
+    parser.feed(chat(("a", "f"), '{"a": "'))
+    piece = "x" * (MAX_KEPT_CHARS // 8)
+    for _ in range(16):
+        assert parser.feed(chat(piece)) == []
+    assert not parser.in_call
+    assert parser.feed(chat('"}')) == []
+    assert len(parser.feed(chat(("b", "f"), f'{{"a": "{piece}"}}', index=1))) == 1
+
+
+def test_calls_without_number_are_not_followed(monkeypatch):
+    monkeypatch.setattr(tool_calls, "MAX_FOLLOWED", 8)
+    chunks = [chat((f"c{i}", "f"), "{}", index=i) for i in range(20)]
+    assert len(read(chunks)) == 8
