@@ -123,8 +123,15 @@ GOOD = as_json(ToolCall(0, "c", "f", "{}"))
 
 @pytest.mark.parametrize(
     "data",
-    [None, [], "x", {}, {"tool_call": 1}, {**GOOD, "choice_index": "0"}]
-    + [{**GOOD, "tool_call": {**GOOD["tool_call"], "id": None}}],
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"tool_call": 1},
+        {**GOOD, "choice_index": "0"},
+        {**GOOD, "tool_call": {**GOOD["tool_call"], "id": None}},
+    ],
 )
 def test_what_is_no_event_of_ours(data):
     assert from_json(data) is None

@@ -229,8 +229,22 @@ ANY = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["choices", "delta", "tool_calls", "index", "function", "name", "arguments", "type"]
-                + ["content", "content_block", "item", "output_index", "id", "finish_reason"]
+                [
+                    "choices",
+                    "delta",
+                    "tool_calls",
+                    "index",
+                    "function",
+                    "name",
+                    "arguments",
+                    "type",
+                    "content",
+                    "content_block",
+                    "item",
+                    "output_index",
+                    "id",
+                    "finish_reason",
+                ]
             ),
             inner,
             max_size=4,
