@@ -1,0 +1,31 @@
+"""The Python client: a program's session, tool calls as they complete, tools that run early.
+
+    with session("http://127.0.0.1:8080/v1") as s:
+        client = s.openai()
+
+Nothing is needed but httpx, and `openai` where a client of it is asked for. Nothing of the server
+is imported but the parser that both share. Guide: docs/client.md.
+"""
+
+from __future__ import annotations
+
+from gateway.overlap.tool_calls import ToolCall
+from gateway.sdk.agent import Run
+from gateway.sdk.hints import AsyncHints, Hints, Prefill
+from gateway.sdk.session import Session, SessionError, session
+from gateway.sdk.stream import ToolCalls
+from gateway.sdk.tools import Tool, ToolRun
+
+__all__ = [
+    "AsyncHints",
+    "Hints",
+    "Prefill",
+    "Run",
+    "Session",
+    "SessionError",
+    "Tool",
+    "ToolCall",
+    "ToolCalls",
+    "ToolRun",
+    "session",
+]

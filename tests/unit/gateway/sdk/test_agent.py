@@ -1,0 +1,283 @@
+"""The agent's loop: what overlaps, what is told to the model, and what it does without hints."""
+
+import asyncio
+import json
+import threading
+
+import openai
+import pytest
+from support.scripted_server import (
+    CALLED,
+    DEADLINE_S,
+    DONE,
+    answer_frames,
+    call_frames,
+    frame,
+    scripted,
+)
+
+from gateway.sdk import Tool, agent, session
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch):
+    """A slow machine is not a server that hangs."""
+    monkeypatch.setattr(agent, "GRACE_S", DEADLINE_S)
+
+
+ASK = [{"role": "user", "content": "Compare."}]
+HANDLE = 201, {"id": "pf_1", "object": "weft.prefill", "status": "running", "expires_at": 9}
+
+
+def calls(*names, arguments="{}"):
+    frames = [f for i, name in enumerate(names) for f in call_frames(i, name, arguments)]
+    return [*frames, CALLED, DONE]
+
+
+class Model:
+    """A server whose chat answers are given, whose hints answer as said (404: it has none)."""
+
+    def __init__(self, *answers, prefill=(404, {}), extend=None):
+        self.answers = list(answers)
+        self.prefill = prefill
+        self.extend = extend
+
+    def __call__(self, asked):
+        if asked.path.endswith("/sessions"):
+            return 201, {"id": "p"}
+        if asked.path.endswith("/prefill"):
+            return self.prefill
+        if asked.path.endswith("/extend") and self.extend is not None:
+            return self.extend
+        if asked.method == "DELETE":
+            return 200, {}
+        answer = self.answers.pop(0)
+        return answer() if callable(answer) else answer
+
+
+async def run(server, tools, **options):
+    async with asyncio.timeout(DEADLINE_S), session(server.url) as s:
+        return await s.run_tools(model="tiny", messages=ASK, tools=tools, **options)
+
+
+def _when_called(then):
+    """A callback for chunks that calls `then` when an answer has ended with calls."""
+    return lambda chunk: then() if chunk.choices[0].finish_reason == "tool_calls" else None
+
+
+def plain_calls(server):
+    return [asked.json for asked in server.to("POST", "/chat/completions")]
+
+
+async def test_a_tool_starts_while_the_model_still_writes_the_next_call():
+    started = threading.Event()
+
+    def answer():
+        yield from call_frames(0, "first", "{}")
+        assert started.wait(DEADLINE_S), "the tool was not started before the answer's end"
+        yield from call_frames(1, "second", "{}")
+        yield from (CALLED, DONE)
+
+    def first():
+        started.set()
+        return "one"
+
+    with scripted(Model(answer, answer_frames("Done."))) as server:
+        ran = await run(server, [Tool("first", first), Tool("second", lambda: "two")])
+    assert (ran.answer, ran.finished, ran.turns) == ("Done.", True, 2)
+    assert [tool.output for tool in ran.tool_runs] == ["one", "two"]
+    assert ran.tool_runs[0].head_start_s > ran.tool_runs[1].head_start_s >= 0
+
+
+async def test_tools_run_at_once():
+    both = threading.Barrier(2, timeout=DEADLINE_S)
+    tools = [Tool(name, both.wait) for name in "ab"]
+    with scripted(Model(calls("a", "b"), answer_frames("Done."))) as server:
+        ran = await run(server, tools)
+    assert not any(tool.failed for tool in ran.tool_runs)
+
+
+async def test_the_conversation_is_what_the_api_wants():
+    with scripted(Model(calls("f", arguments='{"a": 1}'), answer_frames("Done."))) as server:
+        ran = await run(server, [Tool("f", lambda a: {"got": a})])
+        first, second = plain_calls(server)
+    function = {"name": "f", "arguments": '{"a": 1}'}
+    call = {"id": "call-0", "type": "function", "function": function}
+    asked = [
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call-0", "content": '{"got": 1}'},
+    ]
+    assert (first["messages"], second["messages"]) == (ASK, asked)
+    assert ran.messages == [*asked, {"role": "assistant", "content": "Done."}]
+    assert {asked.headers["x-weft-program"] for asked in server.to("POST", "completions")} == {"p"}
+
+
+async def test_the_next_prompt_is_prefilled_while_tools_run_and_then_extended():
+    model = Model(calls("f"), prefill=HANDLE, extend=answer_frames("Done."))
+    with scripted(model) as server:
+        # The tool cannot end before the prefill was asked for.
+        tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
+        ran = await run(server, [tool])
+        [announced] = server.to("POST", "/hints/prefill")
+        [whole] = server.to("POST", "/hints/prefill/pf_1/extend")
+    told = announced.json["messages"]
+    assert whole.json["messages"][: len(told)] == told
+    assert whole.json["messages"][len(told) :] == [
+        {"role": "tool", "tool_call_id": "call-0", "content": "ok"}
+    ]
+    assert announced.json["tools"] == whole.json["tools"]
+    assert whole.json["stream"] is True
+    assert (ran.answer, ran.extended, len(plain_calls(server))) == ("Done.", 1, 1)
+    assert server.to("DELETE", "pf_1") == []
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_without_hints_it_does_the_same_and_asks_for_them_once(status):
+    with scripted(
+        Model(calls("f"), calls("f"), answer_frames("Done."), prefill=(status, {}))
+    ) as server:
+        ran = await run(
+            server, [Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")]
+        )
+        assert len(server.to("POST", "/hints/prefill")) == 1
+    assert (ran.answer, ran.turns, ran.extended) == ("Done.", 3, 0)
+
+
+async def test_no_prefill_where_it_is_not_wanted():
+    with scripted(Model(calls("f"), answer_frames("Done."), prefill=HANDLE)) as server:
+
+        async def ends_after_the_answer():
+            await answered.wait()
+            await asyncio.sleep(0)
+
+        answered = asyncio.Event()
+        tool = Tool("f", ends_after_the_answer)
+        await run(server, [tool], prefill=False, on_chunk=_when_called(answered.set))
+        assert server.to("POST", "/hints/prefill") == []
+
+
+@pytest.mark.parametrize("status", [404, 409, 503])
+async def test_a_refused_extension_is_a_plain_call(status):
+    model = Model(
+        calls("f"), answer_frames("Done."), prefill=HANDLE, extend=(status, {"error": {}})
+    )
+    with scripted(model) as server:
+        tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
+        ran = await run(server, [tool])
+        assert server.to("POST", "/hints/prefill/pf_1/extend")
+    assert (ran.answer, ran.extended) == ("Done.", 0)
+
+
+@pytest.mark.parametrize("answer", [(500, {}), (201, []), (201, {"id": 1})])
+async def test_hints_that_answer_nonsense_do_no_harm(answer):
+    with scripted(Model(calls("f"), answer_frames("Done."), prefill=answer)) as server:
+        tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
+        assert (await run(server, [tool])).answer == "Done."
+
+
+async def test_leaving_in_the_middle_discards_the_prefill_and_stops_the_tools():
+    stopped = asyncio.Event()
+    with scripted(Model(calls("f"), prefill=HANDLE)) as server:
+
+        async def tool():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+
+        work = asyncio.create_task(run(server, [Tool("f", tool)]))
+        await asyncio.to_thread(server.wait_for, "POST", "/hints/prefill")
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        assert stopped.is_set()
+        server.wait_for("DELETE", "/hints/prefill/pf_1")
+        server.wait_for("DELETE", "/sessions/p")
+
+
+async def test_what_tools_do_wrong_is_told_to_the_model():
+    def fails():
+        raise OSError("no network")
+
+    frames = [*calls("fails", "unknown", "f")[:-2]]
+    frames += [*call_frames(3, "f", '{"a": }'), CALLED, DONE]
+    with scripted(Model(frames, answer_frames("Done."))) as server:
+        ran = await run(server, [Tool("fails", fails), Tool("f", lambda: "ok")])
+        told = {m["tool_call_id"]: m["content"] for m in ran.messages if m["role"] == "tool"}
+    assert "no network" in json.loads(told["call-0"])["error"]
+    assert "unknown" in json.loads(told["call-1"])["error"]
+    assert told["call-2"] == "ok"
+    assert "JSON" in json.loads(told["call-3"])["error"]
+    assert [tool.failed for tool in ran.tool_runs] == [True, True, False, True]
+    assert ran.messages[1]["tool_calls"][3]["function"]["arguments"] == "{}"
+
+
+async def test_turns_are_bounded_and_the_last_one_may_call_nothing():
+    with scripted(Model(*[calls("f")] * 3)) as server:
+        ran = await run(
+            server, [Tool("f", lambda: "ok")], max_turns=3, tool_choice="required", temperature=0
+        )
+        bodies = plain_calls(server)
+    assert [body["tool_choice"] for body in bodies] == ["required", "auto", "none"]
+    assert {body["temperature"] for body in bodies} == {0}
+    assert (ran.turns, ran.finished) == (3, False)
+
+
+async def test_an_answer_that_was_cut_short_is_not_finished():
+    frames = [frame({"content": "I wou"}), frame({}, "length"), DONE]
+    with scripted(Model(frames)) as server:
+        ran = await run(server, [])
+        assert "tools" not in plain_calls(server)[0]
+    assert (ran.answer, ran.finished) == ("I wou", False)
+
+
+async def test_a_stream_that_breaks_is_an_error_and_stops_the_tools():
+    stopped = asyncio.Event()
+    running = threading.Event()
+
+    def answer():
+        yield from call_frames(0, "f", "{}")
+        assert running.wait(DEADLINE_S)
+        raise EOFError
+
+    async def tool():
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    broken = pytest.raises(openai.APIConnectionError)
+    with scripted(Model(answer)) as server, broken:
+        await run(server, [Tool("f", tool)])
+    assert stopped.is_set()
+
+
+async def test_callbacks_see_calls_and_chunks():
+    seen = []
+    with scripted(Model(calls("f"), answer_frames("Done."))) as server:
+        await run(
+            server,
+            [Tool("f", lambda: "ok")],
+            on_call=lambda call: seen.append(call.name),
+            on_chunk=lambda chunk: seen.append(chunk.choices[0].finish_reason),
+        )
+    assert seen == [None, None, None, "f", "tool_calls", None, "stop"]
+
+
+async def test_a_client_of_ones_own_is_used_and_left_open():
+    with scripted(Model(answer_frames("Done."))) as server:
+        async with session(server.url) as s, s.async_openai(max_retries=0) as client:
+            ran = await s.run_tools(model="tiny", messages=ASK, tools=[], client=client)
+            assert not client.is_closed()
+    assert ran.answer == "Done."
+
+
+@pytest.mark.parametrize("options", [{"max_turns": 0}, {"n": 2}, {"stream": False}])
+async def test_options_that_make_no_sense(options):
+    async with openai.AsyncOpenAI(base_url="http://localhost", api_key="x") as client:
+        with pytest.raises(ValueError, match=r"max_turns|own"):
+            await agent.run(client, "p", "tiny", ASK, [], **options)

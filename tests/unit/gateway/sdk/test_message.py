@@ -1,0 +1,41 @@
+"""The message that an answer leaves for the next request."""
+
+from gateway.overlap.tool_calls import ToolCall
+from gateway.sdk.message import Message
+
+
+def chunk(finish=None, index=0, **delta):
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}]}
+
+
+def piece(index, id_=None, name=None, arguments=None):
+    return {"index": index, "id": id_, "function": {"name": name, "arguments": arguments}}
+
+
+def test_text_is_joined_and_other_choices_left_out():
+    message = Message()
+    for c in (chunk(role="assistant", content="I "), chunk(content="see."), chunk("stop")):
+        message.add(c)
+    message.add(chunk(index=1, content="no"))
+    message.add({"choices": [], "usage": {}})
+    message.add({"type": "message_start"})
+    assert message.as_json() == {"role": "assistant", "content": "I see."}
+    assert message.finish_reason == "stop"
+
+
+def test_calls_are_as_the_parser_read_them():
+    message = Message()
+    message.add(chunk(tool_calls=[piece(0, "a", "f", ""), piece(1, "b", "g", '{"a":')]))
+    message.add(chunk(tool_calls=[piece(0, arguments="{}")]))
+    message.complete(ToolCall(0, "a", "f", "{}"))
+    message.complete(ToolCall(0, "", "text", "{}", choice=1))
+    assert message.incomplete == [1]
+    assert message.as_json() == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+            # Cut short: its arguments would make a chat template fail.
+            {"id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+        ],
+    }

@@ -1,0 +1,99 @@
+"""One run of one tool."""
+
+import asyncio
+import json
+import threading
+from functools import partial
+
+import pytest
+
+from gateway.overlap.tool_calls import ToolCall
+from gateway.sdk.tools import Tool, run
+
+pytestmark = pytest.mark.anyio
+
+
+def call(arguments="{}", name="f"):
+    return ToolCall(0, "a", name, arguments)
+
+
+def tool(function, **options):
+    return Tool("f", function, **options)
+
+
+async def coroutine(a):
+    return {"twice": 2 * a}
+
+
+class Callable:
+    async def __call__(self, a):
+        return 3 * a
+
+
+@pytest.mark.parametrize(
+    ("function", "output"),
+    [
+        (lambda a: f"{a}!", "2!"),
+        (lambda a: [a, "ä"], '[2, "ä"]'),
+        (coroutine, '{"twice": 4}'),
+        (partial(coroutine), '{"twice": 4}'),
+        (Callable(), "6"),
+    ],
+)
+async def test_any_function_will_do(function, output):
+    ran = await run(tool(function), call('{"a": 2}'))
+    assert (ran.output, ran.failed) == (output, False)
+
+
+async def test_a_blocking_tool_does_not_block_the_loop():
+    done = threading.Event()
+    work = asyncio.create_task(run(tool(lambda: done.wait(20)), call()))
+    await asyncio.sleep(0)
+    done.set()  # By the loop that a tool in it would hold.
+    assert (await work).output == "true"
+
+
+def fails():
+    raise ValueError("no luck")
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "why"),
+    [
+        (fails, "{}", "ValueError: no luck"),
+        (lambda: 1, '{"b": 1}', "unexpected keyword"),
+        (lambda: 1, "[]", "must be a JSON object"),
+        (lambda: object(), "{}", "not JSON serializable"),
+    ],
+)
+async def test_what_goes_wrong_is_told_to_the_model(function, arguments, why):
+    ran = await run(tool(function), call(arguments))
+    assert ran.failed
+    assert why in json.loads(ran.output)["error"]
+
+
+async def test_a_tool_that_there_is_not():
+    assert "'f'" in json.loads((await run(None, call())).output)["error"]
+
+
+async def test_a_tool_that_takes_too_long_is_stopped():
+    stopped = []
+
+    async def slow():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(True)
+
+    ran = await run(tool(slow, timeout_s=0.01), call())
+    assert "too long" in ran.output
+    assert stopped
+
+
+def test_how_the_model_is_told_of_it():
+    described = Tool("f", fails, "Does.", {"type": "object"}).as_json()
+    assert described == {
+        "type": "function",
+        "function": {"name": "f", "description": "Does.", "parameters": {"type": "object"}},
+    }
+    assert "description" not in tool(fails).as_json()["function"]
