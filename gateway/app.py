@@ -10,15 +10,11 @@ from importlib.metadata import version
 from time import time
 
 import httpx
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 
-from gateway.api import admin, errors, models, sessions, status
+from gateway.api import admin, failures, models, sessions, status
 from gateway.api.auth import Authenticator
 from gateway.api.dispatch import Dispatcher
-from gateway.api.errors import ApiError
 from gateway.api.ledger import Ledger
 from gateway.api.openapi import describe_hot_routes
 from gateway.api.services import Services
@@ -82,7 +78,7 @@ def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatc
     )
     for module in (status, models, sessions, admin):
         cold.include_router(module.router(services))
-    _install_error_shapes(cold, services)
+    failures.install(cold, services)
     describe_hot_routes(cold)
     return Dispatcher(services, cold)
 
@@ -131,38 +127,3 @@ async def _reap(services: Services) -> None:
             log.warning("the process table cannot be reached: %s", error)
         else:
             services.metrics.programs.dec(len(gone))
-
-
-def _install_error_shapes(app: FastAPI, services: Services) -> None:
-    def answer(error: ApiError) -> Response:
-        services.metrics.error(error.code)
-        return Response(
-            error.body(),
-            status_code=error.status,
-            media_type="application/json",
-            headers={name.decode(): value.decode() for name, value in error.headers},
-        )
-
-    @app.exception_handler(ApiError)
-    async def own(_: Request, error: ApiError) -> Response:
-        return answer(error)
-
-    @app.exception_handler(TableUnavailable)
-    async def table(_: Request, error: TableUnavailable) -> Response:
-        return answer(errors.table_unavailable(services.settings.retry_after_s))
-
-    @app.exception_handler(HTTPException)
-    async def http(request: Request, error: HTTPException) -> Response:
-        method, path = request.method, request.url.path
-        if error.status_code == 405:
-            allow = (error.headers or {}).get("Allow", "GET")
-            return answer(errors.wrong_method(method, path, allow))
-        if error.status_code == 404:
-            return answer(errors.unknown_route(method, path))
-        return answer(ApiError(error.status_code, "http_error", str(error.detail)))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        return answer(ApiError(400, "invalid_request", f"{where}: {first['msg']}", param=where))

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from engine_patches.wire import ORDER_NAMES
+from gateway.api.body import described, read_model
 from gateway.api.services import Services
 from gateway.engine.health import secret_headers
 from gateway.engine.registry import Replica
@@ -58,9 +59,14 @@ def router(services: Services) -> APIRouter:
         answers = await asyncio.gather(*(one(replica) for replica in replicas))
         return {replica.name: answer for replica, answer in zip(replicas, answers, strict=True)}
 
-    @api.post("/policy", summary="Change the order in every engine")
-    async def set_policy(policy: Policy) -> dict[str, Any]:
+    @api.post(
+        "/policy",
+        summary="Change the order in every engine",
+        openapi_extra=described(Policy, required=True),
+    )
+    async def set_policy(request: Request) -> dict[str, Any]:
         """Each replica's answer, by name. `applied` says whether all of them took it."""
+        policy = await read_model(request, Policy, services.settings.max_body_bytes)
         answers = await ask("POST", "/weft/policy", policy.model_dump())
         applied = all(answer["status"] == 200 for answer in answers.values())
         return {"policy": policy.policy, "applied": applied, "replicas": answers}

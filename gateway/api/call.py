@@ -11,9 +11,9 @@ from time import perf_counter, time
 from typing import Final
 
 from engine_patches.wire import CALL_HEADER, CallContext
-from gateway.api import errors, reports
+from gateway.api import errors, failures, reports
 from gateway.api.errors import ApiError
-from gateway.api.http import Departure, Receive, Scope, Send, respond_error
+from gateway.api.http import Departure, Receive, Scope, Send
 from gateway.api.ledger import OpenCall
 from gateway.api.relay import Relay
 from gateway.api.request import Request, read_request
@@ -21,7 +21,7 @@ from gateway.api.services import Services
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
 from gateway.engine.headers import for_engine, sane_request_id
-from gateway.engine.lower import CONTEXT_HEADER, lower, program_digest
+from gateway.engine.lower import CONTEXT_HEADER, TooDeep, lower, program_digest
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
@@ -56,11 +56,10 @@ class CallHandler:
                 await self._serve(request, call, departure, send)
             finally:
                 self._s.departures.done(departure)
-        except ApiError as error:
-            self._s.metrics.error(error.code)
-            await respond_error(send, error, endpoint.errors, ((b"x-request-id", request_id),))
         except ClientGone:
             return
+        except Exception as error:
+            await failures.respond(self._s, scope, send, error, endpoint.errors, request_id)
 
     async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
         """Place the call, send it, relay the answer; on another replica while none was reached."""
@@ -90,6 +89,8 @@ class CallHandler:
         except ReplicaError as error:
             self._s.registry.failed(replica.name, error)
             raise ApiError(error.status, error.code, str(error)) from None
+        except TooDeep:
+            raise errors.too_deep() from None
         except TableUnavailable:
             raise errors.table_unavailable(self._s.settings.retry_after_s) from None
         finally:

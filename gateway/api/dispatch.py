@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote_from_bytes
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from gateway.api import failures
 from gateway.api.call import CallHandler
-from gateway.api.errors import ApiError, unknown_route, wrong_method
-from gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
+from gateway.api.errors import unknown_route, wrong_id, wrong_method
+from gateway.api.http import AsgiApp, Receive, Scope, Send
 from gateway.api.passthrough import Passthrough, methods
 from gateway.api.services import Services
-from gateway.api.sessions import decoded_id
 from gateway.engine.endpoints import BY_PATH, ErrorShape
 from gateway.engine.errors import ClientGone
-from gateway.engine.headers import sane_request_id
+from gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
@@ -20,7 +20,7 @@ _SESSIONS = b"/v1/sessions/"
 
 class Dispatcher:
     """An ASGI application. It needs the raw path, as uvicorn gives it: an id in a path may contain
-    any byte, and a decoded path cannot tell an encoded slash from a real one."""
+    any character, and a decoded path cannot tell an encoded slash from a real one."""
 
     def __init__(self, services: Services, cold: AsgiApp) -> None:
         """`cold`: the ASGI application for the other routes and for the lifespan."""
@@ -40,21 +40,22 @@ class Dispatcher:
             return
         try:
             await self._rarer(scope, receive, send)
-        except ApiError as error:
-            self.services.metrics.error(error.code)
-            given = sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
-            extra = ((b"x-request-id", given),) if given else ()
-            shape: ErrorShape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
-            await respond_error(send, error, shape, extra)
         except ClientGone:
             return
+        except Exception as error:
+            shape: ErrorShape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
+            await failures.respond(self.services, scope, send, error, shape)
 
     async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path, program = scope["path"], None
         if raw.startswith(_PROGRAM):
             segment, _, rest = raw[len(_PROGRAM) :].partition(b"/")
-            program, path = decoded_id(segment.decode("latin-1")), f"/{rest.decode('latin-1')}"
+            path = f"/{rest.decode('latin-1')}"
+            try:
+                program = from_bytes(unquote_to_bytes(segment), b"program")
+            except IdentityError as error:
+                raise wrong_id(error) from None
             if not program or not path.startswith("/v1/"):
                 raise unknown_route(scope["method"], scope["path"])
             scope = {**scope, "path": path, "raw_path": b"/" + rest}
@@ -75,4 +76,7 @@ class Dispatcher:
             # Kept percent-encoded, so that the id is one segment whatever it contains.
             encoded = quote_from_bytes(raw[len(_SESSIONS) :], safe="%")
             scope = {**scope, "path": _SESSIONS.decode() + encoded}
+        if scope["method"] == "HEAD":
+            # The server leaves the body out: it goes by its own copy of the method.
+            scope = {**scope, "method": "GET"}
         await self._cold(scope, receive, send)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import orjson
 
 from gateway.engine.endpoints import ErrorShape
+from gateway.programs.ids import IdentityError
 
 _ANTHROPIC_TYPES: Final = {
     400: "invalid_request_error",
@@ -72,6 +74,29 @@ def model_not_found(model: str) -> ApiError:
         "model_not_found",
         f"The model `{model[:256]}` does not exist or you do not have access to it.",
         param="model",
+    )
+
+
+def wrong_id(error: IdentityError) -> ApiError:
+    """An id that cannot be taken."""
+    return ApiError(400, error.code, str(error), param=error.name)
+
+
+def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
+    """A member of the body, or a parameter, that is missing or wrong."""
+    name = ".".join(map(str, path))
+    return ApiError(400, "invalid_request", f"{name}: {what}", param=name or None)
+
+
+def too_deep() -> ApiError:
+    """JSON that is nested deeper than it can be read, or written again where that is needed."""
+    return ApiError(400, "too_deeply_nested", "The body is nested too deeply.")
+
+
+def internal() -> ApiError:
+    """An exception that nobody foresaw. What it was is for the log, not for clients."""
+    return ApiError(
+        500, "internal_error", "The gateway failed. Its log tells why, under this request's id."
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from gateway.api import errors
 from gateway.api.auth import Caller
+from gateway.api.body import json_object
 from gateway.api.errors import ApiError
 from gateway.api.http import Receive, Scope, read_body
 from gateway.api.services import Services
@@ -51,13 +50,7 @@ async def read_request(
     s = services
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
-    raw = await read_body(headers, receive, s.settings.max_body_bytes)
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise ApiError(400, "invalid_body", "The body must be a JSON object.")
+    raw, body = json_object(await read_body(headers, receive, s.settings.max_body_bytes))
     try:
         identity = resolve(
             tenant=caller.tenant,
@@ -69,7 +62,7 @@ async def read_request(
             chained=endpoint.chained,
         )
     except IdentityError as error:
-        raise ApiError(400, error.code, str(error)) from None
+        raise errors.wrong_id(error) from None
     query = scope["query_string"]
     return Request(
         endpoint,

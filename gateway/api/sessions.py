@@ -5,22 +5,25 @@ from __future__ import annotations
 import secrets
 from time import time
 from typing import Annotated, Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import parse_qsl, unquote_to_bytes
 
-from fastapi import APIRouter, Body, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from gateway.api.body import check_depth, described, read_model
 from gateway.api.errors import ApiError
 from gateway.api.services import Services
 from gateway.model import Program, ProgramKey
-from gateway.programs.identity import MAX_ID_BYTES
+from gateway.programs.ids import IdentityError, from_bytes, from_json
 
 
 class NewSession(BaseModel):
     """What a client may say about a session that it starts."""
 
-    id: str | None = Field(None, description="opaque, at most 256 bytes; made up where missing")
+    id: str | None = Field(
+        None, description="opaque text, at most 256 bytes; made up where missing"
+    )
     metadata: dict[str, Any] | None = Field(None, description="given back, and not kept")
 
 
@@ -61,21 +64,24 @@ def router(services: Services) -> APIRouter:
     """The routes. Ids in paths are percent-encoded: the dispatcher keeps them so."""
     api = APIRouter(tags=["sessions"])
 
-    def key(request: Request, session_id: str) -> ProgramKey:
-        tenant = services.auth.caller(dict(request.headers.raw)).tenant
-        return ProgramKey(tenant, checked_id(session_id))
+    def tenant_of(request: Request) -> str:
+        return services.auth.caller(dict(request.headers.raw)).tenant
 
     def not_found(session_id: str) -> ApiError:
         return ApiError(404, "session_not_found", f"No session with id {session_id!r}.")
 
-    @api.post("/v1/sessions", status_code=201, summary="Start a session")
-    async def create(
-        request: Request, new: Annotated[NewSession | None, Body()] = None
-    ) -> JSONResponse:
+    @api.post(
+        "/v1/sessions",
+        status_code=201,
+        summary="Start a session",
+        openapi_extra=described(NewSession, required=False),
+    )
+    async def create(request: Request, tenant: str = Depends(tenant_of)) -> JSONResponse:
         """Create a program before its first call. 200 instead of 201 where it existed."""
-        new = new or NewSession(id=None, metadata=None)
-        wanted = key(request, new.id if new.id is not None else f"sess-{secrets.token_hex(12)}")
-        program, created = await services.table.start(wanted, time())
+        new = await read_model(request, NewSession, services.settings.max_body_bytes)
+        name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
+        check_depth(new.metadata)
+        program, created = await services.table.start(program_key(tenant, name, "id"), time())
         if created:
             services.metrics.programs.inc()
         answer = session_json(program)
@@ -86,11 +92,12 @@ def router(services: Services) -> APIRouter:
     @api.get("/v1/sessions", summary="List sessions")
     async def list_sessions(
         request: Request,
+        tenant: str = Depends(tenant_of),
         limit: Annotated[int, Query(ge=1, le=1000)] = 20,
         after: Annotated[str, Query(description="the last id of the page before")] = "",
     ) -> dict[str, Any]:
         """The tenant's sessions in the order of their ids."""
-        tenant = services.auth.caller(dict(request.headers.raw)).tenant
+        after = query_id(request.scope["query_string"], "after")
         found = await services.table.programs(tenant, limit + 1, after)
         data = [session_json(program) for program in found[:limit]]
         return {
@@ -102,54 +109,56 @@ def router(services: Services) -> APIRouter:
         }
 
     @api.get("/v1/sessions/{session_id}", summary="Look at a session")
-    async def get(request: Request, session_id: str) -> dict[str, Any]:
+    async def get(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """What the process table knows about a program."""
-        session_id = decoded_id(session_id)
-        program = await services.table.get(key(request, session_id))
+        key = program_key(tenant, path_id(session_id))
+        program = await services.table.get(key)
         if program is None:
-            raise not_found(session_id)
+            raise not_found(key.program)
         return session_json(program)
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
-    async def delete(request: Request, session_id: str) -> dict[str, Any]:
+    async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """End a program; the answer has its totals. Calls in flight are finished, and its row goes
         with the last of them."""
-        session_id = decoded_id(session_id)
-        program = await services.end_program(key(request, session_id), time())
+        key = program_key(tenant, path_id(session_id))
+        program = await services.end_program(key, time())
         if program is None:
-            raise not_found(session_id)
+            raise not_found(key.program)
         return session_json(program) | {"object": "session.deleted", "deleted": True}
 
     @api.post("/finish_session", summary="End a session (vllm-router's name for it)")
-    async def finish(request: Request, session_id: Annotated[str, Query()]) -> dict[str, Any]:
+    async def finish(
+        request: Request,
+        session_id: Annotated[str, Query()],
+        tenant: str = Depends(tenant_of),
+    ) -> dict[str, Any]:
         """The same as DELETE, for clients of vllm-router."""
-        if await services.end_program(key(request, session_id), time()) is None:
+        session_id = query_id(request.scope["query_string"], "session_id")
+        if await services.end_program(program_key(tenant, session_id), time()) is None:
             raise not_found(session_id)
         return {"session_id": session_id, "finished": True}
 
     return api
 
 
-def decoded_id(segment: str) -> str:
-    """The id that a percent-encoded path segment names. Bytes that are not UTF-8 stay distinct as
-    Latin-1, as they do in headers."""
-    raw = unquote_to_bytes(segment)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
+def path_id(segment: str) -> str:
+    """The id that a percent-encoded path segment names. IdentityError."""
+    return from_bytes(unquote_to_bytes(segment), b"session_id")
 
 
-def checked_id(session_id: str) -> str:
-    """The id, if it is one. ApiError 400 if it is empty or longer than 256 bytes."""
-    size = len(session_id.encode("utf-8", "surrogatepass"))
-    if size == 0:
-        raise ApiError(400, "session_id_empty", "A session id must not be empty.", param="id")
-    if size > MAX_ID_BYTES:
-        raise ApiError(
-            400,
-            "session_id_too_long",
-            f"A session id has at most {MAX_ID_BYTES} bytes; this one has {size}.",
-            param="id",
-        )
-    return session_id
+def query_id(query: bytes, name: str) -> str:
+    """The id in a query string, the last one of that name; "" where there is none. IdentityError.
+
+    Read from the bytes: what is not UTF-8 must not become one and the same replacement character.
+    """
+    # Latin-1 stands for bytes here.
+    values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1"))
+    return from_bytes(values.get(name, "").encode("latin-1"), name.encode())
+
+
+def program_key(tenant: str, session_id: str, name: str = "session_id") -> ProgramKey:
+    """The program that an id names. IdentityError where it is empty: it would name nobody."""
+    if not session_id:
+        raise IdentityError("bad_id", name, "must not be empty")
+    return ProgramKey(tenant, session_id)

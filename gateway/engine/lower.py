@@ -24,6 +24,10 @@ _CONFLICTS: Final = _STRIPPED | {"vllm_xargs", "cache_salt"}
 _NESTED_HINTS: Final = frozenset({"agentic_context", "session_id"})
 
 
+class TooDeep(ValueError):
+    """A body that must be encoded again is nested deeper than that is done."""
+
+
 class ReplicaKind(StrEnum):
     """What runs on a replica: vLLM with our plugin, vLLM without it, or something else."""
 
@@ -55,6 +59,7 @@ def lower(
     """The engine's body, and the value of the context header, b"" where none is needed.
 
     `body` is `raw`, parsed; it is not changed. `salt`: the tenant's, "" for anonymous clients.
+    Raises TooDeep.
     """
     with_context = kind is ReplicaKind.WEFT
     added: dict[str, Any] = {}
@@ -64,7 +69,10 @@ def lower(
         added["cache_salt"] = salt
     header = orjson.dumps(context.to_xargs()) if with_context and not endpoint.xargs else b""
     if not _CONFLICTS.isdisjoint(body) or not body:
-        return orjson.dumps(_rebuilt(body, added, kind)), header
+        try:
+            return orjson.dumps(_rebuilt(body, added, kind)), header
+        except TypeError:  # The rest of what JSON can say has been read, and can be written.
+            raise TooDeep from None
     if not added:
         return raw, header
     brace = raw.index(b"{")

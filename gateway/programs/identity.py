@@ -12,10 +12,10 @@ from gateway.model import ProgramKey
 from gateway.model.record import record
 from gateway.programs.aliases import BODY, HEADERS, TRACEPARENT
 from gateway.programs.chains import ChainRoots
+from gateway.programs.ids import IdentityError, from_bytes, from_json
 
-__all__ = ["MAX_ID_BYTES", "ChainRoots", "Identity", "IdentityError", "resolve", "tenant_of"]
+__all__ = ["ChainRoots", "Identity", "IdentityError", "resolve", "tenant_of"]
 
-MAX_ID_BYTES: Final = 256
 MAIN_THREAD: Final = "main"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
 # W3C Trace Context: a version that is not ff, a trace id that is not all zeros, the rest.
@@ -26,14 +26,6 @@ _IN_HEADERS: Final = frozenset(alias.program for alias in HEADERS)
 _IN_BODY: Final = frozenset(row.program[0] for row in BODY)
 # Objects in which an id is looked for by another row: no malformed ids.
 _OBJECTS: Final = frozenset(row.program[:-1] for row in BODY)
-
-
-class IdentityError(ValueError):
-    """An id that cannot be taken. `code`: `id_too_long` or `bad_id`."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 @record
@@ -71,14 +63,14 @@ def resolve(
 
     headers: as ASGI gives them, names in lower case. path_program: from `/p/{program}/...`.
     traceparent: row 4 counts. chained: answers of this endpoint are stored unless the client says
-    otherwise (`store`), and can be continued by their id. Ids are opaque, at most MAX_ID_BYTES
-    bytes, and count per tenant; an empty one is as good as none. Raises IdentityError.
+    otherwise (`store`), and can be continued by their id. Ids are opaque (see `ids`) and count per
+    tenant; an empty one is as good as none. Raises IdentityError.
     """
     by_name = dict(headers)
     if path_program:
         own = HEADERS[0]
         return Identity(
-            ProgramKey(tenant, _checked(path_program, "the path's program")),
+            ProgramKey(tenant, from_json(path_program, "program")),
             _header(by_name, own.thread) or MAIN_THREAD,
             _header(by_name, own.parent),
             "path",
@@ -124,14 +116,9 @@ def resolve(
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    """The id in a header, "" where there is none."""
     value = headers.get(name, b"") if name else b""
-    if not value:
-        return ""
-    if len(value) > MAX_ID_BYTES:
-        raise _too_long(name.decode(), len(value))
-    # Text beyond ASCII is UTF-8, as in bodies and paths. Other bytes stay apart from all text, and
-    # can be shown, as \xNN.
-    return value.decode("utf-8", "backslashreplace")
+    return from_bytes(value, name) if value else ""
 
 
 def _field(body: Mapping[str, Any], path: tuple[str, ...]) -> str:
@@ -144,20 +131,4 @@ def _field(body: Mapping[str, Any], path: tuple[str, ...]) -> str:
             return ""
     if not path or (isinstance(value, Mapping) and path in _OBJECTS):
         return ""
-    return _checked(value, ".".join(path))
-
-
-def _checked(value: Any, name: str) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise IdentityError("bad_id", f"{name} must be a string, got {type(value).__name__}")
-    text = str(value)
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_ID_BYTES:
-        raise _too_long(name, size)
-    return text
-
-
-def _too_long(name: str, size: int) -> IdentityError:
-    return IdentityError(
-        "id_too_long", f"{name} has {size} bytes; at most {MAX_ID_BYTES} are allowed"
-    )
+    return from_json(value, ".".join(path))

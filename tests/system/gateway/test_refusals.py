@@ -113,3 +113,97 @@ async def test_program_ids_have_at_most_256_bytes(engine: Any, weft: Any) -> Non
         got = await gateway.call("/p/" + "%C3%A9" * 129 + "/v1/messages")
         assert (got.status_code, got.json()["type"]) == (400, "error")
         assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/sessions", "/weft/policy"])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"{", "invalid_json"),
+        (b"[1]", "invalid_body"),
+        (b'{"a": ' + b"[" * 2000 + b"]" * 2000 + b"}", "too_deeply_nested"),
+    ],
+    ids=["broken", "list", "deep"],
+)
+async def test_one_mistake_has_one_code_on_every_route(
+    path: str, body: bytes, expected: str, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        assert code(await gateway.client.post(path, content=body)) == (400, expected)
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["content-length", "chunked"])
+@pytest.mark.parametrize("path", ["/v1/sessions", "/weft/policy"])
+async def test_the_other_routes_have_a_limit_too(
+    path: str, declared: bool, engine: Any, weft: Any
+) -> None:
+    body = b'{"metadata": {"x": "' + b"y" * (1 << 20) + b'"}}'
+
+    async def pieces() -> Any:
+        for start in range(0, len(body), 1 << 16):
+            yield body[start : start + (1 << 16)]
+
+    async with engine() as stub, weft(stub) as gateway:
+        content = body if declared else pieces()
+        got = await gateway.client.post(path, content=content)
+        assert code(got) == (413, "body_too_large")
+        assert (await gateway.client.get("/v1/sessions")).json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    "field", ["session_id", "session_params", "weft", "nvext", "vllm_xargs", "cache_salt"]
+)
+async def test_a_body_too_deep_to_be_written_again_is_400_and_its_call_is_closed(
+    field: str, engine: Any, weft: Any
+) -> None:
+    deep: Any = 1
+    for _ in range(300):
+        deep = [deep]
+    plain = {"session_id": "p", "session_params": {}, "weft": {}, "nvext": {}}
+    body = {"input": deep, field: plain.get(field, {"a": 1} if field == "vllm_xargs" else "salt")}
+    headers = {"x-weft-program": "run", "authorization": "Bearer sk"}
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.call(body=body, headers=headers)
+        assert code(got) == (400, "too_deeply_nested")
+        assert gateway.in_flight() == 0
+        assert (await gateway.call(body={"input": deep}, headers=headers)).status_code == 200
+        assert len(stub.requests) == 1
+
+
+async def test_deep_metadata_of_a_session_is_400_and_starts_none(engine: Any, weft: Any) -> None:
+    deep = b"[" * 300 + b"]" * 300
+    async with engine() as stub, weft(stub) as gateway:
+        body = b'{"id": "s", "metadata": {"a": %b}}' % deep
+        got = await gateway.client.post("/v1/sessions", content=body)
+        assert code(got) == (400, "too_deeply_nested")
+        assert (await gateway.client.get("/v1/sessions")).json()["data"] == []
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/sessions"])
+async def test_a_byte_order_mark_before_json_is_let_pass(path: str, engine: Any, weft: Any) -> None:
+    async with engine(weft=False) as stub, weft(stub) as gateway:
+        got = await gateway.client.post(path, content=b'\xef\xbb\xbf{"id": "s"}')
+        assert got.status_code in (200, 201)
+        assert [request.raw for request in stub.requests] in ([], [b'{"id": "s"}'])
+
+
+async def test_wrong_members_are_named_without_where_they_were_looked_for(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        for got, param in (
+            (await gateway.client.post("/v1/sessions", json={"id": 7}), "id"),
+            (await gateway.client.post("/weft/policy", json={"policy": "x"}), "policy"),
+            (await gateway.client.get("/v1/sessions", params={"limit": 0}), "limit"),
+        ):
+            assert code(got) == (400, "invalid_request")
+            assert got.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/v1/models", "/v1/sessions", "/docs"])
+async def test_head_is_get_without_a_body(path: str, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        got, asked = await gateway.client.head(path), await gateway.client.get(path)
+        assert (got.status_code, got.content) == (200, b"")
+        assert got.headers["content-type"] == asked.headers["content-type"]
+        assert (await gateway.client.head("/v1/chat/completions")).status_code == 405

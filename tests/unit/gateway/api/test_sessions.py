@@ -2,9 +2,9 @@
 
 import pytest
 
-from gateway.api.errors import ApiError
-from gateway.api.sessions import checked_id, decoded_id, session_json
+from gateway.api.sessions import path_id, program_key, query_id, session_json
 from gateway.model import Program, ProgramKey, Thread
+from gateway.programs.ids import IdentityError
 
 
 def test_a_program_is_shown_whole() -> None:
@@ -30,18 +30,37 @@ def test_a_program_is_shown_whole() -> None:
 
 @pytest.mark.parametrize(
     ("segment", "name"),
-    [("a%2Fb", "a/b"), ("%C3%A9", "é"), ("%FF", "ÿ"), ("a+b", "a+b"), ("%2", "%2")],
+    [("a%2Fb", "a/b"), ("%C3%A9", "é"), ("%25FF", "%FF"), ("a+b", "a+b"), ("%2", "%2")],
 )
 def test_ids_are_decoded_once(segment: str, name: str) -> None:
-    assert decoded_id(segment) == name
+    assert path_id(segment) == name
 
 
-@pytest.mark.parametrize("name", ["", "x" * 257, "é" * 129])
-def test_ids_out_of_bounds_are_refused(name: str) -> None:
-    with pytest.raises(ApiError) as caught:
-        checked_id(name)
-    assert caught.value.status == 400
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        (b"id=a%2Fb", "a/b"),
+        (b"id=%C3%A9", "é"),
+        ("id=é".encode(), "é"),
+        (b"id=a+b", "a b"),
+        (b"id=a&id=b", "b"),
+        (b"id=", ""),
+        (b"other=a", ""),
+    ],
+)
+def test_ids_in_queries_are_read_from_the_bytes(query: bytes, name: str) -> None:
+    assert query_id(query, "id") == name
 
 
-def test_256_bytes_are_an_id() -> None:
-    assert checked_id("é" * 128) == "é" * 128
+@pytest.mark.parametrize("query", [b"id=%FF", b"id=\xff", b"id=a%ED%A0%80"])
+def test_bytes_that_are_no_text_are_no_id(query: bytes) -> None:
+    with pytest.raises(IdentityError, match="id must be text"):
+        query_id(query, "id")
+    with pytest.raises(IdentityError):
+        path_id("%FF")
+
+
+def test_an_empty_id_names_nobody() -> None:
+    with pytest.raises(IdentityError, match="session_id must not be empty"):
+        program_key("tenant", "")
+    assert program_key("tenant", "s") == ProgramKey("tenant", "s")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine_patches.wire import CallContext
 from gateway.engine.endpoints import BY_PATH
-from gateway.engine.lower import ReplicaKind, lower, program_digest, tenant_salt
+from gateway.engine.lower import ReplicaKind, TooDeep, lower, program_digest, tenant_salt
 from gateway.model import ProgramKey
 
 CHAT = BY_PATH["/v1/chat/completions"]
@@ -118,3 +118,11 @@ def test_programs_of_different_tenants_have_different_names() -> None:
     }
     assert len(names) == 5
     assert all(name.isalnum() for name in names)
+
+
+def test_only_a_body_that_must_be_written_again_can_be_too_deep() -> None:
+    deep = b"[" * 300 + b"]" * 300
+    body, _ = lowered(b'{"input": %b}' % deep)
+    assert body["input"] == json.loads(deep)
+    with pytest.raises(TooDeep):
+        lowered(b'{"input": %b, "session_id": "s"}' % deep)

@@ -1,0 +1,77 @@
+"""What exceptions become, without a server."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gateway.api import failures
+from gateway.api.errors import ApiError
+
+pytestmark = pytest.mark.anyio
+
+SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/a\nb", "headers": []}
+
+
+class Parts:
+    """What `respond` needs of the gateway's parts; counted: the codes that metrics got."""
+
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+        self.metrics = SimpleNamespace(error=self.counted.append)
+
+    def next_call(self) -> str:
+        return "call-abc-1"
+
+
+class Sent(list[dict[str, Any]]):
+    """A server that takes one answer. begun: it has one already."""
+
+    def __init__(self, begun: bool = False) -> None:
+        self._begun = begun
+
+    async def __call__(self, message: Any) -> None:
+        if self._begun:
+            raise RuntimeError("the answer has begun")
+        self.append(message)
+
+
+async def respond(send: Sent, error: Exception, **options: Any) -> Parts:
+    parts: Any = Parts()
+    await failures.respond(parts, SCOPE | options, send, error)
+    return parts
+
+
+async def test_our_own_errors_are_answers() -> None:
+    send = Sent()
+    error = ApiError(418, "teapot", "no coffee", headers=((b"retry-after", b"2"),))
+    parts = await respond(send, error, headers=[(b"x-request-id", b"mine")])
+    assert send[0]["status"] == 418
+    headers = dict(send[0]["headers"])
+    assert (headers[b"retry-after"], headers[b"x-request-id"]) == (b"2", b"mine")
+    assert json.loads(send[1]["body"])["error"]["code"] == "teapot"
+    assert parts.counted == ["teapot"]
+
+
+async def test_what_nobody_foresaw_is_told_to_the_log_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    send = Sent()
+    parts = await respond(send, KeyError("secret"))
+    assert send[0]["status"] == 500
+    assert dict(send[0]["headers"])[b"x-request-id"] == b"req-abc-1"
+    assert b"secret" not in send[1]["body"]
+    assert parts.counted == ["internal_error"]
+    (record,) = caplog.records
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == "request req-abc-1, GET /a\\nb: unexpected KeyError"
+    assert record.exc_info is not None
+
+
+async def test_an_answer_that_has_begun_is_not_ended_but_broken_off() -> None:
+    with pytest.raises(KeyError, match="secret"):
+        await respond(Sent(begun=True), KeyError("secret"))

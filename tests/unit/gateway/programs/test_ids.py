@@ -1,0 +1,49 @@
+"""What an id is, from bytes and from JSON."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.programs.ids import MAX_ID_BYTES, IdentityError, from_bytes, from_json
+
+
+def text_of(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@given(st.binary(max_size=MAX_ID_BYTES))
+def test_bytes_are_an_id_if_they_are_text_and_come_back_whole(raw: bytes) -> None:
+    text = text_of(raw)
+    if text is None:
+        with pytest.raises(IdentityError) as raised:
+            from_bytes(raw, b"x")
+        assert raised.value.code == "bad_id"
+    else:
+        assert from_bytes(raw, b"x") == from_json(text, "x") == text
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
+def test_half_a_surrogate_pair_is_no_id(text: str) -> None:
+    with pytest.raises(IdentityError) as raised:
+        from_json(text, "the member")
+    assert raised.value.code == "bad_id"
+    assert "the member" in str(raised.value)
+
+
+@pytest.mark.parametrize(("size", "refused"), [(MAX_ID_BYTES, False), (MAX_ID_BYTES + 1, True)])
+def test_the_bytes_on_the_wire_count(size: int, refused: bool) -> None:
+    raw = ("é" * MAX_ID_BYTES).encode()[: size - size % 2] + b"x" * (size % 2)
+    assert len(raw) == size
+    for take, value in ((from_bytes, raw), (from_json, raw.decode())):
+        if refused:
+            with pytest.raises(IdentityError) as raised:
+                take(value, b"x" if take is from_bytes else "x")  # type: ignore[operator]
+            assert raised.value.code == "id_too_long"
+            assert str(size) in str(raised.value)
+        else:
+            assert take(value, b"x" if take is from_bytes else "x")  # type: ignore[operator]
