@@ -3,6 +3,7 @@ fast and the gateway alone needs neither torch nor vLLM."""
 
 from __future__ import annotations
 
+import os
 import signal
 from typing import Annotated
 
@@ -67,7 +68,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
 ) -> None:
     """Run the gateway alone. Every setting can also come from WEFT_* variables."""
-    from gateway.config import SettingsError, load
+    from gateway.config import SettingsError, load, unread
     from gateway.serve import run
 
     try:
@@ -79,8 +80,11 @@ def serve(
             port=port,
         )
     except SettingsError as error:
-        typer.echo(f"weft: settings are wrong\n{error}", err=True)
+        for line in str(error).splitlines():
+            typer.echo(f"weft serve: {line}", err=True)
         raise typer.Exit(2) from None
+    for line in unread(os.environ):
+        typer.echo(f"weft serve: warning: {line}", err=True)
     raise typer.Exit(run(settings))
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from gateway import urls
+
+PREFIX: Final = "WEFT_"
+# Read by the engine's plugin (docs/engine.md).
+_OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
+# What a header's value may be without being changed on its way.
+_HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class Balancer(StrEnum):
@@ -22,34 +33,47 @@ class SettingsError(ValueError):
 
 
 def _split(value: Any) -> Any:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
+    if not isinstance(value, str):
+        return value
+    parts = tuple(part.strip() for part in value.split(",") if part.strip())
+    if value and not parts:
+        # Taken for an empty list, a slip of the pen would open what it should close.
+        raise ValueError(f"{value!r} names nothing")
+    return parts
 
 
 class Settings(BaseSettings):
-    """The gateway's settings, read from arguments first, then from the environment."""
+    """The gateway's settings, read from arguments first, then from the environment. What may hold
+    a secret is not shown: neither in `repr` nor in an error."""
 
-    model_config = SettingsConfigDict(env_prefix="WEFT_", frozen=True, extra="forbid")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
-    host: str = Field("127.0.0.1", description="address to listen on")
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=1, le=65535, description="port to listen on")
     replicas: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="base URLs of the engines, comma-separated, without /v1"
     )
-    replica_api_key: str = Field("", description="bearer token sent to the engines")
-    redis_url: str = Field("", description="process table on Redis; empty: in memory")
+    replica_api_key: str = Field("", repr=False, description="bearer token sent to the engines")
+    redis_url: str = Field("", repr=False, description="process table on Redis; empty: in memory")
     redis_prefix: str = Field(
-        "weft", min_length=1, max_length=64, description="key prefix on Redis"
+        "weft",
+        min_length=1,
+        max_length=64,
+        pattern=r"^[^{}]*$",
+        description="key prefix on Redis, without braces",
     )
     balancer: Balancer = Field(Balancer.LOCALITY, description="how a replica is chosen")
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer calls go to their program's home (Agentix 4.3), tokens"
     )
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="accepted API keys, comma-separated; empty: every key is its own tenant"
+        (),
+        repr=False,
+        description="accepted API keys, comma-separated; empty: every key is its own tenant",
     )
-    admin_key: str = Field("", description="bearer token for /weft/*; empty: loopback clients only")
+    admin_key: str = Field(
+        "", repr=False, description="bearer token for /weft/*; empty: loopback clients only"
+    )
     traceparent_programs: bool = Field(False, description="the id of a W3C trace names a program")
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1_073_741_824, description="largest request body, bytes"
@@ -69,7 +93,9 @@ class Settings(BaseSettings):
     program_idle_s: float = Field(
         3600.0, gt=0, description="a program without calls for so long is ended, seconds"
     )
-    engine_secret: str = Field("", description="shared secret for the engines' /weft/* routes")
+    engine_secret: str = Field(
+        "", repr=False, description="shared secret for the engines' /weft/* routes"
+    )
     drain_s: float = Field(
         30.0, ge=0, le=3600, description="calls in flight may take so long at shutdown, seconds"
     )
@@ -82,20 +108,26 @@ class Settings(BaseSettings):
 
     @field_validator("replicas")
     @classmethod
-    def _urls(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        cleaned = tuple(url.rstrip("/").removesuffix("/v1") for url in value)
-        for url in cleaned:
-            if not url.startswith(("http://", "https://")):
-                raise ValueError(f"{url!r} is not an http:// or https:// URL")
-        if len(set(cleaned)) != len(cleaned):
+    def _replicas(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        cleaned = tuple(map(urls.replica_url, value))
+        if len(set(map(urls.address, cleaned))) != len(cleaned):
             raise ValueError("the same replica is named twice")
         return cleaned
 
     @field_validator("redis_url")
     @classmethod
     def _redis(cls, value: str) -> str:
-        if value and not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("must start with redis://, rediss:// or unix://")
+        return urls.redis_url(value) if value else value
+
+    @field_validator("api_keys", "admin_key", "replica_api_key", "engine_secret")
+    @classmethod
+    def _keys(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for key in (value,) if isinstance(value, str) else value:
+            if key and not _HEADER_VALUE.fullmatch(key):
+                raise ValueError(
+                    "a key is printable ASCII, without line ends or spaces around it: "
+                    "no header could carry this one"
+                )
         return value
 
 
@@ -110,5 +142,23 @@ def load(**overrides: Any) -> Settings:
         lines = []
         for item in error.errors():
             name = str(item["loc"][0]) if item["loc"] else "settings"
-            lines.append(f"{name} (WEFT_{name.upper()}): {item['msg']}; got {item['input']!r}")
+            field = Settings.model_fields.get(name)
+            what = item["msg"].removeprefix("Value error, ")
+            # Our own checks have told what of it is wrong.
+            if item["type"] != "value_error" and (field is None or field.repr):
+                what += f"; got {item['input']!r}"
+            lines.append(f"{name} ({PREFIX}{name.upper()}): {what}")
         raise SettingsError("\n".join(lines)) from None
+
+
+def unread(variables: Iterable[str]) -> list[str]:
+    """A line for each of these environment variables that looks like ours and is no setting, with
+    the nearest one that is."""
+    known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields] + [*_OF_ENGINES]
+    lines = []
+    for name in variables:
+        if name.upper().startswith(PREFIX) and name.upper() not in known:
+            nearest = get_close_matches(name.upper(), known, 1)
+            also = f"; did you mean {nearest[0]}?" if nearest else ""
+            lines.append(f"{name} is read by nothing{also}")
+    return lines

@@ -6,6 +6,8 @@ import gc
 import importlib.util
 import logging
 import signal
+import socket
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -14,9 +16,34 @@ from gateway.api.cork import CorkedProtocol
 from gateway.app import create_app
 from gateway.config import Settings
 
+log = logging.getLogger(__name__)
+
 # Container objects made and not yet freed before the collector looks: Python's 700 is less than
 # what 64 calls in flight hold. Calls free theirs by reference counts.
 _COLLECT_AFTER: Final = 20_000
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says why it stops."""
+
+    def __init__(self, config: uvicorn.Config, drain_s: float) -> None:
+        super().__init__(config)
+        self._drain_s = drain_s
+        self._signal = ""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal. Logged later: a handler may interrupt a line that is being written."""
+        self._signal = signal.Signals(sig).name
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish calls in flight, then end the background work."""
+        if self._signal:
+            log.info(
+                "%s: no new connections; calls in flight may take %g s", self._signal, self._drain_s
+            )
+        await super().shutdown(sockets)
+        log.info("stopped")
 
 
 def run(settings: Settings) -> int:
@@ -29,6 +56,8 @@ def run(settings: Settings) -> int:
     )
     # httpx tells of every health check at this level.
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    if not settings.replicas:
+        log.warning("no replica is named (--replica or WEFT_REPLICAS): every call will get a 503")
     config = uvicorn.Config(
         create_app(settings),
         host=settings.host,
@@ -47,7 +76,7 @@ def run(settings: Settings) -> int:
         timeout_graceful_shutdown=round(settings.drain_s),
         backlog=4096,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config, settings.drain_s)
     # uvicorn takes these signals while it runs and raises them again when it is done. It has done
     # then what they ask for.
     for number in (signal.SIGTERM, signal.SIGINT):

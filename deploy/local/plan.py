@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from deploy.local.demo_model import SERVED_NAME
 from engine_patches.orders import ORDERS
-from gateway.config import SettingsError, load
+from gateway.config import SettingsError, load, unread
 
 _WEFT: Final = (sys.executable, "-m", "gateway.cli")
 # 8,192 tokens hold the real dialogues that the bench replays; the demo model's grammar for tools
@@ -25,7 +25,7 @@ _DEMO_ARGUMENTS: Final = (
 
 
 class OptionError(ValueError):
-    """An option of `weft up` is wrong; the message names it."""
+    """Options of `weft up` are wrong; the message names them, each in a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,12 @@ def check(options: UpOptions) -> None:
             port=options.port,
         )
     except SettingsError as error:
-        raise OptionError(f"settings are wrong\n{error}") from None
+        raise OptionError(str(error)) from None
+
+
+def warnings(variables: Iterable[str]) -> list[str]:
+    """What is odd about these environment variables, each in a line."""
+    return unread(variables)
 
 
 def replica(

@@ -56,8 +56,9 @@ def run(
         check_free(options.host, options.port)
         _check_attached(options.attach)
     except (OptionError, PortTaken) as error:
-        print(f"weft up: {error}", file=sys.stderr)
-        return 2
+        return _refuse(error)
+    for line in plan.warnings(os.environ):
+        print(f"weft up: warning: {line}", file=sys.stderr)
     # Two stacks of one checkout differ in their ports: neither writes over the other's logs.
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)
     with _signals(), Children(logs) as children:
@@ -70,8 +71,7 @@ def run(
             console.print("Stopping ...")
             return 0
         except OptionError as error:
-            print(f"weft up: {error}", file=sys.stderr)
-            return 2
+            return _refuse(error)
         except _Failed as failure:
             child = failure.child
             print(
@@ -79,6 +79,12 @@ def run(
                 file=sys.stderr,
             )
             return 1
+
+
+def _refuse(error: Exception) -> int:
+    for line in str(error).splitlines():
+        print(f"weft up: {line}", file=sys.stderr)
+    return 2
 
 
 def _check_attached(urls: Sequence[str]) -> None:

@@ -13,7 +13,19 @@ import pytest
 
 pytestmark = pytest.mark.system
 
-COMMAND = [sys.executable, "-m", "gateway.cli", "serve", "--replica", "http://127.0.0.1:9"]
+SERVE = [sys.executable, "-m", "gateway.cli", "serve"]
+COMMAND = [*SERVE, "--replica", "http://127.0.0.1:9"]
+
+
+def run(command: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **variables},
+    )
 
 
 @pytest.fixture
@@ -51,26 +63,52 @@ def test_it_ends_on_a_signal(server: subprocess.Popen[str], number: signal.Signa
     server.wait(timeout=30)
     assert server.returncode == 0
     assert server.stderr is not None
-    assert "Traceback" not in server.stderr.read()
+    said = server.stderr.read()
+    assert "Traceback" not in said
+    assert f"{number.name}: no new connections; calls in flight may take 30 s" in said
+    assert said.splitlines()[-1].endswith("stopped")
 
 
 def test_a_taken_port_is_a_clear_error(server: subprocess.Popen[str], port: int) -> None:
-    second = subprocess.run(
-        [*COMMAND, "--port", str(port)], capture_output=True, text=True, timeout=60, check=False
-    )
+    second = run([*COMMAND, "--port", str(port)])
     assert second.returncode == 1
     assert "address already in use" in second.stderr
     assert "Traceback" not in second.stderr
 
 
-def test_a_wrong_setting_names_itself() -> None:
-    done = subprocess.run(
-        [*COMMAND, "--port", "8080"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "WEFT_IDLE_TIMEOUT_S": "-1"},
-    )
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("WEFT_REPLICAS", "http://h:notaport"),
+        ("WEFT_REDIS_URL", "redis://h:abc"),
+        ("WEFT_REDIS_PREFIX", "{a}"),
+        ("WEFT_REPLICA_API_KEY", "key\n"),
+        ("WEFT_API_KEYS", ","),
+        ("WEFT_IDLE_TIMEOUT_S", "-1"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(variable: str, value: str) -> None:
+    done = run(SERVE, **{variable: value})
     assert done.returncode == 2
-    assert "WEFT_IDLE_TIMEOUT_S" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("weft serve: ")
+    assert f"({variable})" in line
+
+
+def test_a_variable_that_is_read_by_nothing_is_a_warning(port: int) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", port))
+        holder.listen()
+        done = run([*COMMAND, "--port", str(port)], WEFT_DRAIN="3", WEFT_ENGINE_SETTINGS="{}")
+    warnings = [line for line in done.stderr.splitlines() if "read by nothing" in line]
+    assert warnings == [
+        "weft serve: warning: WEFT_DRAIN is read by nothing; did you mean WEFT_DRAIN_S?"
+    ]
+
+
+def test_a_gateway_without_replicas_says_so(port: int) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", port))
+        holder.listen()
+        done = run([*SERVE, "--port", str(port)])
+    assert "no replica is named (--replica or WEFT_REPLICAS)" in done.stderr

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
-from gateway.config import Balancer, Settings, SettingsError, load
+from gateway.config import Balancer, Settings, SettingsError, load, unread
+
+ROOT = Path(__file__).parents[3]
+# What the variables of a test have spoilt.
+GOOD = {"api_keys": "k", "redis_url": "redis://h", "replicas": "http://h", "port": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +52,24 @@ def test_lists_are_split_and_urls_cleaned(monkeypatch: pytest.MonkeyPatch) -> No
         ("port", "many"),
         ("replicas", "a:8001"),
         ("replicas", "http://a:1,http://a:1/v1"),
+        ("replicas", "http://h:notaport"),
+        ("replicas", "http://h:99999"),
+        ("replicas", "http://[::1"),
+        ("replicas", "http://a..b:80"),
+        ("replicas", "http://h?x=1"),
+        ("replicas", "http://H:80,HTTP://h/v1/"),
+        ("replicas", ","),
         ("redis_url", "http://redis"),
+        ("redis_url", "redis://h:abc"),
+        ("redis_url", "redis://h/notadb"),
+        ("redis_prefix", "{x}"),
+        ("host", ""),
+        ("api_keys", ","),
+        ("api_keys", " "),
+        ("api_keys", "good,b\u00e9d"),
+        ("admin_key", "a\nb"),
+        ("replica_api_key", "secret\n"),
+        ("engine_secret", "two\r\nlines"),
         ("redis_prefix", ""),
         ("balancer", "random"),
         ("max_body_bytes", "12"),
@@ -61,6 +84,59 @@ def test_a_wrong_setting_is_named_with_its_variable(
     monkeypatch.setenv(f"WEFT_{name.upper()}", value)
     with pytest.raises(SettingsError, match=rf"^{name} \(WEFT_{name.upper()}\): "):
         load()
+
+
+def test_a_wrong_setting_is_one_line_that_tells_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_ADMIN_KEY", "hunter2\n")
+    monkeypatch.setenv("WEFT_API_KEYS", "hunter2\x7f")
+    monkeypatch.setenv("WEFT_REDIS_URL", "redis://:hunter2@h/x")
+    monkeypatch.setenv("WEFT_REPLICAS", "http://hunter2@h")
+    monkeypatch.setenv("WEFT_PORT", "0\n0")
+    with pytest.raises(SettingsError) as caught:
+        load()
+    assert "hunter2" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 5
+    assert "hunter2" not in repr(load(admin_key="hunter2", **GOOD))
+
+
+def test_keys_may_hold_what_a_header_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_ADMIN_KEY", "a b~!")
+    assert load().admin_key == "a b~!"
+
+
+def test_empty_lists_are_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_API_KEYS", "")
+    monkeypatch.setenv("WEFT_REPLICAS", "")
+    assert (load().api_keys, load().replicas) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("WEFT_REPLCAS", "WEFT_REPLICAS"),
+        ("weft_redis", "WEFT_REDIS_URL"),
+        ("WEFT_ENGINE_SETTING", "WEFT_ENGINE_SETTINGS"),
+    ],
+)
+def test_a_variable_that_nobody_reads_is_told_with_the_nearest(name: str, nearest: str) -> None:
+    (told,) = unread({name: "x", "PATH": "/"})
+    assert told == f"{name} is read by nothing; did you mean {nearest}?"
+
+
+def test_a_variable_that_is_like_no_other_is_told_alone() -> None:
+    assert unread({"WEFT_QQQQ": "x"}) == ["WEFT_QQQQ is read by nothing"]
+
+
+def test_every_variable_that_weft_reads_is_known() -> None:
+    named = {
+        name
+        for package in ("gateway", "engine_patches", "deploy", "loadgen", "kernels")
+        for file in (ROOT / package).rglob("*.py")
+        for name in re.findall(r"\"(WEFT_[A-Z_]+)\"", file.read_text())
+    }
+    assert "WEFT_ENGINE_SETTINGS" in named
+    settings = {f"WEFT_{name.upper()}" for name in Settings.model_fields}
+    assert unread(dict.fromkeys(named | settings, "")) == []
 
 
 def test_every_wrong_setting_is_named_at_once() -> None:

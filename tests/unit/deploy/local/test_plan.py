@@ -60,3 +60,8 @@ def test_the_gateway_gets_engines_and_options():
 )
 def test_the_base_url_can_be_reached_from_here(host, url):
     assert plan.base_url(UpOptions(host=host, port=5)) == url
+
+
+def test_a_variable_that_nothing_reads_is_a_warning():
+    assert plan.warnings(["WEFT_REPLCAS"])
+    assert plan.warnings(["WEFT_REPLICAS", "PATH"]) == []

@@ -1,0 +1,115 @@
+"""Which URLs name a replica, and which a Redis server."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.urls import address, redis_url, replica_url
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("http://a:8001", "http://a:8001"),
+        ("https://gpu-0.rack_1.example.com.", "https://gpu-0.rack_1.example.com."),
+        ("http://h/v1/", "http://h"),
+        ("http://h/prefix/v1", "http://h/prefix"),
+        ("http://127.0.0.1:1", "http://127.0.0.1:1"),
+        ("http://[::1]:65535", "http://[::1]:65535"),
+        ("HTTP://H", "HTTP://H"),
+    ],
+)
+def test_a_replicas_url_is_cleaned(text: str, cleaned: str) -> None:
+    assert replica_url(text) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a:8001", "http://"),
+        ("ftp://a", "http://"),
+        ("http://", "no host"),
+        ("http://:80", "no host"),
+        ("http://h:notaport", "notaport"),
+        ("http://h:99999", "port"),
+        ("http://h:0", "port"),
+        ("http://h:", "port"),
+        ("http://[::1", "URL"),
+        ("http://[::g]", "URL"),
+        ("http://a..b:80", "'a..b'"),
+        ("http://-a", "'-a'"),
+        ("http://a_b.c-", "'a_b.c-'"),
+        ("http://" + "a" * 64, "host"),
+        ("http://256.1.1.1", "'256.1.1.1'"),
+        ("http://h?x=1", "query"),
+        ("http://h?", "query"),
+        ("http://h/v1#top", "fragment"),
+        ("http://h/a b", "characters"),
+        ("http://h\n", "characters"),
+        ("http://né", "characters"),
+    ],
+)
+def test_what_names_no_replica_is_told_why(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
+        replica_url(text)
+    assert why in str(raised.value)
+
+
+def test_a_password_in_a_replicas_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ValueError, match="WEFT_REPLICA_API_KEY") as raised:
+        replica_url("http://me:hunter2@h:80")
+    assert "hunter2" not in str(raised.value)
+
+
+def test_one_server_has_one_address_however_it_is_written() -> None:
+    assert address("http://H:80/") == address("HTTP://h")
+    assert address("https://h") == address("https://h:443")
+    assert len({address(f"http://{x}") for x in ("h", "h:81", "i", "h/a")}) == 4
+    assert address("http://h") != address("https://h:80")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://h",
+        "redis://h:6379/",
+        "redis://h:6379/3",
+        "rediss://me:pa%20ss@h.example/0?socket_timeout=3",
+        "redis://:p@[::1]:7",
+        "unix:///run/redis.sock?db=2",
+    ],
+)
+def test_a_redis_server_is_taken(text: str) -> None:
+    assert redis_url(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("h:6379", "redis://"),
+        ("http://h", "redis://"),
+        ("redis://", "no host"),
+        ("redis://h:abc", "abc"),
+        ("redis://h:70000", "port"),
+        ("redis://[::1", "URL"),
+        ("redis://a..b", "'a..b'"),
+        ("redis://h/notadb", "notadb"),
+        ("redis://h/1/2", "1/2"),
+        ("redis://h/-1", "-1"),
+        ("redis://h#1", "fragment"),
+        ("redis://h?db=x", "db"),
+        ("redis://h?colour=red", "colour"),
+        ("redis://h\n", "characters"),
+        ("unix://", "path"),
+    ],
+)
+def test_what_names_no_redis_server_is_told_why(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
+        redis_url(text)
+    assert why in str(raised.value)
+
+
+@pytest.mark.parametrize("rest", ["@h:abc", "@h/x", "@h?colour=red", "@h#x", "@a..b"])
+def test_a_redis_password_is_not_repeated(rest: str) -> None:
+    with pytest.raises(ValueError, match=r"^(?!.*hunter2)"):
+        redis_url(f"redis://:hunter2{rest}")
