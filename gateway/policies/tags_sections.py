@@ -1,0 +1,174 @@
+"""A body's messages as sections: what each is, and its text. Pure.
+
+Reads the three shapes that have roles: chat completions (`messages`), Anthropic messages (`system`
+beside them, tool results inside user messages) and responses (`instructions` and `input`). What is
+malformed is left out: the engine says so better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from gateway.model.tag import Tag
+
+# In a message's place: what stands before all messages: tools, and a system prompt beside the messages.
+PREAMBLE: Final = -1
+
+_TAGS: Final = {
+    "system": Tag.SYSTEM_PROMPT,
+    "developer": Tag.SYSTEM_PROMPT,
+    "user": Tag.USER_QUERY,
+    "assistant": Tag.RESPONSE,
+    "tool": Tag.TOOL_OUTPUT,
+    "function": Tag.TOOL_OUTPUT,
+}
+_INSTRUCTING: Final = frozenset({"system", "developer"})
+# Texts longer than this are told apart by their length, beginning, middle and end.
+_WHOLE: Final = 3072
+_SLICE: Final = 1024
+
+
+class Section(NamedTuple):
+    """A stretch of the prompt. tag: by its role. message: an index, or PREAMBLE. text: what the chat
+    template will write out, but for its own markup. extras: tools and tool calls in it, which cost
+    markup. media: images and the like, of which the text tells nothing. key: the same for the same
+    content, in this process."""
+
+    tag: Tag
+    message: int
+    text: str
+    extras: int
+    media: int
+    key: int
+
+
+def sections(body: Mapping[str, Any]) -> list[Section]:
+    """The prompt's sections in the order in which chat templates write them; [] where nothing can
+    be known: a raw prompt, or the continuation of an answer that only the engine has.
+
+    The tools' definitions come after a leading system prompt, which is where templates put them or
+    next to it, and are SYSTEM_PROMPT. A system message that follows other messages is a
+    USER_QUERY: no other program can share it (Sutradhara 4.3).
+    """
+    messages = body.get("messages")
+    if messages is None:
+        messages = body.get("input")
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        if body.get("previous_response_id") or body.get("conversation"):
+            return []
+    if not isinstance(messages, list) or not messages:
+        return []
+    found: list[Section] = []
+    beside = body.get("system") or body.get("instructions")
+    if beside:
+        found.append(_section(Tag.SYSTEM_PROMPT, PREAMBLE, *_content(beside)))
+    tools = body.get("tools")
+    if not (isinstance(tools, list) and tools):
+        tools = None
+    leading = True
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            continue
+        role = message.get("role")
+        if leading and role not in _INSTRUCTING:
+            leading = False
+        if tools is not None and not (leading and index == 0):
+            found.append(_section(Tag.SYSTEM_PROMPT, PREAMBLE, _json(tools), len(tools)))
+            tools = None
+        content = message.get("content")
+        # The two shapes of nearly all messages first.
+        if type(content) is str and not message.get("tool_calls"):
+            tag = _TAGS.get(role, Tag.USER_QUERY) if type(role) is str else Tag.USER_QUERY
+            if tag is Tag.SYSTEM_PROMPT and not leading:
+                tag = Tag.USER_QUERY
+            found.append(_section(tag, index, content, 0))
+        else:
+            found.extend(_parts(message, index, leading))
+    if tools is not None:
+        found.append(_section(Tag.SYSTEM_PROMPT, PREAMBLE, _json(tools), len(tools)))
+    return found
+
+
+def _section(tag: Tag, index: int, text: str, extras: int, media: int = 0) -> Section:
+    size = len(text)
+    if size <= _WHOLE:
+        key = hash((tag, text))
+    else:
+        middle = size // 2
+        key = hash((tag, size, text[:_SLICE], text[middle : middle + _SLICE], text[-_SLICE:]))
+    return Section(tag, index, text, extras, media, key)
+
+
+def _parts(message: dict[str, Any], index: int, leading: bool) -> Iterator[Section]:
+    """A message that is not just a role and a text."""
+    role = message.get("role")
+    kind = message.get("type")
+    if kind in ("function_call", "reasoning", "custom_tool_call"):
+        text = _join(message.get("name"), message.get("arguments"), message.get("input"))
+        if text:
+            yield _section(Tag.RESPONSE, index, text, 1)
+        return
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        yield _section(Tag.TOOL_OUTPUT, index, *_content(message.get("output")))
+        return
+    tag = _TAGS.get(role, Tag.USER_QUERY) if isinstance(role, str) else Tag.USER_QUERY
+    if tag is Tag.SYSTEM_PROMPT and not leading:
+        tag = Tag.USER_QUERY
+    content = message.get("content")
+    if role == "user" and isinstance(content, list):
+        # Results come first, as messages of their own, wherever they stand in the message.
+        for part in content:
+            if isinstance(part, dict) and part.get("type") == "tool_result":
+                yield _section(Tag.TOOL_OUTPUT, index, *_content(part.get("content")))
+    text, extras, media = _content(content)
+    calls = message.get("tool_calls")
+    if isinstance(calls, list):
+        for call in calls:
+            function = call.get("function") if isinstance(call, dict) else None
+            if isinstance(function, dict):
+                text += _join(function.get("name"), function.get("arguments"))
+                extras += 1
+    if text or extras or media or not isinstance(content, list):
+        yield _section(tag, index, text, extras, media)
+
+
+def _content(content: Any) -> tuple[str, int, int]:
+    """The text of a message's content, tool results left out; its tool calls; its media."""
+    if isinstance(content, str):
+        return content, 0, 0
+    if not isinstance(content, list):
+        return "", 0, 0
+    texts: list[str] = []
+    extras = media = 0
+    for part in content:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            text = part.get("text")
+            kind = part.get("type")
+            if isinstance(text, str):
+                texts.append(text)
+            elif kind == "tool_use":
+                texts.append(_join(part.get("name"), part.get("input")))
+                extras += 1
+            elif kind not in ("tool_result", "thinking", "redacted_thinking"):
+                media += 1
+    return "".join(texts), extras, media
+
+
+def _join(*values: Any) -> str:
+    return "".join(
+        value if isinstance(value, str) else _json(value) for value in values if value is not None
+    )
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        # Nested deeper than can be written; the engine will refuse it.
+        return ""
