@@ -20,7 +20,6 @@ Spans = list[tuple[int, Tag]]
 
 # Beyond any prompt; the engine cuts tags where the prompt ends.
 BEYOND: Final = 1 << 30
-UNKNOWN: Final = (BEYOND, int(Tag.USER_QUERY))
 
 
 def by_role(sections: Sequence[Section], ends: Sequence[float]) -> Spans:

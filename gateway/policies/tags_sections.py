@@ -14,7 +14,7 @@ import orjson
 
 from gateway.model.tag import Tag
 
-# In a message's place: what stands before all messages: tools, and a system prompt beside the messages.
+# In a message's place: tools, and a system prompt beside the messages.
 PREAMBLE: Final = -1
 
 _TAGS: Final = {
@@ -32,10 +32,10 @@ _SLICE: Final = 1024
 
 
 class Section(NamedTuple):
-    """A stretch of the prompt. tag: by its role. message: an index, or PREAMBLE. text: what the chat
-    template will write out, but for its own markup. extras: tools and tool calls in it, which cost
-    markup. media: images and the like, of which the text tells nothing. key: the same for the same
-    content, in this process."""
+    """A stretch of the prompt. tag: by its role. message: an index, or PREAMBLE. text: what the
+    chat template will write out, but for its own markup. extras: tools and tool calls in it, which
+    cost markup. media: images and the like, of which the text tells nothing. key: the same for the
+    same content, in this process."""
 
     tag: Tag
     message: int
