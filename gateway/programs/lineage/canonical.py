@@ -1,0 +1,209 @@
+"""One form for the messages of every API: what the model was told and said, and nothing that clients
+change on the way. Pure.
+
+A message is a list of atoms. Left out: reasoning, ids of tool calls, cache hints, blank text, spaces
+around text, the order of JSON keys (in the arguments of tool calls too, which are JSON text), and
+how a text is cut into parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+__all__ = ["ASSISTANT", "CALL", "Atom", "answer_atoms", "messages_of", "root_of"]
+
+SYSTEM: Final = "s"
+USER: Final = "u"
+ASSISTANT: Final = "a"
+CALL: Final = "c"
+RESULT: Final = "r"
+MEDIA: Final = "m"
+
+_ROLES: Final = {
+    "system": SYSTEM,
+    "developer": SYSTEM,
+    "user": USER,
+    "assistant": ASSISTANT,
+    "tool": RESULT,
+    "function": RESULT,
+}
+_TEXT: Final = frozenset({"text", "input_text", "output_text"})
+_REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_text"})
+# Of a picture in the body, so much of both ends and its length tell it from others.
+_MEDIA_ENDS: Final = 2048
+
+
+class Atom(NamedTuple):
+    """One piece of a message. kind: one of the letters above; text: without spaces around."""
+
+    kind: str
+    text: str
+
+
+def root_of(body: Mapping[str, Any]) -> bytes:
+    """What a chain begins with: the model's name and its tools."""
+    model = body.get("model")
+    tools = body.get("tools") or body.get("functions")
+    name = model.encode("utf-8", "surrogatepass") if isinstance(model, str) else b""
+    return name + b"\x1d" + _json(tools).encode("utf-8", "surrogatepass") if tools else name
+
+
+def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
+    """The messages of a body of any API: `messages` (with Anthropic's `system`), `input` (with
+    `instructions`), or `prompt`. What is malformed counts as nothing; never raises."""
+    found: list[list[Atom]] = []
+    messages = body.get("messages")
+    if isinstance(messages, list):
+        if "system" in body:
+            found.append(_content(SYSTEM, body["system"]))
+        for message in messages:
+            if isinstance(message, dict):
+                found.append(_message(message))
+    elif "input" in body:
+        if body.get("instructions"):
+            found.append(_content(SYSTEM, body["instructions"]))
+        given = body["input"]
+        items = given if isinstance(given, list) else [{"role": "user", "content": given}]
+        found += [_item(item) for item in items if isinstance(item, dict)]
+    elif "prompt" in body:
+        found.append(_prompt(body["prompt"]))
+    return [message for message in found if message]
+
+
+def answer_atoms(message: Mapping[str, Any]) -> list[Atom]:
+    """The atoms of one answered message (Chat Completions and Anthropic), as the next request
+    gives it back."""
+    return _message({**message, "role": "assistant"})
+
+
+def item_atoms(items: Iterable[Any]) -> list[Atom]:
+    """The atoms of the output items of one answer of the Responses API."""
+    return [atom for item in items if isinstance(item, dict) for atom in _item(item)]
+
+
+def _message(message: Mapping[str, Any]) -> list[Atom]:
+    kind = _ROLES.get(message.get("role"), USER)  # type: ignore[arg-type]
+    content = message.get("content")
+    calls = message.get("tool_calls")
+    if calls is None and isinstance(content, str) and "function_call" not in message:
+        text = content.strip()  # Most messages are this.
+        if kind is ASSISTANT and "</think>" in text:
+            text = _spoken(text)
+        return [Atom(kind, text)] if text else []
+    atoms = _content(kind, content)
+    if isinstance(calls, list):
+        for call in calls:
+            if isinstance(call, dict):
+                function = call.get("function") or call.get("custom")
+                atoms.append(_call(function if isinstance(function, dict) else call))
+    old = message.get("function_call")
+    if isinstance(old, dict):
+        atoms.append(_call(old))
+    return atoms
+
+
+def _item(item: Mapping[str, Any]) -> list[Atom]:
+    """An item of the Responses API's input or output."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        return _message(item)
+    if kind == "reasoning":
+        return []
+    if kind in ("function_call", "custom_tool_call"):
+        return [_call(item)]
+    if kind in ("function_call_output", "custom_tool_call_output"):
+        return _content(RESULT, item.get("output"))
+    return [_media(item)]
+
+
+def _content(kind: str, content: Any) -> list[Atom]:
+    if isinstance(content, str):
+        content = (content,)
+    elif not isinstance(content, list):
+        return []
+    atoms: list[Atom] = []
+    run: list[str] = []
+    for part in content:
+        text = part if isinstance(part, str) else None
+        if isinstance(part, dict):
+            of = part.get("type")
+            if of in _REASONING:
+                continue
+            if of in _TEXT or (of is None and "text" in part):
+                text = part.get("text")
+            elif of == "refusal":
+                text = part.get("refusal")
+            else:
+                _flush(kind, run, atoms)
+                if of == "tool_use":
+                    atoms.append(_call(part))
+                elif of == "tool_result":
+                    atoms += _content(RESULT, part.get("content"))
+                else:
+                    atoms.append(_media(part))
+        if isinstance(text, str):
+            run.append(text)
+    _flush(kind, run, atoms)
+    return atoms
+
+
+def _flush(kind: str, run: list[str], atoms: list[Atom]) -> None:
+    text = "".join(run)
+    run.clear()
+    if kind is ASSISTANT:
+        text = _spoken(text)
+    text = text.strip()
+    if text:
+        atoms.append(Atom(kind, text))
+
+
+def _spoken(text: str) -> str:
+    """Without the reasoning that some engines leave in the text. Templates may have opened it in
+    the prompt, so its end alone counts."""
+    return text.rpartition("</think>")[2].strip()
+
+
+def _call(call: Mapping[str, Any]) -> Atom:
+    arguments = call.get("arguments", call.get("input"))
+    if isinstance(arguments, str):
+        # Long ones are not kept: a thousand of them must not fill the memory.
+        read = _sorted_text if len(arguments) <= 1024 else _sorted_text.__wrapped__
+        arguments = read(arguments)
+    else:
+        arguments = _json(arguments)
+    return Atom(CALL, f"{call.get('name')} {arguments}")
+
+
+@lru_cache(maxsize=2048)
+def _sorted_text(text: str) -> str:
+    try:
+        return _json(orjson.loads(text))
+    except ValueError:
+        return text.strip()
+
+
+def _media(part: Mapping[str, Any]) -> Atom:
+    text = _json({key: value for key, value in part.items() if key not in ("cache_control", "id")})
+    if len(text) > 2 * _MEDIA_ENDS:
+        text = f"{len(text)} {text[:_MEDIA_ENDS]}{text[-_MEDIA_ENDS:]}"
+    return Atom(MEDIA, text)
+
+
+def _prompt(prompt: Any) -> list[Atom]:
+    """A prompt is text or tokens, or a list of such."""
+    if isinstance(prompt, list):
+        if prompt and isinstance(prompt[0], int):
+            return [Atom(USER, " ".join(map(str, prompt)))]
+        return [atom for part in prompt if isinstance(part, str | list) for atom in _prompt(part)]
+    return _content(USER, prompt)
+
+
+def _json(value: Any) -> str:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
+    except TypeError:  # Nested too deep.
+        return repr(value)

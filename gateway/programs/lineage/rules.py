@@ -1,0 +1,295 @@
+"""Whose call is it, given what is known of its fingerprints. Pure: no clock, no I/O.
+
+What counts is text that was written for one program: the model's answers, and all that follows them.
+Text that clients write (system prompts, tasks, tools) is shared by many programs; it joins a call to
+the end of a thread at most, and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from gateway.programs.lineage.marks import Entry, Known, Mark, State
+from gateway.programs.lineage.sketch import Sketch
+
+# Bytes of an answer's pieces in a prompt that make it this program's.
+EVIDENCE_BYTES: Final = 64
+# Calls that repeat a first call are taken for one program's as long as there are so few of them,
+# nobody has gone on from one, and the last is so recent (seconds): a load generator's are not.
+MAX_TWINS: Final = 4
+TWINS_S: Final = 60.0
+
+
+class How(StrEnum):
+    """What a call is to its thread.
+
+    NEW: the first of a program. EXTENDS: goes on from the thread's end. FORKS: goes on from an
+    earlier point. REPEATS: asks again what was asked. QUOTES: a thread of its own, whose prompt
+    holds text that the program's model wrote.
+    """
+
+    NEW = "new"
+    EXTENDS = "extends"
+    FORKS = "forks"
+    REPEATS = "repeats"
+    QUOTES = "quotes"
+
+
+class Verdict(NamedTuple):
+    """Whose call it is. program: as it counts now; owner: under which it is remembered, which is
+    another while the program is folded. parent: the thread that it came from, or "". joined: other
+    threads whose answers the prompt holds, as (program, thread). proven: as State.PROVEN.
+    entries, folds: what the store is to learn (see LineageStore.put)."""
+
+    how: How
+    program: str
+    owner: str
+    thread: str
+    parent: str = ""
+    state: int = 0
+    joined: tuple[tuple[str, str], ...] = ()
+    entries: tuple[Entry, ...] = ()
+    folds: tuple[tuple[str, str], ...] = ()
+
+
+class _Candidate(NamedTuple):
+    """A mark on the call's way. fingerprint: where it is put. point: messages before it, less one.
+    whole: it stands at the call's very end. answered: the message after it is the model's."""
+
+    mark: Mark
+    fingerprint: int
+    point: int
+    whole: bool
+    answered: bool
+
+
+MAIN: Final = "main"
+
+
+def decide(
+    sketch: Sketch, known: Known, pieces: Mapping[int, int], fresh: str, now_s: float
+) -> Verdict:
+    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. fresh: the name of a new
+    program, which no other has; also the name of a new thread."""
+    way = list(_way(sketch, known))
+    verdict = _proven(way, known, fresh)
+    said = _said(known, pieces)
+    if verdict is None:
+        verdict = _quoted(way, known, said, fresh) or _unproven(way, known, sketch, fresh, now_s)
+    return _complete(verdict, way, known, said, sketch, fresh, now_s)
+
+
+def _way(sketch: Sketch, known: Known) -> Iterator[_Candidate]:
+    """Marks from the call's end to its beginning."""
+    marks = known.marks
+    last = len(sketch.points) - 1
+    for point in range(last, -1, -1):
+        fingerprint = sketch.points[point]
+        here = marks.get(fingerprint, ())
+        if len(here) > 1 and known.folded:
+            here = sorted(here, key=lambda mark: mark.program in known.folded)
+        for mark in here:
+            if not mark.tail:
+                yield _Candidate(mark, fingerprint, point, point == last, sketch.answers_at(point))
+        if point == last:
+            yield from _inside(sketch, marks, last)
+
+
+def _inside(
+    sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int
+) -> Iterator[_Candidate]:
+    """Marks of texts that the last text goes on from."""
+    found = [
+        (mark, fingerprint)
+        for fingerprint in sketch.cuts.values()
+        for mark in marks.get(fingerprint, ())
+        if 0 < mark.length <= sketch.length
+    ]
+    if not found:
+        return
+    tails = sketch.beginnings(mark.length for mark, _ in found)
+    found.sort(key=lambda pair: pair[0].length, reverse=True)
+    for mark, fingerprint in found:
+        if tails[mark.length] == mark.tail:
+            whole = mark.length == sketch.length
+            yield _Candidate(mark, fingerprint, last if whole else last - 1, whole, False)
+
+
+def _proven(way: Sequence[_Candidate], known: Known, fresh: str) -> Verdict | None:
+    """The thread that has seen what was written for it alone."""
+    fallback: _Candidate | None = None
+    for candidate in way:
+        mark = candidate.mark
+        if not mark.state & State.PROVEN:
+            continue
+        ended = mark.state & State.EXTENDED
+        if candidate.whole:
+            if mark.state & State.FAILED:
+                return _to(candidate, How.REPEATS, known)
+            fallback = fallback or candidate
+        elif fallback is None:
+            if not ended:
+                return _to(candidate, How.EXTENDS, known)
+            fallback = candidate
+        elif not ended and (
+            candidate.fingerprint == fallback.fingerprint
+            or mark.program != fallback.mark.program
+        ):
+            # Twins: two threads whose text is the same up to here; one has not come further.
+            return _to(candidate, How.EXTENDS, known)
+    if fallback is None:
+        return None
+    return _to(fallback, How.REPEATS if fallback.whole else How.FORKS, known, fresh)
+
+
+def _said(known: Known, pieces: Mapping[int, int]) -> dict[tuple[str, str], int]:
+    """Bytes of the pieces that one program alone has said, by its thread."""
+    found: dict[tuple[str, str], int] = {}
+    for fingerprint in known.marks.keys() & pieces.keys():
+        marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
+        if len({known.folded.get(mark.program, mark.program) for mark in marks}) == 1:
+            of = marks[0].program, marks[0].thread
+            found[of] = found.get(of, 0) + pieces[fingerprint]
+    return found
+
+
+def _quoted(
+    way: Sequence[_Candidate], known: Known, said: Mapping[tuple[str, str], int], fresh: str
+) -> Verdict | None:
+    """The program whose answers the text holds, if it holds enough of them."""
+    by_program: dict[str, int] = {}
+    for (owner, _), size in said.items():
+        program = known.folded.get(owner, owner)
+        by_program[program] = by_program.get(program, 0) + size
+    program = max(by_program, key=by_program.__getitem__, default="")
+    if by_program.get(program, 0) < EVIDENCE_BYTES:
+        return None
+    for candidate in way:
+        mark = candidate.mark
+        ended = mark.state & State.EXTENDED
+        if not ended and known.folded.get(mark.program, mark.program) == program:
+            how = How.REPEATS if candidate.whole else How.EXTENDS
+            return _to(candidate, how, known)
+    threads = [of for of in said if known.folded.get(of[0], of[0]) == program]
+    owner, parent = max(threads, key=said.__getitem__)
+    return Verdict(How.QUOTES, program, owner, fresh, parent, State.PROVEN)
+
+
+def _unproven(
+    way: Sequence[_Candidate], known: Known, sketch: Sketch, fresh: str, now_s: float
+) -> Verdict:
+    """By text that others may send as well: the end of one thread, a second try, or a new one."""
+    tip: _Candidate | None = None
+    edited: list[_Candidate] = []
+    twins: list[_Candidate] = []
+    for candidate in way:
+        mark = candidate.mark
+        if candidate.whole and mark.state & State.FAILED:
+            return _to(candidate, How.REPEATS, known)
+        if mark.state & State.EXTENDED:
+            continue
+        if candidate.whole:
+            twins.append(candidate)
+        elif mark.state & State.ANSWERED and candidate.answered:
+            # The model's message that follows is not the one that the thread was given.
+            edited.append(candidate)
+        elif tip is None or _place(tip) == _place(candidate):
+            tip = candidate  # Of several at one place, the one that has waited longest.
+    if tip is None and len(edited) == 1:
+        (tip,) = edited
+    if tip is not None:
+        spoken = sketch.answers[-1] > sketch.answers[tip.point]
+        return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
+    live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
+    if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
+        mark = live[0].mark
+        program = known.folded.get(mark.program, mark.program)
+        return Verdict(How.REPEATS, program, fresh, fresh, mark.thread, State.GUESS)
+    return Verdict(How.NEW, fresh, fresh, MAIN)
+
+
+def _place(candidate: _Candidate) -> tuple[int, int]:
+    return candidate.point, candidate.mark.length
+
+
+def _to(
+    candidate: _Candidate, how: How, known: Known, fresh: str = "", state: int = State.PROVEN
+) -> Verdict:
+    """The verdict that a call is of a candidate's thread, or of a new one that begins there."""
+    mark = candidate.mark
+    program = known.folded.get(mark.program, mark.program)
+    if how is How.REPEATS:
+        state = mark.state & (State.PROVEN | State.GUESS)
+    if fresh:
+        return Verdict(how, program, mark.program, fresh, mark.thread, state)
+    return Verdict(how, program, mark.program, mark.thread, "", state)
+
+
+def _complete(
+    verdict: Verdict,
+    way: Sequence[_Candidate],
+    known: Known,
+    said: Mapping[tuple[str, str], int],
+    sketch: Sketch,
+    fresh: str,
+    now_s: float,
+) -> Verdict:
+    """The verdict with what the store is to learn of it."""
+    own = verdict.owner, verdict.thread
+    program = verdict.program
+    folds: list[tuple[str, str]] = []
+    entries: list[Entry] = []
+    if verdict.how is How.EXTENDS:
+        ends = [c for c in way if c.mark[:2] == own and not c.mark.state & State.EXTENDED]
+        entries = [
+            Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED))
+            for c in ends
+            if not c.whole
+        ]
+        apart = _apart({c.fingerprint for c in ends}, own[0], program, way, known)
+        folds = [(owner, "") for owner in apart]
+        if own[0] in apart:
+            program = own[0]
+    elif verdict.state & State.GUESS and own[0] == fresh:
+        folds = [(fresh, program)]
+    joined = tuple(
+        of for of, size in said.items() if of != own and size >= EVIDENCE_BYTES
+    )
+    for owner, _ in joined:
+        root = known.folded.get(owner, owner)
+        if root != program and (root, program) not in folds:
+            folds.append((root, program))
+    entries += asked(sketch, Mark(*own, verdict.state, now_s))
+    return verdict._replace(
+        program=program, joined=joined, entries=tuple(entries), folds=tuple(folds)
+    )
+
+
+def _apart(
+    ends: set[int], owner: str, program: str, way: Sequence[_Candidate], known: Known
+) -> set[str]:
+    """Programs that were taken for twins of one first call, and are not: two of them go on."""
+    here = [
+        c.mark
+        for c in way
+        if c.fingerprint in ends and known.folded.get(c.mark.program, c.mark.program) == program
+    ]
+    rivals = {m.program for m in here if m.program != owner and m.state & State.EXTENDED}
+    if not rivals:
+        return set()
+    guessed = {m.program for m in here if m.state & State.GUESS}
+    return guessed & (rivals | {owner}) & known.folded.keys()
+
+
+def asked(sketch: Sketch, mark: Mark) -> list[Entry]:
+    """What a call leaves at its end: a mark there, and one where its last text has a point."""
+    if not sketch.points:
+        return []
+    end = sketch.points[-1]
+    entries = [Entry(end, mark)]
+    if sketch.cuts:
+        _, fingerprint = next(reversed(sketch.cuts.items()))
+        entries.append(Entry(fingerprint, mark._replace(length=sketch.length, tail=end)))
+    return entries
