@@ -93,7 +93,7 @@ def _message(message: Mapping[str, Any]) -> list[Atom]:
         text = content.strip()  # Most messages are this.
         if kind is ASSISTANT and "</think>" in text:
             text = _spoken(text)
-        return [Atom(kind, text)] if text else []
+        return [Atom(kind, text)] if text or kind is RESULT else []
     atoms = _content(kind, content)
     if isinstance(calls, list):
         for call in calls:
@@ -124,7 +124,7 @@ def _content(kind: str, content: Any) -> list[Atom]:
     if isinstance(content, str):
         content = (content,)
     elif not isinstance(content, list):
-        return []
+        content = ()
     atoms: list[Atom] = []
     run: list[str] = []
     for part in content:
@@ -148,7 +148,8 @@ def _content(kind: str, content: Any) -> list[Atom]:
         if isinstance(text, str):
             run.append(text)
     _flush(kind, run, atoms)
-    return atoms
+    # A tool that returned nothing has returned.
+    return atoms or ([Atom(RESULT, "")] if kind is RESULT else atoms)
 
 
 def _flush(kind: str, run: list[str], atoms: list[Atom]) -> None:

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 class State(IntFlag):
     """What has come of a call.
 
-    ANSWERED, FAILED: how it ended; neither while it runs. EXTENDED: a later call of its thread went
+    ANSWERED, FAILED: how it ended; neither while it runs. ANSWER: the mark is at the end of the
+    answer, else at the end of what was asked. EXTENDED: a later call of its thread went
     on from here. PROVEN: the text up to here was written for this program and no other. SAID: not a
     point of a chain, but a piece of an answer. GUESS: the call repeats another program's first one
     and was taken for its twin until shown otherwise.
@@ -23,13 +24,14 @@ class State(IntFlag):
     PROVEN = 8
     SAID = 16
     GUESS = 32
+    ANSWER = 64
 
 
 class Mark(NamedTuple):
     """A thread was here. at_s: Unix time, seconds.
 
-    tail: where the fingerprint is of the beginning of a text, that of the whole text, which has
-    `length` bytes; both are 0 elsewhere.
+    tail: where the fingerprint is of a text's beginning, that of the whole text, which has `length`
+    bytes; both are 0 elsewhere.
     """
 
     program: str

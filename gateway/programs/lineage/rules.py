@@ -92,7 +92,8 @@ def _way(sketch: Sketch, known: Known) -> Iterator[_Candidate]:
             here = sorted(here, key=lambda mark: mark.program in known.folded)
         for mark in here:
             if not mark.tail:
-                yield _Candidate(mark, fingerprint, point, point == last, sketch.answers_at(point))
+                whole = point == last and not mark.state & State.ANSWER
+                yield _Candidate(mark, fingerprint, point, whole, sketch.answers_at(point))
         if point == last:
             yield from _inside(sketch, marks, last)
 
@@ -105,7 +106,7 @@ def _inside(
         (mark, fingerprint)
         for fingerprint in sketch.cuts.values()
         for mark in marks.get(fingerprint, ())
-        if 0 < mark.length <= sketch.length
+        if 0 < mark.length < sketch.length
     ]
     if not found:
         return
@@ -113,8 +114,7 @@ def _inside(
     found.sort(key=lambda pair: pair[0].length, reverse=True)
     for mark, fingerprint in found:
         if tails[mark.length] == mark.tail:
-            whole = mark.length == sketch.length
-            yield _Candidate(mark, fingerprint, last if whole else last - 1, whole, False)
+            yield _Candidate(mark, fingerprint, last - 1, False, False)
 
 
 def _proven(way: Sequence[_Candidate], known: Known, fresh: str) -> Verdict | None:
@@ -200,7 +200,7 @@ def _unproven(
     if tip is None and len(edited) == 1:
         (tip,) = edited
     if tip is not None:
-        spoken = sketch.answers[-1] > sketch.answers[tip.point]
+        spoken = sketch.answers[-1] > (sketch.answers[tip.point] if tip.point >= 0 else 0)
         return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
     live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
     if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
@@ -242,11 +242,14 @@ def _complete(
     folds: list[tuple[str, str]] = []
     entries: list[Entry] = []
     if verdict.how is How.EXTENDS:
-        ends = [c for c in way if c.mark[:2] == own and not c.mark.state & State.EXTENDED]
+        ends = [
+            c
+            for c in way
+            if c.mark[:2] == own and not c.whole and not c.mark.state & State.EXTENDED
+        ]
         entries = [
             Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED))
             for c in ends
-            if not c.whole
         ]
         apart = _apart({c.fingerprint for c in ends}, own[0], program, way, known)
         folds = [(owner, "") for owner in apart]

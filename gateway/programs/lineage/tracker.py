@@ -54,7 +54,7 @@ class Lineage:
         sketch, verdict = call.sketch, call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.ANSWERED, now_s)
         entries = asked(sketch, mark)
-        ended = mark._replace(state=State.ANSWERED | State.PROVEN)
+        ended = mark._replace(state=State.ANSWERED | State.PROVEN | State.ANSWER)
         entries += [Entry(sketch.answered(answer), ended) for answer in answers if answer]
         found = set(pieces(answers)) - sketch.own()
         if found:
