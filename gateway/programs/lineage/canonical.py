@@ -1,16 +1,16 @@
-"""One form for the messages of every API: what the model was told and said, and nothing that clients
-change on the way. Pure.
+"""One form for the messages of every API: what the model was told and said, and nothing that
+clients change on the way. Pure.
 
-A message is a list of atoms. Left out: reasoning, ids of tool calls, cache hints, blank text, spaces
-around text, the order of JSON keys (in the arguments of tool calls too, which are JSON text), and
-how a text is cut into parts.
+A message is a list of atoms. Left out: reasoning, ids of tool calls, cache hints, blank text,
+spaces around text, the order of JSON keys (in the arguments of tool calls too, which are JSON text),
+and how a text is cut into parts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
@@ -37,11 +37,8 @@ _REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "re
 _MEDIA_ENDS: Final = 2048
 
 
-class Atom(NamedTuple):
-    """One piece of a message. kind: one of the letters above; text: without spaces around."""
-
-    kind: str
-    text: str
+# One piece of a message: its kind, one of the letters above, and its text without spaces around.
+Atom = tuple[str, str]
 
 
 def root_of(body: Mapping[str, Any]) -> bytes:
@@ -60,9 +57,7 @@ def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
     if isinstance(messages, list):
         if "system" in body:
             found.append(_content(SYSTEM, body["system"]))
-        for message in messages:
-            if isinstance(message, dict):
-                found.append(_message(message))
+        found += [_message(message) for message in messages if isinstance(message, dict)]
     elif "input" in body:
         if body.get("instructions"):
             found.append(_content(SYSTEM, body["instructions"]))
@@ -71,7 +66,7 @@ def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
         found += [_item(item) for item in items if isinstance(item, dict)]
     elif "prompt" in body:
         found.append(_prompt(body["prompt"]))
-    return [message for message in found if message]
+    return [atoms for atoms in found if atoms]
 
 
 def answer_atoms(message: Mapping[str, Any]) -> list[Atom]:
@@ -86,23 +81,26 @@ def item_atoms(items: Iterable[Any]) -> list[Atom]:
 
 
 def _message(message: Mapping[str, Any]) -> list[Atom]:
-    kind = _ROLES.get(message.get("role"), USER)  # type: ignore[arg-type]
+    role = message.get("role")
+    kind = _ROLES.get(role, USER) if isinstance(role, str) else USER
     content = message.get("content")
-    calls = message.get("tool_calls")
-    if calls is None and isinstance(content, str) and "function_call" not in message:
-        text = content.strip()  # Most messages are this.
+    if isinstance(content, str):  # As most are.
+        text = content.strip()
         if kind is ASSISTANT and "</think>" in text:
             text = _spoken(text)
-        return [Atom(kind, text)] if text or kind is RESULT else []
-    atoms = _content(kind, content)
-    if isinstance(calls, list):
-        for call in calls:
+        atoms = [(kind, text)] if text or kind is RESULT else []
+    elif content is None and kind is not RESULT:
+        atoms = []
+    else:
+        atoms = _content(kind, content)
+    if "tool_calls" in message:
+        calls = message["tool_calls"]
+        for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 function = call.get("function") or call.get("custom")
                 atoms.append(_call(function if isinstance(function, dict) else call))
-    old = message.get("function_call")
-    if isinstance(old, dict):
-        atoms.append(_call(old))
+    elif "function_call" in message and isinstance(message["function_call"], dict):
+        atoms.append(_call(message["function_call"]))
     return atoms
 
 
@@ -149,7 +147,7 @@ def _content(kind: str, content: Any) -> list[Atom]:
             run.append(text)
     _flush(kind, run, atoms)
     # A tool that returned nothing has returned.
-    return atoms or ([Atom(RESULT, "")] if kind is RESULT else atoms)
+    return atoms or ([(RESULT, "")] if kind is RESULT else atoms)
 
 
 def _flush(kind: str, run: list[str], atoms: list[Atom]) -> None:
@@ -159,7 +157,7 @@ def _flush(kind: str, run: list[str], atoms: list[Atom]) -> None:
         text = _spoken(text)
     text = text.strip()
     if text:
-        atoms.append(Atom(kind, text))
+        atoms.append((kind, text))
 
 
 def _spoken(text: str) -> str:
@@ -176,7 +174,7 @@ def _call(call: Mapping[str, Any]) -> Atom:
         arguments = read(arguments)
     else:
         arguments = _json(arguments)
-    return Atom(CALL, f"{call.get('name')} {arguments}")
+    return (CALL, f"{call.get('name')} {arguments}")
 
 
 @lru_cache(maxsize=2048)
@@ -191,14 +189,14 @@ def _media(part: Mapping[str, Any]) -> Atom:
     text = _json({key: value for key, value in part.items() if key not in ("cache_control", "id")})
     if len(text) > 2 * _MEDIA_ENDS:
         text = f"{len(text)} {text[:_MEDIA_ENDS]}{text[-_MEDIA_ENDS:]}"
-    return Atom(MEDIA, text)
+    return (MEDIA, text)
 
 
 def _prompt(prompt: Any) -> list[Atom]:
     """A prompt is text or tokens, or a list of such."""
     if isinstance(prompt, list):
         if prompt and isinstance(prompt[0], int):
-            return [Atom(USER, " ".join(map(str, prompt)))]
+            return [(USER, " ".join(map(str, prompt)))]
         return [atom for part in prompt if isinstance(part, str | list) for atom in _prompt(part)]
     return _content(USER, prompt)
 

@@ -1,8 +1,8 @@
 """Whose call is it, given what is known of its fingerprints. Pure: no clock, no I/O.
 
-What counts is text that was written for one program: the model's answers, and all that follows them.
-Text that clients write (system prompts, tasks, tools) is shared by many programs; it joins a call to
-the end of a thread at most, and once.
+What counts is text that was written for one program: the model's answers, and all that follows
+them. Text that clients write (system prompts, tasks, tools) is shared by many programs; it joins a
+call to the end of a thread at most, and once.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ MAIN: Final = "main"
 def decide(
     sketch: Sketch, known: Known, pieces: Mapping[int, int], fresh: str, now_s: float
 ) -> Verdict:
-    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. fresh: the name of a new
-    program, which no other has; also the name of a new thread."""
+    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. fresh: the name of a
+    new program, which no other has; also the name of a new thread."""
     way = list(_way(sketch, known))
     verdict = _proven(way, known, fresh)
     said = _said(known, pieces)
@@ -98,9 +98,7 @@ def _way(sketch: Sketch, known: Known) -> Iterator[_Candidate]:
             yield from _inside(sketch, marks, last)
 
 
-def _inside(
-    sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int
-) -> Iterator[_Candidate]:
+def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[_Candidate]:
     """Marks of texts that the last text goes on from."""
     found = [
         (mark, fingerprint)
@@ -134,8 +132,7 @@ def _proven(way: Sequence[_Candidate], known: Known, fresh: str) -> Verdict | No
                 return _to(candidate, How.EXTENDS, known)
             fallback = candidate
         elif not ended and (
-            candidate.fingerprint == fallback.fingerprint
-            or mark.program != fallback.mark.program
+            candidate.fingerprint == fallback.fingerprint or mark.program != fallback.mark.program
         ):
             # Twins: two threads whose text is the same up to here; one has not come further.
             return _to(candidate, How.EXTENDS, known)
@@ -200,7 +197,7 @@ def _unproven(
     if tip is None and len(edited) == 1:
         (tip,) = edited
     if tip is not None:
-        spoken = sketch.answers[-1] > (sketch.answers[tip.point] if tip.point >= 0 else 0)
+        spoken = sketch.turn > tip.point + 1
         return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
     live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
     if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
@@ -248,8 +245,7 @@ def _complete(
             if c.mark[:2] == own and not c.whole and not c.mark.state & State.EXTENDED
         ]
         entries = [
-            Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED))
-            for c in ends
+            Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED)) for c in ends
         ]
         apart = _apart({c.fingerprint for c in ends}, own[0], program, way, known)
         folds = [(owner, "") for owner in apart]
@@ -257,9 +253,7 @@ def _complete(
             program = own[0]
     elif verdict.state & State.GUESS and own[0] == fresh:
         folds = [(fresh, program)]
-    joined = tuple(
-        of for of, size in said.items() if of != own and size >= EVIDENCE_BYTES
-    )
+    joined = tuple(of for of, size in said.items() if of != own and size >= EVIDENCE_BYTES)
     for owner, _ in joined:
         root = known.folded.get(owner, owner)
         if root != program and (root, program) not in folds:

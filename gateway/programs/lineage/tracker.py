@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from gateway.programs.lineage.canonical import Atom
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
-from gateway.programs.lineage.rules import How, Verdict, asked, decide
-from gateway.programs.lineage.sketch import MAX_PIECES, Sketch, keys, pieces
+from gateway.programs.lineage.rules import Verdict, asked, decide
+from gateway.programs.lineage.sketch import Sketch, keys, pieces
 from gateway.programs.lineage.store import LineageStore
 
 # Pieces of one answer that are remembered, spread over it.
@@ -47,9 +47,7 @@ class Lineage:
         await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
         return Asked(tenant, sketch, verdict)
 
-    async def answered(
-        self, call: Asked, answers: Sequence[Sequence[Atom]], now_s: float
-    ) -> None:
+    async def answered(self, call: Asked, answers: Sequence[Sequence[Atom]], now_s: float) -> None:
         """Remember what the model said: one list of atoms for each choice."""
         sketch, verdict = call.sketch, call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.ANSWERED, now_s)
