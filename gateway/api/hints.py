@@ -1,0 +1,261 @@
+"""The hint endpoints: Sutradhara's Table 1 over HTTP.
+
+`submit_partial_prefill` and `extend_prefill` are `/v1/hints/prefill` (the extension itself is a hot
+call), `tag_kv_blocks` is `/v1/hints/tags`, `set_reuse_priority` is `/v1/hints/priority`, and
+`register_streaming_callback` is a program's event stream. Hints can only help: none is needed, and
+wrong ones change no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from time import time
+from typing import Any, Final
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from gateway.api import errors
+from gateway.api.body import described, json_object, read_model
+from gateway.api.errors import ApiError
+from gateway.api.http import read_body
+from gateway.api.prefills import PrefillDesk
+from gateway.api.request import model_of
+from gateway.api.services import Services
+from gateway.api.sessions import program_key
+from gateway.model import ProgramKey
+from gateway.model.hint import OwnTag
+from gateway.overlap.prefill import MAX_TTL_S
+from gateway.policies.hints import DEFAULT_LIMITS
+from gateway.policies.hints_values import own_tag
+from gateway.programs.ids import from_json
+from gateway.programs.identity import resolve
+
+DEFAULT_TTL_S: Final = 60.0
+# What decides how an engine writes out the messages, and so their tokens.
+_PROMPT_FIELDS: Final = (
+    "messages",
+    "tools",
+    "chat_template",
+    "chat_template_kwargs",
+    "cache_salt",
+)
+_MOST_TAGGED_MESSAGES: Final = 4096
+
+_CHAT: Final = [
+    {"role": "system", "content": "You answer with the help of tools."},
+    {"role": "user", "content": "How far is it from Lyon to Turin?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "distance", "arguments": '{"from": "Lyon", "to": "Turin"}'},
+            }
+        ],
+    },
+]
+
+
+class NewPrefill(BaseModel):
+    """What the program's next call is going to begin with."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "example": {"model": "weft-demo", "messages": _CHAT, "session_id": "run-7", "ttl_s": 30}
+        },
+    )
+    messages: list[dict[str, Any]] = Field(description="the messages that are known already")
+    model: str | None = None
+    tools: list[dict[str, Any]] | None = Field(None, description="the same as the call will have")
+    session_id: str | None = Field(None, description="or any other name of the alias table")
+    ttl_s: float = Field(DEFAULT_TTL_S, gt=0, description=f"seconds, at most {MAX_TTL_S:g}")
+
+
+class TagHint(BaseModel):
+    """What a program's prompts hold."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "session_id": "run-7",
+                "tags": [
+                    {"messages": [0, 1], "tag": "SYSTEM_PROMPT"},
+                    {"messages": [4, 7], "tag": "TOOL_OUTPUT"},
+                ],
+                "ttl_s": 300,
+            }
+        }
+    )
+    session_id: str
+    tags: list[dict[str, Any]] = Field(
+        description="`messages`: from and up to an index, or `message`: one, or `start` and `end`: "
+        "tokens; with `tag`. They hold for the session's next calls, beside those that come by "
+        "themselves from the messages' roles; an empty list forgets them",
+        max_length=64,
+    )
+    ttl_s: float = Field(300.0, gt=0, le=3600, description="seconds")
+
+
+class PriorityHint(BaseModel):
+    """How long a program's KV blocks are worth keeping, beside those of others."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"example": {"session_id": "run-7", "priority": 1, "ttl_s": 120}}
+    )
+    session_id: str
+    priority: int | None = Field(None, ge=-4, le=4, description="tiers; higher stays longer")
+    retain_s: float | None = Field(None, ge=0, le=3600, description="pin them so long; 0: unpin")
+    ttl_s: float = Field(300.0, gt=0, le=3600, description="the priority ends after so long")
+
+
+def router(services: Services, desk: PrefillDesk) -> APIRouter:
+    """The routes."""
+    s = services
+    api = APIRouter(prefix="/v1/hints", tags=["hints"])
+    later: set[asyncio.Task[None]] = set()
+
+    def tenant_of(request: Request) -> str:
+        return s.auth.caller(dict(request.headers.raw)).tenant
+
+    def named(tenant: str, session_id: str) -> ProgramKey:
+        return program_key(tenant, from_json(session_id, "session_id"))
+
+    async def holders(key: ProgramKey) -> tuple[str, ...]:
+        """The replicas that may hold a program's blocks. ApiError 404."""
+        program = await s.table.get(key)
+        if program is None:
+            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+        return program.replicas or tuple(replica.name for replica in s.registry)
+
+    @api.post(
+        "/prefill",
+        status_code=201,
+        summary="submit_partial_prefill: prefill what the next call begins with",
+        openapi_extra=described(NewPrefill, required=True),
+    )
+    async def submit(request: Request) -> JSONResponse:
+        """Returns at once with a handle. The blocks are pinned until the call has come by
+        `POST /v1/hints/prefill/{id}/extend`, the handle is deleted, or it expires."""
+        headers = dict(request.headers.raw)
+        caller = s.auth.caller(headers)
+        raw = await read_body(headers, request.receive, s.settings.max_body_bytes)
+        _, body = json_object(raw)
+        identity = resolve(
+            tenant=caller.tenant,
+            headers=request.headers.raw,
+            body=body,
+            path_program=None,
+            chains=s.chains,
+            traceparent=s.settings.traceparent_programs,
+        )
+        chat = {name: body[name] for name in _PROMPT_FIELDS if body.get(name) is not None}
+        if chat.get("tools"):
+            # No answer begins here, and so none is parsed for calls.
+            chat["tool_choice"] = "none"
+        prefill = await desk.submit(
+            caller, identity.key, chat, model_of(s.registry, body), _ttl(body)
+        )
+        return JSONResponse(prefill.to_json(), status_code=201)
+
+    @api.get("/prefill/{prefill_id}", summary="Look at a prefill")
+    async def look(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Whether it is done, where, and what it took."""
+        return desk.find(tenant, prefill_id).to_json()
+
+    @api.delete("/prefill/{prefill_id}", summary="Discard a prefill: its tools have failed")
+    async def discard(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """It is stopped if it still runs, and its blocks are let go."""
+        prefill = desk.find(tenant, prefill_id)
+        await desk.discard(prefill)
+        return {"id": prefill.id, "object": "weft.prefill.deleted", "deleted": True}
+
+    @api.post(
+        "/tags",
+        summary="tag_kv_blocks: say what a program's prompts hold",
+        openapi_extra=described(TagHint, required=True),
+    )
+    async def tags(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Each tag's fate. What a call's own `weft.tags` say comes before them."""
+        hint = await read_model(request, TagHint, s.settings.max_body_bytes)
+        key = named(tenant, hint.session_id)
+        told, fates = _tags(hint.tags)
+        s.told.tell(key, told, time() + hint.ttl_s)
+        return {"session_id": key.program, "object": "weft.hint", "fates": fates}
+
+    @api.post(
+        "/priority",
+        summary="set_reuse_priority: say what a program's KV blocks are worth",
+        openapi_extra=described(PriorityHint, required=True),
+    )
+    async def priority(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """The hint's fate at each replica that may hold the program's blocks."""
+        hint = await read_model(request, PriorityHint, s.settings.max_body_bytes)
+        if hint.priority is None and hint.retain_s is None:
+            raise errors.invalid_member(("priority",), "priority or retain_s is needed")
+        key = named(tenant, hint.session_id)
+        names = await holders(key)
+        fates: dict[str, dict[str, str]] = {}
+        if hint.retain_s is not None:
+            advised = (
+                s.advisor.retain(key, names, hint.retain_s)
+                if hint.retain_s
+                else s.advisor.release(key, names)
+            )
+            fates["retain"] = await advised
+        if hint.priority is not None:
+            fates["priority"] = await s.advisor.priority(key, names, hint.priority)
+            task = asyncio.create_task(
+                _after(hint.ttl_s, lambda: s.advisor.priority(key, names, 0))
+            )
+            later.add(task)
+            task.add_done_callback(later.discard)
+        return {"session_id": key.program, "object": "weft.hint", "fates": fates}
+
+    return api
+
+
+async def _after(delay_s: float, work: Callable[[], Awaitable[Any]]) -> None:
+    await asyncio.sleep(delay_s)
+    await work()
+
+
+def _ttl(body: Mapping[str, Any]) -> float:
+    ttl = body.get("ttl_s", DEFAULT_TTL_S)
+    if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl <= 1e9:
+        raise errors.invalid_member(("ttl_s",), "must be seconds, more than 0")
+    return min(float(ttl), MAX_TTL_S)
+
+
+def _tags(given: list[dict[str, Any]]) -> tuple[tuple[OwnTag, ...], list[str]]:
+    """The tags that can be taken, one a message, and the fate of each that was given."""
+    found: list[OwnTag] = []
+    fates = []
+    for number, value in enumerate(given):
+        name = f"tags[{number}]"
+        try:
+            found += [own_tag(name, one, DEFAULT_LIMITS) for one in _each(value)]
+        except ValueError as error:
+            fates.append(f"{name}=ignored: {error}")
+        else:
+            fates.append(f"{name}=noted for the next calls")
+    return tuple(found), fates
+
+
+def _each(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """One tag for each message of a range."""
+    if "messages" not in value:
+        return [value]
+    span = value["messages"]
+    whole = isinstance(span, list) and len(span) == 2
+    if not whole or not all(isinstance(n, int) and not isinstance(n, bool) for n in span):
+        raise ValueError("messages must be two indices")
+    first, end = span
+    if not 0 <= first < end <= first + _MOST_TAGGED_MESSAGES:
+        raise ValueError("messages must be a start before an end")
+    return [{"message": index, "tag": value.get("tag")} for index in range(first, end)]

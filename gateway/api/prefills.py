@@ -1,0 +1,201 @@
+"""Prompt splitting over HTTP: announce what a next turn begins with, while its tools run.
+
+The prefill is a call of its program like any other (opened, closed, counted), that generates one
+token which nobody sees; its blocks are tagged PARTIAL_PREFILL and pinned until the turn comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from time import time
+from typing import Any, Final
+
+import orjson
+
+from engine_patches.wire import CALL_HEADER, CallContext
+from gateway.api import errors, reports
+from gateway.api.auth import Caller
+from gateway.api.errors import ApiError
+from gateway.api.ledger import OpenCall
+from gateway.api.services import Services
+from gateway.engine.endpoints import BY_PATH
+from gateway.engine.errors import ReplicaError
+from gateway.engine.headers import for_client
+from gateway.engine.lower import lower, program_digest
+from gateway.engine.pool import Exchange
+from gateway.engine.registry import Replica
+from gateway.model import Opening, Outcome, ProgramKey, RouteRequest
+from gateway.overlap.prefill import Prefill, PrefillError, PrefillState, announced
+from gateway.programs.table import TableUnavailable
+
+log = logging.getLogger(__name__)
+
+_CHAT: Final = BY_PATH["/v1/chat/completions"]
+# Spans are cut to the prompt: one that reaches beyond any holds all of it.
+_WHOLE_PROMPT_PARTIAL: Final = (1 << 24, 5)
+_STATUS: Final = {
+    "prefill_not_found": 404,
+    "prefill_expired": 404,
+    "prefill_prefix_mismatch": 409,
+    "too_many_prefills": 429,
+}
+# A turn that comes while its prefill runs waits so long for it; what it has computed by then stays.
+_WAIT_S: Final = 0.25
+
+
+class PrefillDesk:
+    """Starts prefills, hands them to their turns, and lets go of those that nobody extended."""
+
+    def __init__(self, services: Services) -> None:
+        self._s = services
+        self._running: dict[str, tuple[asyncio.Task[None], Exchange]] = {}
+
+    async def submit(
+        self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str, ttl_s: float
+    ) -> Prefill:
+        """Announce the prefix in `body`, whose model is known. ApiError; TableUnavailable."""
+        s = self._s
+        chat = {
+            **body,
+            "model": model,
+            "max_tokens": 1,
+            "stream": False,
+            # The turn goes on after these messages: no answer begins here.
+            "add_generation_prompt": False,
+        }
+        try:
+            prefix = announced(body)
+            call = await self._open(key, model, len(orjson.dumps(chat)))
+            try:
+                prefill = s.prefills.begin(key, model, prefix, call.replica, time(), ttl_s)
+            except PrefillError:
+                await s.ledger.close(call, Outcome.ABORTED, None)
+                raise
+        except PrefillError as error:
+            raise refusal(error) from None
+        replica = s.registry[call.replica]
+        exchange = Exchange(replica.upstream)
+        task = asyncio.get_running_loop().create_task(
+            self._run(prefill, call, replica, exchange, chat, caller.salt, ttl_s)
+        )
+        self._running[prefill.id] = task, exchange
+        task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
+        return prefill
+
+    async def take(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
+        """A turn has come for the prefill, which is stopped if it is still not done soon. ApiError
+        409 for a turn with another beginning."""
+        try:
+            self._s.prefills.take(prefill, model, body, time())
+        except PrefillError as error:
+            raise refusal(error) from None
+        running = self._running.get(prefill.id)
+        if running is not None:
+            task, exchange = running
+            await asyncio.wait((task,), timeout=_WAIT_S)
+            if not task.done():
+                exchange.cancel(ReplicaError("The turn has come."))
+                await asyncio.wait((task,), timeout=_WAIT_S)
+
+    def find(self, tenant: str, prefill_id: str) -> Prefill:
+        """A tenant's handle. ApiError 404."""
+        try:
+            return self._s.prefills.find(tenant, prefill_id, time())
+        except PrefillError as error:
+            raise refusal(error) from None
+
+    async def discard(self, prefill: Prefill) -> None:
+        """The tools failed, or took too long: nobody will extend this."""
+        self._s.prefills.drop(prefill)
+        running = self._running.get(prefill.id)
+        if running is not None:
+            running[1].cancel(ReplicaError("The prefill was discarded."))
+            await asyncio.wait((running[0],), timeout=_WAIT_S)
+        # What the program's other prefills hold would go with it.
+        if not self._s.prefills.of_program(prefill.key):
+            await self._s.advisor.release(prefill.key, (prefill.replica,))
+
+    async def sweep(self) -> None:
+        """Let go of what has expired."""
+        for prefill in self._s.prefills.expired(time()):
+            if not prefill.taken_s:
+                await self.discard(prefill)
+
+    async def _open(self, key: ProgramKey, model: str, size: int) -> OpenCall:
+        s = self._s
+        now = time()
+        tokens = s.estimator.estimate(model, size)
+        views = s.registry.views(s.table.in_flight())
+        question = RouteRequest(model, tokens, s.table.peek(key), views, frozenset())
+        decision = s.router.route(question, now, s.rng)
+        if not decision.replica:
+            raise errors.no_replica(s.settings.retry_after_s)
+        call = s.next_call()
+        opened = await s.ledger.open(
+            Opening(
+                key, call, "prefill", decision.replica, decision.eligible, decision.sticky, now
+            )
+        )
+        return OpenCall(key, call, "prefill", model, size, opened.replica, opened.program)
+
+    async def _run(
+        self,
+        prefill: Prefill,
+        call: OpenCall,
+        replica: Replica,
+        exchange: Exchange,
+        chat: dict[str, Any],
+        salt: str,
+        ttl_s: float,
+    ) -> None:
+        """Compute it. Whatever happens, the call is closed and the handle says what became of it."""
+        outcome, report = Outcome.ERROR, None
+        try:
+            program = call.program
+            context = CallContext(
+                call.call,
+                program_digest(call.key),
+                program.service_s,
+                program.waiting_s,
+                program.arrival_s,
+                program.critical_path_s,
+                tags=_WHOLE_PROMPT_PARTIAL,
+                retain_s=ttl_s,
+            )
+            body, _ = lower(orjson.dumps(chat), chat, _CHAT, replica.kind, context, salt)
+            lines = b"content-type: application/json\r\n%b: %b\r\n" % (
+                CALL_HEADER.encode(),
+                call.call.encode(),
+            )
+            head = replica.request_head("POST", _CHAT.path, lines, len(body))
+            await exchange.start(head, body)
+            answer = await exchange.read_all()
+            _, text = for_client(exchange.headers)
+            if exchange.status == 200:
+                outcome, report = Outcome.OK, reports.parse(text, call.call)
+                prefill.state, prefill.report = PrefillState.DONE, report
+            else:
+                prefill.state = PrefillState.FAILED
+                prefill.detail = answer[:300].decode("utf-8", "replace")
+        except ReplicaError as error:
+            outcome = Outcome.ABORTED if prefill.taken_s else Outcome.ERROR
+            prefill.state, prefill.detail = PrefillState.FAILED, str(error)
+        finally:
+            prefill.done_s = time()
+            exchange.close()
+            if report is None:
+                report = await reports.ask(
+                    self._s.cold, replica, call.call, self._s.settings.engine_secret
+                )
+                prefill.report = prefill.report or report
+            try:
+                await self._s.ledger.close(call, outcome, report)
+            except TableUnavailable:
+                log.warning("the call of prefill %s could not be closed yet", prefill.id)
+
+
+def refusal(error: PrefillError) -> ApiError:
+    """The same as an answer."""
+    return ApiError(_STATUS.get(error.code, 400), error.code, str(error))

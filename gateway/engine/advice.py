@@ -1,0 +1,71 @@
+"""Advice about a program's KV blocks, sent to the replicas that may hold them. Off the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import httpx
+
+from gateway.engine.health import secret_headers
+from gateway.engine.lower import ReplicaKind, program_digest
+from gateway.engine.registry import Registry, Replica
+from gateway.model import ProgramKey
+
+_TIMEOUT_S: Final = 2.0
+# Below all other blocks that somebody tagged: what a program that has ended leaves behind.
+LOWEST_PRIORITY: Final = -4
+
+
+class KvAdvisor:
+    """Asks engines to keep, to let go of, or to value a program's blocks (Sutradhara, Table 1:
+    `set_reuse_priority`). It never raises: advice that does not arrive is only not taken."""
+
+    def __init__(self, registry: Registry, client: httpx.AsyncClient, secret: str) -> None:
+        self._registry = registry
+        self._client = client
+        self._secret = secret
+
+    async def retain(self, key: ProgramKey, names: Iterable[str], ttl_s: float) -> dict[str, str]:
+        """Pin the program's blocks for `ttl_s` seconds. The fate at each replica, by name."""
+        return await self._all(names, {**_about(key), "action": "retain", "ttl_s": ttl_s})
+
+    async def release(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
+        """End its pins, and the hold of its prefills. The fate at each replica, by name."""
+        return await self._all(names, {**_about(key), "action": "release"})
+
+    async def priority(
+        self, key: ProgramKey, names: Iterable[str], priority: int
+    ) -> dict[str, str]:
+        """Raise or lower its blocks by so many tiers. The fate at each replica, by name."""
+        return await self._all(names, {**_about(key), "action": "priority", "priority": priority})
+
+    async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
+        """The program has ended: its blocks are the first to go of all that are tagged."""
+        names = tuple(names)
+        await self.release(key, names)
+        await self.priority(key, names, LOWEST_PRIORITY)
+
+    async def _all(self, names: Iterable[str], message: dict[str, Any]) -> dict[str, str]:
+        replicas = [replica for replica in self._registry if replica.name in set(names)]
+        fates = await asyncio.gather(*(self._one(replica, message) for replica in replicas))
+        return {replica.name: fate for replica, fate in zip(replicas, fates, strict=True)}
+
+    async def _one(self, replica: Replica, message: dict[str, Any]) -> str:
+        if replica.kind is not ReplicaKind.WEFT:
+            return "ignored: the replica does not run the plugin"
+        try:
+            answer = await self._client.post(
+                f"{replica.url}/weft/kv",
+                json=message,
+                headers=secret_headers(replica, self._secret),
+                timeout=_TIMEOUT_S,
+            )
+        except httpx.HTTPError as error:
+            return f"ignored: {type(error).__name__}"
+        return "applied" if answer.status_code == 200 else f"ignored: {answer.status_code}"
+
+
+def _about(key: ProgramKey) -> dict[str, str]:
+    return {"program": program_digest(key)}
