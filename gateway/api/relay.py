@@ -85,10 +85,11 @@ class Relay:
 
     async def _stream(self, headers: Headers, send: Send) -> None:
         exchange = self._exchange
-        stream = StreamFilter(self._request.endpoint.terminals)
+        good = exchange.status < 400
+        stream = StreamFilter(self._request.endpoint.terminals if good else ())
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
-        last = b""
+        passed = b""
         try:
             while True:
                 data = await exchange.read()
@@ -99,39 +100,35 @@ class Relay:
                 if not data or exchange.complete:
                     passed += stream.finish()
                     break
-                if stream.report is not None and not self._call.closed:
-                    await self._close(stream, Outcome.OK)
-                elif stream.ended and stream.report is None:
-                    exchange.expect_end_within(_END_WITHIN_S)
+                if stream.ended:
+                    if stream.report is None:
+                        exchange.expect_end_within(_END_WITHIN_S)
+                    elif not self._call.closed:
+                        await self._close(stream, Outcome.OK)
                 if passed:
-                    last = passed
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
-            outcome = Outcome.OK if exchange.status < 400 else Outcome.ERROR
+                    passed = b""
+            outcome = Outcome.OK if good else Outcome.ERROR
         except ReplicaError as error:
-            passed, outcome = self._broken(stream, error, last)
+            rest, outcome = self._broken(stream, error)
+            passed += rest
         if outcome is Outcome.OK:
             self._s.registry.succeeded(self._replica.name)
         exchange.close()
         await self._close(stream, outcome)
         await send({"type": "http.response.body", "body": passed})
 
-    def _broken(
-        self, stream: StreamFilter, error: ReplicaError, last: bytes
-    ) -> tuple[bytes, Outcome]:
+    def _broken(self, stream: StreamFilter, error: ReplicaError) -> tuple[bytes, Outcome]:
         """The last bytes for the client, and the outcome, after the replica failed mid-stream."""
-        rest = stream.finish()
+        rest = stream.cut()
         if stream.ended:  # The client has its whole answer.
             if not isinstance(error, ReplicaTimeout):
                 self._s.registry.failed(self._replica.name, error)
             return rest, Outcome.OK
         self._s.metrics.error(error.code)
         self._s.registry.failed(self._replica.name, error)
-        last = (last + rest)[-2:]
-        # A frame that broke off is ended first, so that the error is one of its own.
-        gap = b"" if not last or last == b"\n\n" else b"\n\n"
         shape = self._request.endpoint.errors
-        event = ApiError(error.status, error.code, str(error)).event(shape)
-        return rest + gap + event, Outcome.ERROR
+        return rest + ApiError(error.status, error.code, str(error)).event(shape), Outcome.ERROR
 
     async def _close(self, stream: StreamFilter, outcome: Outcome) -> None:
         report = reports.accept(stream.report, self._call.call)

@@ -17,8 +17,8 @@ class Endpoint:
     """One route of the engine that runs the model.
 
     name: for metrics. xargs, cache_salt: the body takes these fields. terminals: how the line that
-    ends a stream may begin. errors: the shape of error bodies. chained: answers have ids that later
-    calls refer to (`previous_response_id`).
+    ends a stream may begin; () where none is known. errors: the shape of error bodies. chained:
+    answers have ids that later calls refer to (`previous_response_id`).
     """
 
     name: str
@@ -44,7 +44,7 @@ ENDPOINTS: Final = (
         chained=True,
     ),
     Endpoint("messages", "/v1/messages", terminals=(b"event: message_stop",), errors="anthropic"),
-    Endpoint("embeddings", "/v1/embeddings", xargs=False),
+    Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=()),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine_patches.wire import REPORT_COMMENT, CallReport
 from gateway.model import Opened, Opening
 from gateway.programs.memory import MemoryTable
 from gateway.programs.table import TableUnavailable
@@ -76,36 +77,74 @@ async def test_a_failing_engine_is_an_error_and_is_marked(
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-@pytest.mark.parametrize("how", ["close", "hang", "garbage"])
+@pytest.mark.parametrize("how", ["close", "hang", "garbage", "end"])
+@pytest.mark.parametrize("half", [b"data: {half", b""])
 async def test_a_stream_that_breaks_ends_with_an_error_event(
-    how: str, path: str, engine: Any, weft: Any
+    half: bytes, how: str, path: str, engine: Any, weft: Any
 ) -> None:
     async def script(wire: Any, request: Any) -> None:
-        await wire.stream(b"data: 1\n\n", b"data: {half", end=False)
+        await wire.stream(b"data: 1\n\n", *filter(None, [half]), end=how == "end")
         if how == "close":
             wire.writer.close()
         elif how == "garbage":
             await wire.send(b"zz not a chunk size\r\n")
-        else:
+        elif how == "hang":
             await wire.closed()
 
-    codes = {"close": "replica_closed", "hang": "replica_timeout", "garbage": "replica_garbage"}
+    codes = {"hang": "replica_timeout", "garbage": "replica_garbage"}
+    code = codes.get(how, "replica_closed")
     async with (
         engine(script=script) as stub,
         weft(stub, first_byte_timeout_s=0.3, idle_timeout_s=0.3) as gateway,
     ):
         got = await gateway.call(path, body={"stream": True}, headers={"x-weft-program": "run"})
         assert got.status_code == 200
-        frames = got.text.split("\n\n")
-        assert frames[:2] == ["data: 1", "data: {half"]
-        lines = frames[2].split("\n")
+        first, last, rest = got.text.split("\n\n")
+        assert (first, rest) == ("data: 1", "")  # Half a frame is no frame.
+        lines = last.split("\n")
         assert (lines[0] == "event: error") == (path == "/v1/messages")
         event = json.loads(lines[-1].removeprefix("data: "))
-        assert event["error"]["code"] == codes[how]
-        assert frames[3:] == [""]
-        assert marked(gateway) == (1, codes[how])
+        assert event["error"]["code"] == code
+        assert marked(gateway) == (1, code)
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls_in_flight"], session["errors"]) == (0, 1)
+        metrics = (await gateway.client.get("/metrics")).text
+        assert f'weft_errors_total{{code="{code}"}} 1.0' in metrics
+
+
+@pytest.mark.parametrize("framing", ["", "transfer-encoding: chunked\r\n"])
+async def test_an_early_end_counts_though_the_engine_reported(
+    framing: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        report = CallReport(call=request.headers["x-weft-call"], service_s=2.0)
+        comment = REPORT_COMMENT + report.to_json().encode() + b"\n\n"
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n{framing}\r\n".encode()
+        if framing:
+            await wire.send(head)
+            await wire.pieces(b"data: 1\n\n", comment)
+        else:
+            await wire.send(head, b"data: 1\n\n", comment)
+            wire.writer.close()
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(body={"stream": True}, headers={"x-weft-program": "run"})
+        assert got.text.startswith('data: 1\n\ndata: {"error":')
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["errors"], session["service_s"]) == (1, 2.0)
+        assert marked(gateway) == (1, "replica_closed")
+
+
+async def test_where_no_terminal_is_known_every_end_is_good(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(b"data: 1\n\n", b"data: 2")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call("/v1/embeddings", headers={"x-weft-program": "run"})
+        assert got.content == b"data: 1\n\ndata: 2"
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert session["errors"] == 0
+        assert marked(gateway) == (0, "")
 
 
 async def test_an_answer_that_is_complete_is_good_though_the_engine_then_fails(

@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_patches.wire import REPORT_COMMENT, CallReport
+from gateway.engine import sse
+from gateway.engine.errors import ReplicaClosed, ReplicaGarbage
 from gateway.engine.sse import MAX_REPORT_BYTES, StreamFilter
 
 DONE = (b"data: [DONE]",)
@@ -24,6 +26,11 @@ DECOYS = [
     b"data: [DON\n\n",
     b"event: x\r\ndata: 1\r\n\r\n",
     b"\n",
+    b"\r\n",
+    b"\r",
+    b": keep-alive\n",
+    b"data: cut",
+    b"id: 7\nevent: x\ndata: 1\ndata: 2\n\n",
     b"data: \xff\xfe\n\n",
 ]
 
@@ -31,9 +38,13 @@ frames = st.lists(st.sampled_from([CHUNK, COMMENT, END, *DECOYS]), max_size=12)
 
 
 def play(pieces: list[bytes], terminals: tuple[bytes, ...] = DONE) -> tuple[bytes, StreamFilter]:
+    """What passes of a stream that ends with these pieces, whether it should or not."""
     stream = StreamFilter(terminals)
     passed = b"".join(stream.feed(piece) for piece in pieces)
-    return passed + stream.finish(), stream
+    try:
+        return passed + stream.finish(), stream
+    except ReplicaClosed:
+        return passed + stream.cut(), stream
 
 
 @given(frames, st.data())
@@ -55,9 +66,19 @@ def test_any_split_passes_the_same_bytes_and_the_same_report(
 
 @given(st.lists(st.sampled_from([CHUNK, *DECOYS]), max_size=12))
 def test_a_stream_without_reports_passes_unchanged(parts: list[bytes]) -> None:
-    passed, stream = play(parts)
+    passed, stream = play(parts, ())
     assert passed == b"".join(parts)
     assert stream.report is None
+
+
+@given(st.lists(st.sampled_from([CHUNK, b"data: 1\r\n\r\n", b": ping\n\n"])), st.integers(0, 99))
+def test_what_has_passed_never_ends_inside_a_frame(parts: list[bytes], cut: int) -> None:
+    whole = b"".join(parts)
+    stream = StreamFilter(DONE)
+    passed = stream.feed(whole[: len(whole) * cut // 99]) + stream.cut()
+    lines = passed.replace(b"\r", b"").split(b"\n\n")
+    assert lines[-1] == b"" or lines[-1].startswith(b": ping")
+    assert all(line in (CHUNK.strip(), b"data: 1", b": ping") for line in lines[:-1])
 
 
 def test_the_report_is_taken_out() -> None:
@@ -73,11 +94,78 @@ def test_byte_by_byte_is_the_same() -> None:
     assert stream.report == REPORT
 
 
-def test_a_normal_chunk_is_never_held() -> None:
+def test_a_whole_frame_is_never_held_and_half_a_frame_is() -> None:
     stream = StreamFilter(DONE)
     assert stream.feed(CHUNK) == CHUNK
-    assert stream.feed(CHUNK[:20]) == CHUNK[:20]
-    assert stream.feed(CHUNK[20:]) == CHUNK[20:]
+    assert stream.feed(CHUNK + CHUNK) == CHUNK + CHUNK
+    assert stream.feed(CHUNK + CHUNK[:20]) == CHUNK
+    assert stream.feed(CHUNK[20:-1]) == b""
+    assert stream.feed(CHUNK[-1:]) == CHUNK
+    assert stream.feed(b"event: x\r\ndata: 1\r\n\r\n") == b"event: x\r\ndata: 1\r\n\r\n"
+
+
+def test_a_comment_is_not_held_for_its_blank_line() -> None:
+    stream = StreamFilter(DONE)
+    assert stream.feed(b": keep-alive\n") == b": keep-alive\n"
+    assert stream.feed(b"\n" + CHUNK) == b"\n" + CHUNK
+
+
+@pytest.mark.parametrize("tail", [b"", COMMENT[:-1], b"data: x"])
+def test_a_frame_that_breaks_off_is_dropped_and_whole_ones_pass(tail: bytes) -> None:
+    stream = StreamFilter(DONE)
+    assert stream.feed(CHUNK + CHUNK[:-1]) == CHUNK
+    assert stream.cut() == b""
+    stream = StreamFilter(DONE)
+    assert stream.feed(CHUNK + END + tail) == CHUNK
+    assert stream.cut() == END
+
+
+@pytest.mark.parametrize("rest", [b"", CHUNK[:-2], b"data: [DON"])
+def test_a_stream_that_ends_without_its_terminal_frame_broke_off(rest: bytes) -> None:
+    stream = StreamFilter(DONE)
+    stream.feed(CHUNK + rest)
+    with pytest.raises(ReplicaClosed):
+        stream.finish()
+    assert stream.cut() == b""
+    stream = StreamFilter(())
+    assert stream.feed(CHUNK + rest) + stream.finish() == CHUNK + rest
+
+
+@pytest.mark.parametrize(
+    ("terminal", "last"),
+    [
+        (DONE[0], b"data: [DONE]"),  # The blank line is missing.
+        (DONE[0], b"data:[DONE]\n\n"),
+        (DONE[0], b"data: [DONE]\r\n\r\n"),
+        (DONE[0], b"id: 9\ndata: [DONE]\n\n"),
+        (b"event: message_stop", b"event:message_stop\ndata: {}\n\n"),
+        (b"event: response.completed", b'data: {"type":"response.completed","x":1}\n\n'),
+        (b"event: response.completed", b'data: {"type": "response.completed"}\n\n'),
+    ],
+)
+def test_a_terminal_frame_is_known_however_it_is_spelt(terminal: bytes, last: bytes) -> None:
+    for pieces in ([CHUNK, last], [CHUNK + last], [last[:3], last[3:]]):
+        stream = StreamFilter((terminal,))
+        passed = b"".join(stream.feed(piece) for piece in pieces) + stream.finish()
+        assert passed == b"".join(pieces)
+        assert stream.ended
+
+
+def test_half_a_terminal_frame_is_no_end() -> None:
+    stream = StreamFilter((b"event: message_stop",))
+    assert stream.feed(b"event: message_stop\ndata: {") == b""
+    assert not stream.ended
+    assert stream.cut() == b""
+
+
+def test_a_frame_without_end_is_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 100)
+    for piece in (b"x", b"x\n"):
+        stream = StreamFilter(DONE)
+        for _ in range(100 // len(piece)):
+            assert stream.feed(piece) == b""
+        with pytest.raises(ReplicaGarbage):
+            stream.feed(piece)
 
 
 def test_the_last_frame_waits_for_the_report() -> None:
@@ -126,8 +214,8 @@ def test_a_comment_of_ours_that_is_not_json_goes_and_reports_nothing() -> None:
     assert stream.report is None
 
 
-def test_a_report_without_end_passes_as_it_is() -> None:
-    endless = REPORT_COMMENT + b"x" * (MAX_REPORT_BYTES * 2)
+def test_a_report_that_is_too_long_passes_as_it_is() -> None:
+    endless = REPORT_COMMENT + b"x" * (MAX_REPORT_BYTES * 2) + b"\n\n" + END
     for size in (100, 5000, len(endless)):
         pieces = [endless[i : i + size] for i in range(0, len(endless), size)]
         passed, stream = play(pieces)
