@@ -32,6 +32,8 @@ from gateway.telemetry.metrics import Metrics
 log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
+# Signs that the calls of this gateway are alive, for each lease.
+_SIGNS = 4
 
 
 def make_table(settings: Settings) -> ProcessTable:
@@ -39,8 +41,16 @@ def make_table(settings: Settings) -> ProcessTable:
     if settings.redis_url:
         # Its client is not loaded, nor needed, where the table is in memory.
         from gateway.programs.redis import RedisTable
+        from gateway.programs.resilient import ResilientTable
 
-        return RedisTable(settings.redis_url, settings.redis_prefix)
+        return ResilientTable(
+            RedisTable(
+                settings.redis_url,
+                settings.redis_prefix,
+                settings.call_lease_s,
+                settings.redis_timeout_s,
+            )
+        )
     return MemoryTable()
 
 
@@ -117,13 +127,12 @@ async def _lifespan(services: Services) -> AsyncIterator[None]:
 
 
 async def _reap(services: Services) -> None:
-    """End the programs that nobody has called for long."""
+    """End the programs that nobody has called for long, and calls that nobody has any more."""
     idle_s = services.settings.program_idle_s
+    every_s = min(_REAP_EVERY_S, idle_s / 2, services.settings.call_lease_s / _SIGNS)
     while True:
-        await asyncio.sleep(min(_REAP_EVERY_S, idle_s / 2))
         try:
-            gone = await services.table.expire(time(), idle_s)
+            await services.table.expire(time(), idle_s)
         except TableUnavailable as error:
             log.warning("the process table cannot be reached: %s", error)
-        else:
-            services.metrics.programs.dec(len(gone))
+        await asyncio.sleep(every_s)

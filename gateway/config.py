@@ -62,6 +62,12 @@ class Settings(BaseSettings):
         pattern=r"^[^{}]*$",
         description="key prefix on Redis, without braces",
     )
+    redis_timeout_s: float = Field(
+        1.0, ge=0.05, le=60, description="Redis not answering for so long is away, seconds"
+    )
+    call_lease_s: float = Field(
+        120.0, ge=1, description="calls of a gateway that gives no sign for so long are closed"
+    )
     balancer: Balancer = Field(Balancer.LOCALITY, description="how a replica is chosen")
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer calls go to their program's home (Agentix 4.3), tokens"

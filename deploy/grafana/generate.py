@@ -47,7 +47,7 @@ def latency() -> JSON:
                 "Programs alive",
                 "Begun and not ended, over all gateways.",
                 "short",
-                (Query("sum(weft_programs)", "programs"),),
+                (Query("max(weft_programs)", "programs"),),
                 per_row=4,
                 kind="stat",
             ),

@@ -80,6 +80,8 @@ def router(services: Services) -> APIRouter:
             "table": {
                 "violations": list(await services.table.check()),
                 "in_flight": dict(services.table.in_flight()),
+                "programs": (await services.table.census())._asdict(),
+                "local": services.table.local,
             },
         }
 

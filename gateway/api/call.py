@@ -137,6 +137,7 @@ class CallHandler:
             opened.replica,
             opened.program,
             identity.final,
+            opened.local,
         )
 
     async def _send(

@@ -23,8 +23,9 @@ _RETRY_S: Final = 0.5
 
 @dataclass(slots=True)
 class OpenCall:
-    """A call that is open in the table. final: its program ends with it. model, body_bytes: what
-    the estimator learns from. closed: the closing has been decided, whether written yet or not."""
+    """A call that is open in the table. final: its program ends with it. local: it was opened while
+    the table's store was away. model, body_bytes: what the estimator learns from. closed: the
+    closing has been decided, whether written yet or not."""
 
     key: ProgramKey
     call: str
@@ -34,6 +35,7 @@ class OpenCall:
     replica: str
     program: Program
     final: bool = False
+    local: bool = False
     closed: bool = False
 
 
@@ -48,10 +50,7 @@ class Ledger:
 
     async def open(self, opening: Opening) -> Opened:
         """Open a call. TableUnavailable: nothing has changed."""
-        opened = await self._table.open_call(opening)
-        if opened.created:
-            self._metrics.programs.inc()
-        return opened
+        return await self._table.open_call(opening)
 
     async def close(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
         """Close a call, once: later closings of the same call do nothing. Where the table cannot be
@@ -100,13 +99,9 @@ class Ledger:
             await self.close(call, outcome, report)
 
     async def _write(self, call: OpenCall, closing: Closing) -> None:
-        program = await self._table.close_call(closing)
-        gone = program is not None and not program.threads and (program.ephemeral or program.ended)
-        if call.final and not gone:
-            program = await self._table.end(call.key, time())
-            gone = program is not None and not program.threads
-        if gone:
-            self._metrics.programs.dec()
+        await self._table.close_call(closing)
+        if call.final:
+            await self._table.end(call.key, time())
 
     async def _write_later(self, call: OpenCall, closing: Closing) -> None:
         for attempt in range(_RETRIES):

@@ -24,6 +24,7 @@ from gateway.engine.sse import StreamFilter
 from gateway.model import Outcome
 
 _STREAM: Final = b"text/event-stream"
+_LOCAL: Final = (b"x-weft-table", b"local")
 _RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
@@ -60,6 +61,8 @@ class Relay:
             (b"x-weft-replica", self._replica.name.encode()),
             (b"x-request-id", self._request.request_id),
         )
+        if self._call.local:
+            headers.append(_LOCAL)
         if _streams(headers):
             await self._stream(headers, send)
         else:

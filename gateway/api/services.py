@@ -16,7 +16,6 @@ from gateway.api.ledger import Ledger
 from gateway.config import Settings
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.registry import Registry
-from gateway.model import Program, ProgramKey
 from gateway.policies.route.registry import Router
 from gateway.programs.identity import ChainRoots
 from gateway.programs.table import ProcessTable
@@ -49,10 +48,3 @@ class Services:
     next_call: Callable[[], str] = field(default_factory=call_ids)
     rng: random.Random = field(default_factory=random.Random)
     placed: Iterator[int] = field(default_factory=itertools.count)
-
-    async def end_program(self, key: ProgramKey, now_s: float) -> Program | None:
-        """End a program by its handle. None if it is unknown. TableUnavailable."""
-        program = await self.table.end(key, now_s)
-        if program is not None and not program.threads:
-            self.metrics.programs.dec()
-        return program

@@ -82,8 +82,6 @@ def router(services: Services) -> APIRouter:
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
         program, created = await services.table.start(program_key(tenant, name, "id"), time())
-        if created:
-            services.metrics.programs.inc()
         answer = session_json(program)
         if new.metadata is not None:
             answer["metadata"] = new.metadata
@@ -122,7 +120,7 @@ def router(services: Services) -> APIRouter:
         """End a program; the answer has its totals. Calls in flight are finished, and its row goes
         with the last of them."""
         key = program_key(tenant, path_id(session_id))
-        program = await services.end_program(key, time())
+        program = await services.table.end(key, time())
         if program is None:
             raise not_found(key.program)
         return session_json(program) | {"object": "session.deleted", "deleted": True}
@@ -135,7 +133,7 @@ def router(services: Services) -> APIRouter:
     ) -> dict[str, Any]:
         """The same as DELETE, for clients of vllm-router."""
         session_id = query_id(request.scope["query_string"], "session_id")
-        if await services.end_program(program_key(tenant, session_id), time()) is None:
+        if await services.table.end(program_key(tenant, session_id), time()) is None:
             raise not_found(session_id)
         return {"session_id": session_id, "finished": True}
 

@@ -42,7 +42,11 @@ def router(services: Services) -> APIRouter:
         in_flight = services.table.in_flight()
         replicas = [replica_json(r, in_flight.get(r.name, 0)) for r in services.registry]
         good = any(replica["healthy"] for replica in replicas)
-        body = {"status": "ok" if good else "no_replica", "replicas": replicas}
+        body = {
+            "status": "ok" if good else "no_replica",
+            "replicas": replicas,
+            "table": {"local": services.table.local},
+        }
         if good:
             return JSONResponse(body)
         retry_after = {"retry-after": str(services.settings.retry_after_s)}
@@ -51,6 +55,11 @@ def router(services: Services) -> APIRouter:
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         """The text exposition format."""
+        census = await services.table.census()
+        services.metrics.programs.set(census.alive)
+        services.metrics.created.set(census.created)
+        services.metrics.ended.set(census.ended)
+        services.metrics.local.set(services.table.local)
         in_flight = services.table.in_flight()
         for replica in services.registry:
             services.metrics.healthy.labels(replica.name).set(replica.circuit.healthy)

@@ -1,6 +1,7 @@
 """The vocabulary as immutable records. Standard library only; no I/O."""
 
 from gateway.model.program import (
+    Census,
     Closing,
     Opened,
     Opening,
@@ -13,6 +14,7 @@ from gateway.model.replica import ReplicaView
 from gateway.model.routing import Decision, RouteRequest
 
 __all__ = [
+    "Census",
     "Closing",
     "Decision",
     "Opened",

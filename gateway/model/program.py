@@ -25,6 +25,14 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
 
 
+class Census(NamedTuple):
+    """Programs that a table has seen begin and end, and those it has now."""
+
+    created: int
+    ended: int
+    alive: int
+
+
 @record
 class Thread:
     """One active call of a program: "each thread corresponds to an active LLM call".
@@ -101,12 +109,14 @@ class Opening:
 @record
 class Opened:
     """The answer to an opening: the program as it is with this call open, where the call goes,
-    whether the program is new, and the calls in flight per replica over all gateways."""
+    whether the program is new, and the calls in flight per replica over all gateways. local: the
+    table's store is away, so all of this is as far as this gateway knows."""
 
     program: Program
     replica: str
     created: bool
     in_flight: Mapping[str, int] = field(default_factory=dict)
+    local: bool = False
 
 
 @record

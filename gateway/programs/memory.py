@@ -8,7 +8,7 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
-from gateway.model import Closing, Opened, Opening, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
 from gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
@@ -30,6 +30,8 @@ class MemoryTable:
     is; a program with a call in flight is never removed.
     """
 
+    local: Final = False
+
     def __init__(self, max_programs: int = _MAX_PROGRAMS) -> None:
         if max_programs < 1:
             raise ValueError(f"max_programs must be positive, got {max_programs}")
@@ -42,6 +44,7 @@ class MemoryTable:
         self._named: dict[str, set[str]] = {}
         self._open: dict[str, _OpenCall] = {}
         self._in_flight: dict[str, int] = {}
+        self._created = 0
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable."""
@@ -132,6 +135,26 @@ class MemoryTable:
             self._remove(key)
         return gone
 
+    async def census(self) -> Census:
+        """See ProcessTable."""
+        alive = len(self._programs)
+        return Census(self._created, self._created - alive, alive)
+
+    def adopt(self, program: Program, paths_s: Mapping[str, float]) -> None:
+        """Take over a program as another table knows it, with its open calls. paths_s: the
+        program's critical path when each of them was opened, where that is known. A program of that
+        name, or calls with these ids, must not be here."""
+        calls = program.calls_closed + len(program.threads)
+        program = replace(program, calls=calls)
+        for thread in program.threads:
+            self._open[thread.call] = _OpenCall(
+                program.key,
+                thread.replica,
+                paths_s.get(thread.call, program.critical_path_s),
+            )
+            self._in_flight[thread.replica] = self._in_flight.get(thread.replica, 0) + 1
+        self._put(None, program, max(program.last_arrival_s, program.last_completion_s))
+
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""
         found: list[str] = []
@@ -163,6 +186,7 @@ class MemoryTable:
 
     def _put(self, before: Program | None, program: Program, now_s: float) -> None:
         key = program.key
+        self._created += before is None
         self._programs[key] = program
         if not program.ephemeral and (before is None or before.ephemeral):
             self._named.setdefault(key.tenant, set()).add(key.program)

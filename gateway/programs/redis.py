@@ -11,8 +11,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.model import Closing, Opened, Opening, Outcome, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Outcome, Program, ProgramKey
 from gateway.programs import rows, rules
+from gateway.programs.events import Ended, Event, Started
 from gateway.programs.redis_check import violations
 from gateway.programs.redis_store import RedisStore
 
@@ -20,7 +21,8 @@ from gateway.programs.redis_store import RedisStore
 _SEEN: Final = 16_384
 _BATCH: Final = 500
 # Of a call whose gateway has given no sign. Four times what passes between two signs.
-_LEASE_S: Final = 120.0
+LEASE_S: Final = 120.0
+TIMEOUT_S: Final = 1.0
 
 
 class RedisTable:
@@ -28,12 +30,23 @@ class RedisTable:
 
     A call holds a lease, which `expire` renews for the calls of this gateway. When a gateway dies,
     or an answer of Redis is lost so that nobody knows of the opening, the lease runs out after
-    `lease_s` seconds and the next `expire` of any gateway closes the call as aborted.
+    `lease_s` seconds and the next `expire` of any gateway closes the call as aborted. timeout_s:
+    what Redis may take to answer, seconds.
     """
 
-    def __init__(self, url: str, prefix: str = "weft", lease_s: float = _LEASE_S) -> None:
-        self._store = RedisStore(url, prefix)
+    local: Final = False
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str = "weft",
+        lease_s: float = LEASE_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._store = RedisStore(url, prefix, timeout_s)
         self._lease_s = lease_s
+        # No lease runs out before: its holder may have been kept from renewing it.
+        self._grace_until_s = 0.0
         self._leases: set[bytes] = set()
         self._in_flight: dict[str, int] = {}
         self._seen: OrderedDict[ProgramKey, Program] = OrderedDict()
@@ -42,9 +55,8 @@ class RedisTable:
         """See ProcessTable. Where it raises after Redis ran the script, because the answer was
         lost, the call's lease runs out."""
         rules.check_opening(opening)
-        lease = rows.lease(opening.key, opening.call)
-        replica, created, program, in_flight = await self._store.open(opening, lease)
-        self._leases.add(lease)
+        replica, created, program, in_flight = await self._store.open(opening)
+        self._leases.add(rows.lease(opening.key, opening.call))
         self._in_flight = in_flight
         self._saw(program)
         return Opened(program, replica, created, in_flight)
@@ -52,26 +64,25 @@ class RedisTable:
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
         rules.check_closing(closing)
-        lease = rows.lease(closing.key, closing.call)
         # Before the round trip: a call that cannot be closed must not be renewed for ever.
-        self._leases.discard(lease)
-        closed = await self._store.close(closing, lease)
+        self._leases.discard(rows.lease(closing.key, closing.call))
+        closed = await self._store.close(closing)
         if closed is None:
             return None
         self._in_flight = closed.in_flight
         self._saw(closed.program)
         return closed.program
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
-        """See ProcessTable."""
+    async def start(self, key: ProgramKey, now_s: float, event: str = "") -> tuple[Program, bool]:
+        """See ProcessTable. event: the id under which this change may be replayed."""
         rules.check_instant(now_s)
-        program, created = await self._store.start(key, now_s)
+        program, created = await self._store.start(Started(key, now_s, event))
         self._saw(program)
         return program, created
 
-    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
-        """See ProcessTable."""
-        program = await self._store.end(key)
+    async def end(self, key: ProgramKey, now_s: float, event: str = "") -> Program | None:
+        """See ProcessTable. event: as for `start`."""
+        program = await self._store.end(Ended(key, now_s, event))
         self._seen.pop(key, None)
         return program
 
@@ -105,6 +116,52 @@ class RedisTable:
             await self._store.renew(self._leases, now_s)
         return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
 
+    async def census(self) -> Census:
+        """See ProcessTable."""
+        return await self._store.census()
+
+    async def identity(self) -> bytes:
+        """The name of the table on this server; another one than before: all rows were lost."""
+        return await self._store.identity()
+
+    def seen(self) -> list[Program]:
+        """What this process last saw of each program that has a name, as `peek` gives it."""
+        return list(self._seen.values())
+
+    async def give_up(self) -> None:
+        """Redis does not answer: whoever waits for a connection shall wait no longer."""
+        await self._store.give_up()
+
+    async def restore(self, programs: Sequence[Program]) -> None:
+        """Give back what is known of programs whose rows Redis has lost, without their open calls;
+        `replay` opens those again. Can be repeated, and done by several gateways."""
+        for first in range(0, len(programs), _BATCH):
+            await self._store.restore(programs[first : first + _BATCH])
+
+    async def replay(self, events: Sequence[Event]) -> None:
+        """Make up for events of this gateway, in their order. Can be repeated: what is in the table
+        already changes nothing."""
+        await self._store.replay(events)
+        for event in events:
+            if isinstance(event, Opening):
+                self._leases.add(rows.lease(event.key, event.call))
+            elif isinstance(event, Closing):
+                self._leases.discard(rows.lease(event.key, event.call))
+
+    async def refresh(self, keys: Sequence[ProgramKey], now_s: float) -> None:
+        """After Redis was away: look again at these programs and at the calls in flight, renew the
+        leases of this gateway, and give other gateways the time to do the same."""
+        self._grace_until_s = now_s + self._lease_s
+        if self._leases:
+            await self._store.renew(self._leases, now_s)
+        self._in_flight = await self._store.in_flight()
+        for first in range(0, len(keys), _BATCH):
+            batch = keys[first : first + _BATCH]
+            for key, program in zip(batch, await self._store.read(batch), strict=True):
+                self._seen.pop(key, None)
+                if program is not None:
+                    self._saw(program)
+
     async def check(self) -> Sequence[str]:
         """See ProcessTable. Exact while no call is being opened or closed. Looks at every key of
         the database: for tests and for operators."""
@@ -119,7 +176,9 @@ class RedisTable:
         await self._store.aclose()
 
     async def _close_lapsed(self, now_s: float) -> list[ProgramKey]:
-        gone = []
+        gone: list[ProgramKey] = []
+        if now_s < self._grace_until_s:
+            return gone
         keys, before = self._store.keys, now_s - self._lease_s
         for lease in await self._store.older(keys.leases, before):
             key, call = rows.leased(lease)
@@ -146,7 +205,17 @@ class RedisTable:
         if rules.goes(program):
             self._seen.pop(program.key, None)
         elif not program.ephemeral:
+            before = self._seen.get(program.key)
+            # Answers that came over several connections may come in another order than they were
+            # given.
+            if before is not None and _older(program, before):
+                return
             self._seen[program.key] = program
             self._seen.move_to_end(program.key)
             while len(self._seen) > _SEEN:
                 self._seen.popitem(last=False)
+
+
+def _older(program: Program, than: Program) -> bool:
+    events, others = program.calls + program.calls_closed, than.calls + than.calls_closed
+    return program.arrival_s == than.arrival_s and events < others

@@ -38,6 +38,11 @@ async def violations(store: RedisStore) -> list[str]:
     held = set(await store.members(store.keys.leases))
     if held != leases:
         found.append(f"leases differ from threads: {sorted(held ^ leases)}")
+    census = await store.census()
+    if census.created - census.ended != census.alive:
+        found.append(
+            f"{census.created} programs created, {census.ended} ended, {census.alive} alive"
+        )
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -16,13 +18,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.model import Closing, Opening, Outcome, Program, ProgramKey
+from gateway.model import Census, Closing, Opening, Outcome, Program, ProgramKey
 from gateway.programs import rows
+from gateway.programs.events import Ended, Event, Started
 from gateway.programs.rows import encode, number
 from gateway.programs.table import TableUnavailable
 
-_TIMEOUT_S: Final = 2.0
 _CONNECTIONS: Final = 32
+_Arguments = tuple[list[Any], list[Any]]
 
 
 class OpenedRow(NamedTuple):
@@ -43,50 +46,40 @@ class ClosedRow(NamedTuple):
 
 class RedisStore:
     """One table's keys on one server. Every method raises TableUnavailable, which names the server,
-    if it cannot be reached or refuses."""
+    if it cannot be reached within `timeout_s` seconds or refuses."""
 
-    def __init__(self, url: str, prefix: str) -> None:
+    def __init__(self, url: str, prefix: str, timeout_s: float) -> None:
         # No retries: whether a script ran before its connection broke is not known, and it must not
         # run twice.
         pool = ConnectionPool.from_url(
             url,
             max_connections=_CONNECTIONS,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 0),
         )
         self._redis: Redis = Redis.from_pool(pool)
         # A burst of calls waits for a connection instead of opening one each, and first come, first
         # served: redis-py's blocking pool lets a waiter starve while others come back for more.
         self._turn = asyncio.Semaphore(_CONNECTIONS)
+        self._timeout_s = timeout_s
+        self._outages = 0
         self._where = _without_credentials(url)
         self.keys = rows.Keys.of(prefix)
         lua = files("gateway.programs") / "lua"
-        pack = (lua / "pack.lua").read_text()
-        self._open, self._close, self._start, self._end = (
-            self._redis.register_script(pack + (lua / f"{name}.lua").read_text())
-            for name in ("open", "close", "start", "end")
+        common = (lua / "common.lua").read_text()
+        self._open, self._close, self._start, self._end, self._restore = (
+            self._redis.register_script(common + (lua / f"{name}.lua").read_text())
+            for name in ("open", "close", "start", "end", "restore")
         )
 
-    async def open(self, opening: Opening, lease: bytes) -> OpenedRow:
+    async def open(self, opening: Opening) -> OpenedRow:
         """Open a call. ValueError if it is open already: nothing has changed."""
-        arguments: list[Any] = [
-            rows.member(opening.key),
-            encode(opening.key.program),
-            encode(opening.call),
-            encode(opening.thread),
-            encode(opening.candidate),
-            int(opening.sticky),
-            number(opening.now_s),
-            int(opening.ephemeral),
-            lease,
-            *map(encode, opening.eligible),
-        ]
         async with self._reaching():
             try:
-                reply = await self._open(keys=self._call_keys(opening.key), args=arguments)
+                reply = await self._open(*self._opening(opening))
             except ResponseError as error:
-                if "WEFT" in str(error):
+                if _refused(error):
                     raise ValueError(f"call {opening.call} is open already") from None
                 raise
         replica, created, size, *rest = rows.unpack(reply)
@@ -98,55 +91,63 @@ class RedisStore:
             rows.counts(counts),
         )
 
-    async def close(self, closing: Closing, lease: bytes) -> ClosedRow | None:
+    async def close(self, closing: Closing) -> ClosedRow | None:
         """Close a call; None if it is not open."""
-        arguments: list[Any] = [
-            rows.member(closing.key),
-            encode(closing.key.program),
-            encode(closing.call),
-            number(closing.now_s),
-            int(closing.outcome is Outcome.ERROR),
-            number(closing.service_s),
-            number(closing.waiting_s),
-            closing.prompt_tokens,
-            closing.cached_tokens,
-            closing.output_tokens,
-            closing.preemptions,
-            lease,
-        ]
         async with self._reaching():
-            reply = await self._close(keys=self._call_keys(closing.key), args=arguments)
+            reply = await self._close(*self._closing(closing))
         if reply is None:
             return None
         size, *rest = rows.unpack(reply)
         counts, row = rest[: int(size)], rest[int(size) :]
         return ClosedRow(rows.program(closing.key, rows.pairs(row)), rows.counts(counts))
 
-    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+    async def start(self, event: Started) -> tuple[Program, bool]:
         """Create a program or keep the one that is there; whether it is new."""
-        arguments: list[Any] = [rows.member(key), encode(key.program), number(now_s)]
         async with self._reaching():
-            reply = await self._start(keys=self._index_keys(key), args=arguments)
+            reply = await self._start(*self._starting(event))
         created, *row = rows.unpack(reply)
-        return rows.program(key, rows.pairs(row)), created == b"1"
+        return rows.program(event.key, rows.pairs(row)), created == b"1"
 
-    async def end(self, key: ProgramKey) -> Program | None:
+    async def end(self, event: Ended) -> Program | None:
         """End a program; None if it is unknown or ended."""
-        arguments = [rows.member(key), encode(key.program)]
         async with self._reaching():
-            reply = await self._end(keys=self._index_keys(key), args=arguments)
-        return None if reply is None else rows.program(key, rows.pairs(rows.unpack(reply)))
+            reply = await self._end(*self._ending(event))
+        return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
+
+    async def replay(self, events: Sequence[Event]) -> None:
+        """Make these changes, in this order, one round trip. Those that were made before, by an
+        earlier replay or by a call whose answer was lost, change nothing."""
+        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+            for event in events:
+                match event:
+                    case Opening():
+                        await self._open(*self._opening(event, replay=True), client=pipe)
+                    case Closing():
+                        await self._close(*self._closing(event), client=pipe)
+                    case Started():
+                        await self._start(*self._starting(event, replay=True), client=pipe)
+                    case Ended():
+                        await self._end(*self._ending(event, replay=True), client=pipe)
+            for reply in await pipe.execute(raise_on_error=False):
+                if isinstance(reply, Exception) and not _refused(reply):
+                    raise reply
+
+    async def restore(self, programs: Sequence[Program]) -> None:
+        """Give back what is known of rows that the server has lost, one round trip."""
+        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+            for program in programs:
+                key = program.key
+                arguments = [rows.member(key), encode(key.program), *rows.given_back(program)]
+                await self._restore(self._index_keys(key)[:4], arguments, client=pipe)
+            await pipe.execute()
 
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[ProgramKey]:
         """End those programs that have no open call and were last active earlier than `before`.
         The script looks again: they may have been called since they were found."""
         async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
             for key in keys:
-                await self._end(
-                    keys=self._index_keys(key),
-                    args=[rows.member(key), encode(key.program), number(before)],
-                    client=pipe,
-                )
+                event = Ended(key, before)
+                await self._end(*self._ending(event, before=number(before)), client=pipe)
             ended = await pipe.execute()
         return [key for key, reply in zip(keys, ended, strict=True) if reply is not None]
 
@@ -166,6 +167,23 @@ class RedisStore:
         async with self._reaching():
             stored = await cast(Any, self._redis.hgetall(self.keys.in_flight))
         return {rows.decode(name): int(value) for name, value in stored.items()}
+
+    async def census(self) -> Census:
+        """Programs created and ended since the table began, and those alive."""
+        async with self._reaching(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hmget(self.keys.totals, ["created", "ended"])
+            pipe.zcard(self.keys.activity)
+            (created, ended), alive = await pipe.execute()
+        return Census(int(created or 0), int(ended or 0), alive)
+
+    async def identity(self) -> bytes:
+        """The table's name, which it gets from whoever asks first. Another one than before says
+        that everything was lost in between."""
+        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+            pipe.set(self.keys.table, os.urandom(12).hex(), nx=True)
+            pipe.get(self.keys.table)
+            _, name = await pipe.execute()
+        return cast(bytes, name)
 
     async def members(self, index: bytes) -> list[bytes]:
         """All members of a sorted set, in its order."""
@@ -207,30 +225,86 @@ class RedisStore:
         async with self._reaching():
             await self._redis.ping()
 
+    async def give_up(self) -> None:
+        """The server does not answer. Who waits for a free connection is told so at once, and
+        connections from before are not used again."""
+        self._outages += 1
+        with contextlib.suppress(RedisError, OSError):
+            await self._redis.connection_pool.disconnect(inuse_connections=False)
+
     async def aclose(self) -> None:
         """Close every connection."""
         await self._redis.aclose()
+
+    def _opening(self, opening: Opening, *, replay: bool = False) -> _Arguments:
+        return self._call_keys(opening.key), [
+            rows.member(opening.key),
+            encode(opening.key.program),
+            encode(opening.call),
+            encode(opening.thread),
+            encode(opening.candidate),
+            int(opening.sticky),
+            number(opening.now_s),
+            int(opening.ephemeral),
+            rows.lease(opening.key, opening.call),
+            int(replay),
+            *map(encode, opening.eligible),
+        ]
+
+    def _closing(self, closing: Closing) -> _Arguments:
+        return self._call_keys(closing.key)[:6], [
+            rows.member(closing.key),
+            encode(closing.key.program),
+            encode(closing.call),
+            number(closing.now_s),
+            int(closing.outcome is Outcome.ERROR),
+            number(closing.service_s),
+            number(closing.waiting_s),
+            closing.prompt_tokens,
+            closing.cached_tokens,
+            closing.output_tokens,
+            closing.preemptions,
+            rows.lease(closing.key, closing.call),
+        ]
+
+    def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:
+        key, now = event.key, number(event.now_s)
+        return self._index_keys(key), [
+            rows.member(key), encode(key.program), now, event.id, int(replay),
+        ]  # fmt: skip
+
+    def _ending(self, event: Ended, *, replay: bool = False, before: str = "") -> _Arguments:
+        key, now = event.key, number(event.now_s)
+        return self._index_keys(key), [
+            rows.member(key), encode(key.program), event.id, int(replay), now, before,
+        ]  # fmt: skip
 
     def _call_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant), keys.leases,
+            keys.totals, keys.marks,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:
-        return [self.keys.row(key), self.keys.activity, self.keys.names(key.tenant)]
+        keys = self.keys
+        return [keys.row(key), keys.activity, keys.names(key.tenant), keys.totals, keys.marks]
 
     async def _take_turn(self) -> None:
         if not self._turn.locked():  # Then it does not wait, and needs no timer.
             await self._turn.acquire()
             return
+        outages = self._outages
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 await self._turn.acquire()
         except TimeoutError:
             raise TableUnavailable(
                 f"the process table at {self._where} is too slow: no free connection"
             ) from None
+        if self._outages != outages:
+            self._turn.release()
+            raise TableUnavailable(f"the process table at {self._where} does not answer")
 
     @asynccontextmanager
     async def _reaching(self) -> AsyncIterator[None]:
@@ -245,6 +319,11 @@ class RedisStore:
             raise TableUnavailable(f"the process table at {self._where}: {error}") from error
         finally:
             self._turn.release()
+
+
+def _refused(error: Exception) -> bool:
+    """Whether a script says that its call is open, or was replayed, already."""
+    return isinstance(error, ResponseError) and "WEFT" in str(error)
 
 
 def _without_credentials(url: str) -> str:

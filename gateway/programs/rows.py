@@ -7,6 +7,9 @@
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
 | leases | sorted set | TENANT/PROGRAM and call by the Unix time of the last sign of its gateway |
+| totals | hash | programs created and ended since the table began |
+| marks | sorted set | ids of replayed events by their Unix time, for a day |
+| table | string | a random name of the table itself: another one means that the rows were lost |
 """
 
 from __future__ import annotations
@@ -58,6 +61,21 @@ class Keys:
     def leases(self) -> bytes:
         """Open calls by their gateway's last sign."""
         return self.base + b"leases"
+
+    @property
+    def totals(self) -> bytes:
+        """Programs created and ended."""
+        return self.base + b"totals"
+
+    @property
+    def marks(self) -> bytes:
+        """Events that were replayed."""
+        return self.base + b"marks"
+
+    @property
+    def table(self) -> bytes:
+        """The table's own name."""
+        return self.base + b"table"
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""
@@ -114,6 +132,28 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
 def counts(flat: Sequence[bytes]) -> dict[str, int]:
     """The in-flight hash."""
     return {decode(name): int(value) for name, value in pairs(flat).items()}
+
+
+def given_back(program: Program) -> list[str | bytes | int]:
+    """What `restore.lua` takes of a program, after its names: instants, home, and its sums. Open
+    calls are not among them: they count as never opened."""
+    return [
+        number(max(program.last_arrival_s, program.last_completion_s, program.arrival_s)),
+        number(program.arrival_s),
+        encode(program.home),
+        number(program.last_arrival_s),
+        number(program.last_completion_s),
+        *("calls", program.calls_closed),
+        *("calls_closed", program.calls_closed),
+        *("service", number(program.service_s)),
+        *("critical_path", number(program.critical_path_s)),
+        *("waiting", number(program.waiting_s)),
+        *("errors", program.errors),
+        *("prompt", program.prompt_tokens),
+        *("cached", program.cached_tokens),
+        *("output", program.output_tokens),
+        *("preemptions", program.preemptions),
+    ]
 
 
 def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:

@@ -1,8 +1,9 @@
 """The process table's protocol: the one owner of state about programs (Agentix 4.2.1).
 
-Two implementations, `memory` and `redis`, pass one contract suite (`tests/contract`).
+The implementations pass one contract suite (`tests/contract`): `memory`; `redis`; and `resilient`,
+which goes on in memory while Redis is away.
 
-Contracts that hold for both:
+Contracts that hold for all:
 - `open_call` and `close_call` are one atomic round trip each; if one raises, nothing has changed.
   Where the store's answer was lost on the way, TableUnavailable is raised all the same, and a call
   that was opened so is closed as aborted by a later `expire`.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.model import Closing, Opened, Opening, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
 
 
 class TableUnavailable(Exception):
@@ -25,6 +26,11 @@ class TableUnavailable(Exception):
 
 class ProcessTable(Protocol):
     """State of all programs, shared by all gateways."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the shared store is away, and answers are what this gateway alone knows."""
+        ...
 
     async def open_call(self, opening: Opening) -> Opened:
         """Open a call: create the program if it is new, settle the call's replica, add a thread.
@@ -76,6 +82,11 @@ class ProcessTable(Protocol):
 
         To be called every 30 seconds or so by every gateway that shares the table: calls of a
         gateway that does not are taken for lost after a while and closed as aborted."""
+        ...
+
+    async def census(self) -> Census:
+        """Programs created and ended, over all gateways and since the table began, and those alive,
+        which are as many as were created and have not ended."""
         ...
 
     async def check(self) -> Sequence[str]:

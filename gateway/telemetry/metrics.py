@@ -97,9 +97,20 @@ class Metrics:
         )
         self.output = Tallies("weft_output_tokens", "Output tokens", ("replica",), r)
         self.preemptions = Tallies("weft_preemptions", "Preemptions", ("replica",), r)
-        self.programs = Gauge(
-            "weft_programs",
-            "Programs begun less programs ended by this gateway; summed over gateways, those alive",
+        self.programs = Gauge("weft_programs", "Programs alive, over all gateways", registry=r)
+        self.created = Gauge(
+            "weft_programs_created",
+            "Programs begun since the process table began, over all gateways",
+            registry=r,
+        )
+        self.ended = Gauge(
+            "weft_programs_ended",
+            "Programs ended since the process table began, over all gateways",
+            registry=r,
+        )
+        self.local = Gauge(
+            "weft_table_local",
+            "1 while the process table's store is away and this gateway goes on by its own view",
             registry=r,
         )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)

@@ -42,6 +42,7 @@ ELSEWHERE = {
     # They need a real Redis.
     "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
     "gateway/programs/redis_check.py": "tests/contract/test_redis_table.py",
+    "gateway/programs/resilient.py": "tests/contract/test_resilient_table.py",
     # They need a real engine.
     "engine_patches/caches.py": "tests/engine/test_tags.py",
     "engine_patches/endpoints.py": "tests/engine/test_scheduler.py",

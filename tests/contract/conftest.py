@@ -1,4 +1,4 @@
-"""Both process tables, the Redis one on a real server."""
+"""Every process table, those on Redis on a real server."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from support.redis_server import RedisServer
 
 from gateway.programs.memory import MemoryTable
 from gateway.programs.redis import RedisTable
+from gateway.programs.resilient import ResilientTable
 
 _prefixes = itertools.count()
 
@@ -23,10 +24,12 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     server.kill()
 
 
-@pytest.fixture(params=["memory", "redis"])
+@pytest.fixture(params=["memory", "redis", "resilient"])
 def make_table(request: pytest.FixtureRequest) -> Callable[[], Any]:
     """A maker of empty tables; to be called inside the event loop that uses them."""
     if request.param == "memory":
         return MemoryTable
     server: RedisServer = request.getfixturevalue("redis_server")
+    if request.param == "resilient":
+        return lambda: ResilientTable(RedisTable(server.url, f"test{next(_prefixes)}"))
     return lambda: RedisTable(server.url, f"test{next(_prefixes)}")

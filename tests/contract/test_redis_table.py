@@ -223,10 +223,14 @@ def test_the_integrity_check_sees_what_is_wrong(redis_server):
                 (lambda: client.delete(base + b"in_flight"), "in flight"),
                 (lambda: client.delete(base + b"leases"), "leases"),
                 (lambda: client.delete(base + b"n:public"), "names"),
+                (lambda: client.hincrby(base + b"totals", "created", 1), "created"),
             ):
                 keys = [
                     row,
-                    *(base + k for k in (b"activity", b"in_flight", b"leases", b"n:public")),
+                    *(
+                        base + k
+                        for k in (b"activity", b"in_flight", b"leases", b"n:public", b"totals")
+                    ),
                 ]
                 for key in keys:
                     client.copy(key, spare + key)

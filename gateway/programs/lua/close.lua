@@ -1,5 +1,5 @@
 -- Close a call, once. Returns the row as it is afterwards, even if it goes with this call.
--- KEYS: row, in-flight counts, activity, tenant's names, leases
+-- KEYS: row, in-flight counts, activity, tenant's names, leases, totals
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
 --       lease
 local row, in_flight, activity, names, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -39,10 +39,8 @@ local counts = redis.call('HGETALL', in_flight)
 local reply = pack({tostring(#counts)}, counts, redis.call('HGETALL', row))
 local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
-  redis.call('DEL', row)
-  redis.call('ZREM', activity, member)
-  redis.call('ZREM', names, program)
-elseif tonumber(now) > tonumber(redis.call('ZSCORE', activity, member) or '0') then
-  redis.call('ZADD', activity, now, member)
+  forget(row, activity, names, KEYS[6], member, program)
+else
+  touch(activity, member, now)
 end
 return reply

@@ -1,18 +1,16 @@
 -- End a program: at once, or with the last of its open calls. With `before` given, only if it has
 -- no open call and its last activity is older than that.
--- KEYS: row, activity, tenant's names   ARGV: member, program, before
-local row, activity, names = KEYS[1], KEYS[2], KEYS[3]
-local member, program, before = ARGV[1], ARGV[2], ARGV[3]
+-- KEYS: row, activity, tenant's names, totals, marks of replays
+-- ARGV: member, program, event, replay, now, before or ''
+local row, activity, names, totals, marks = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local member, program, before = ARGV[1], ARGV[2], ARGV[6]
 
-local function forget()
-  redis.call('DEL', row)
-  redis.call('ZREM', activity, member)
-  redis.call('ZREM', names, program)
+if replayed(marks, ARGV[3], ARGV[4] == '1', ARGV[5]) then
+  return false
 end
-
 if redis.call('EXISTS', row) == 0 then
   -- A row that somebody deleted by hand leaves nothing behind.
-  forget()
+  forget(row, activity, names, totals, member, program)
   return false
 end
 if redis.call('HEXISTS', row, 'ended') == 1 then
@@ -20,7 +18,7 @@ if redis.call('HEXISTS', row, 'ended') == 1 then
 end
 local calls = tonumber(redis.call('HGET', row, 'calls') or '0')
 local open = calls - tonumber(redis.call('HGET', row, 'calls_closed') or '0')
-if before then
+if before ~= '' then
   local last = redis.call('ZSCORE', activity, member)
   if open > 0 or (last and tonumber(last) >= tonumber(before)) then
     return false
@@ -29,6 +27,6 @@ end
 redis.call('HSET', row, 'ended', '1')
 local reply = pack(redis.call('HGETALL', row))
 if open == 0 then
-  forget()
+  forget(row, activity, names, totals, member, program)
 end
 return reply

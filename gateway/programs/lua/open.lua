@@ -1,11 +1,12 @@
 -- Open a call. One atomic change; nothing is written before every refusal has been ruled out.
--- KEYS: row, in-flight counts, activity, tenant's names, leases
--- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, eligible...
+-- KEYS: row, in-flight counts, activity, tenant's names, leases, totals, marks of replays
+-- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, replay, eligible...
 local row, in_flight, activity, names, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local totals, marks = KEYS[6], KEYS[7]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local sticky, now, ephemeral, lease = ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
 
-if redis.call('HEXISTS', row, 't:' .. call) == 1 then
+if replayed(marks, call, ARGV[10] == '1', now) or redis.call('HEXISTS', row, 't:' .. call) == 1 then
   return redis.error_reply('WEFT the call is open already')
 end
 
@@ -13,7 +14,7 @@ end
 local replica = candidate
 if sticky then
   local home = redis.call('HGET', row, 'home')
-  for i = 10, #ARGV do
+  for i = 11, #ARGV do
     if ARGV[i] == home then
       replica = home
       break
@@ -23,6 +24,9 @@ if sticky then
 end
 
 local created = redis.call('HSETNX', row, 'arrival', now) == 1
+if created then
+  redis.call('HINCRBY', totals, 'created', 1)
+end
 if ephemeral then
   redis.call('HSETNX', row, 'ephemeral', '1')
 elseif redis.call('HGET', row, 'ephemeral') ~= '0' then
@@ -39,10 +43,7 @@ redis.call('HINCRBY', row, 'calls', 1)
 redis.call('HSET', row, 't:' .. call, table.concat({now, path, replica, thread}, '\n'))
 redis.call('HINCRBY', in_flight, replica, 1)
 redis.call('ZADD', leases, now, lease)
-local active = redis.call('ZSCORE', activity, member)
-if not active or tonumber(now) > tonumber(active) then
-  redis.call('ZADD', activity, now, member)
-end
+touch(activity, member, now)
 local counts = redis.call('HGETALL', in_flight)
 local head = {replica, created and '1' or '0', tostring(#counts)}
 return pack(head, counts, redis.call('HGETALL', row))

@@ -58,15 +58,30 @@ async def test_many_calls_through_both_leave_nothing_behind(
             await gateway.call()
 
 
-async def test_without_redis_calls_are_refused_until_it_is_back(
-    redis: RedisServer, engine: Any, weft: Any
+async def test_without_redis_calls_go_on_and_say_so(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
+    named = {"x-session-id": "s"}
     async with engine() as stub, weft(stub, redis_url=redis.url) as gateway:
-        assert (await gateway.call()).status_code == 200
+
+        async def shown() -> tuple[bool, bool]:
+            health = (await gateway.client.get("/health")).json()
+            metrics = (await gateway.client.get("/metrics")).text
+            return health["table"]["local"], "weft_table_local 1.0" in metrics
+
+        assert "x-weft-table" not in (await gateway.call(headers=named)).headers
+        assert await shown() == (False, False)
         redis.kill()
-        got = await gateway.call()
-        assert (got.status_code, got.json()["error"]["code"]) == (503, "table_unavailable")
-        assert (await gateway.client.get("/v1/sessions/s")).status_code == 503
+        for _ in range(3):
+            got = await gateway.call(headers=named)
+            assert (got.status_code, got.headers["x-weft-table"]) == (200, "local")
+        session = await gateway.client.get("/v1/sessions/s")
+        assert (session.status_code, session.json()["calls"]) == (200, 4)
+        assert await shown() == (True, True)
         redis.start()
-        assert (await gateway.call()).status_code == 200
-        assert len(stub.requests) == 2
+        await until(lambda: not gateway.services.table.local)
+        got = await gateway.call(headers=named)
+        assert (got.status_code, "x-weft-table" in got.headers) == (200, False)
+        assert await shown() == (False, False)
+        assert (await gateway.client.get("/v1/sessions/s")).json()["calls"] == 5
+        assert len(stub.requests) == 5
