@@ -12,26 +12,33 @@ from time import time
 import httpx
 from fastapi import FastAPI
 
-from gateway.api import admin, failures, models, sessions, status
+from gateway.api import admin, failures, hints, models, sessions, status, stories
 from gateway.api.auth import Authenticator
 from gateway.api.dispatch import Dispatcher
 from gateway.api.ledger import Ledger
 from gateway.api.openapi import describe_hot_routes
+from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
 from gateway.config import Settings
+from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.health import HealthLoop
 from gateway.engine.pool import Timeouts, watch
 from gateway.engine.registry import Registry
+from gateway.engine.tokens import TokenCounter
 from gateway.policies.route import registry as routers
 from gateway.programs.identity import ChainRoots
+from gateway.programs.lineage.memory import MemoryLineage
+from gateway.programs.lineage.tracker import Lineage
 from gateway.programs.memory import MemoryTable
 from gateway.programs.table import ProcessTable, TableUnavailable
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.receipts import Receipts
 
 log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
+_SWEEP_EVERY_S = 1.0
 # Signs that the calls of this gateway are alive, for each lease.
 _SIGNS = 4
 
@@ -62,39 +69,48 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     )
     metrics = Metrics()
     estimator = PromptEstimator()
+    tokens = TokenCounter()
+    registry = Registry(settings.replicas, timeouts, settings.replica_api_key)
+    cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     return Services(
         settings=settings,
         auth=Authenticator(settings.api_keys, settings.admin_key),
         table=table,
         router=routers.build(settings.balancer, settings.locality_threshold_tokens),
-        registry=Registry(settings.replicas, timeouts, settings.replica_api_key),
-        ledger=Ledger(table, metrics, estimator),
+        registry=registry,
+        ledger=Ledger(table, metrics, estimator, tokens),
         metrics=metrics,
         chains=ChainRoots(),
         estimator=estimator,
-        cold=httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False),
+        cold=cold,
+        tokens=tokens,
+        receipts=Receipts(settings.receipts, settings.receipts_age_s),
+        advisor=KvAdvisor(registry, cold, settings.engine_secret),
+        lineage=Lineage(MemoryLineage()) if settings.lineage else None,
     )
 
 
 def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
     """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
     services = make_services(settings, table)
+    desk = PrefillDesk(services)
     cold = FastAPI(
         title="Weft",
         version=version("weft"),
         description="An OpenAI-compatible, stateful serving gateway for agent programs.",
-        lifespan=lambda _: _lifespan(services),
+        lifespan=lambda _: _lifespan(services, desk),
         redirect_slashes=False,
     )
-    for module in (status, models, sessions, admin):
+    for module in (status, models, sessions, admin, stories):
         cold.include_router(module.router(services))
+    cold.include_router(hints.router(services, desk))
     failures.install(cold, services)
     describe_hot_routes(cold)
-    return Dispatcher(services, cold)
+    return Dispatcher(services, cold, desk)
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(services: Services) -> AsyncIterator[None]:
+async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None]:
     settings = services.settings
     health = HealthLoop(
         services.registry, services.cold, settings.health_interval_s, settings.engine_secret
@@ -112,6 +128,7 @@ async def _lifespan(services: Services) -> AsyncIterator[None]:
             watch(upstreams, timeouts),
             services.departures.run(),
             _reap(services),
+            _sweep(desk),
         )
     ]
     try:
@@ -124,6 +141,13 @@ async def _lifespan(services: Services) -> AsyncIterator[None]:
         await services.ledger.settle(timeout_s=5.0)
         await services.cold.aclose()
         await services.table.aclose()
+
+
+async def _sweep(desk: PrefillDesk) -> None:
+    """Let go of prefills whose time is over."""
+    while True:
+        await asyncio.sleep(_SWEEP_EVERY_S)
+        await desk.sweep()
 
 
 async def _reap(services: Services) -> None:

@@ -99,6 +99,14 @@ class Settings(BaseSettings):
     program_idle_s: float = Field(
         3600.0, gt=0, description="a program without calls for so long is ended, seconds"
     )
+    lineage: bool = Field(
+        True, description="calls without a key are joined to programs by what they say"
+    )
+    tag_prompts: bool = Field(True, description="engines are told what each prompt's tokens hold")
+    receipts: int = Field(
+        4096, ge=0, le=1_000_000, description="calls whose receipts are kept; 0: none"
+    )
+    receipts_age_s: float = Field(3600.0, gt=0, description="older receipts are gone, seconds")
     engine_secret: str = Field(
         "", repr=False, description="shared secret for the engines' /weft/* routes"
     )

@@ -10,22 +10,27 @@ from __future__ import annotations
 from time import perf_counter, time
 from typing import Final
 
-from engine_patches.wire import CALL_HEADER, CallContext
+from engine_patches.wire import CALL_HEADER
 from gateway.api import errors, failures, reports
+from gateway.api.context import context_of
 from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send
 from gateway.api.ledger import OpenCall
+from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
-from gateway.api.request import Request, read_request
+from gateway.api.request import Request, join_lineage, read_request
 from gateway.api.services import Services
+from gateway.api.watch import forget
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
 from gateway.engine.headers import for_engine, sane_request_id
-from gateway.engine.lower import CONTEXT_HEADER, TooDeep, lower, program_digest
+from gateway.engine.lower import CONTEXT_HEADER, TooDeep, lower
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
+from gateway.programs.identity import Identity
 from gateway.programs.table import TableUnavailable
+from gateway.telemetry.receipts import Receipt
 
 _CALL_LINE: Final = f"{CALL_HEADER}: ".encode()
 _CONTEXT_LINE: Final = f"{CONTEXT_HEADER}: ".encode()
@@ -34,13 +39,21 @@ _CONTEXT_LINE: Final = f"{CONTEXT_HEADER}: ".encode()
 class CallHandler:
     """Serves the endpoints that run the model."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, desk: PrefillDesk) -> None:
         self._s = services
+        self._desk = desk
 
     async def __call__(
-        self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send, program: str | None
+        self,
+        endpoint: Endpoint,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        program: str | None,
+        prefill_id: str = "",
     ) -> None:
-        """Serve one request. `program`: its program as the path named it, if it did."""
+        """Serve one request. program: its program as the path named it, if it did. prefill_id: the
+        handle of a prefill that it extends, whose program it then belongs to."""
         begun = perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = sane_request_id(headers.get(b"x-request-id"))
@@ -51,6 +64,10 @@ class CallHandler:
             request = await read_request(
                 self._s, endpoint, scope, headers, receive, program, request_id, begun
             )
+            if prefill_id:
+                await self._extend(request, prefill_id)
+            elif request.identity.source == "none":
+                await join_lineage(self._s, request)
             departure = self._s.departures.expect(receive)
             try:
                 await self._serve(request, call, departure, send)
@@ -61,9 +78,20 @@ class CallHandler:
         except Exception as error:
             await failures.respond(self._s, scope, send, error, endpoint.errors, request_id)
 
+    async def _extend(self, request: Request, prefill_id: str) -> None:
+        """The request is the turn that a prefill was made for. ApiError."""
+        prefill = self._desk.find(request.caller.tenant, prefill_id)
+        await self._desk.take(prefill, request.model, request.body)
+        request.prefill = prefill
+        if request.identity.source == "none":
+            request.identity = Identity(
+                prefill.key, request.identity.thread, "", "prefill", ephemeral=False
+            )
+
     async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
         """Place the call, send it, relay the answer; on another replica while none was reached."""
         avoid: frozenset[str] = frozenset()
+        failed: tuple[tuple[str, str], ...] = ()
         open_call: OpenCall | None = None
         try:
             while True:
@@ -71,6 +99,8 @@ class CallHandler:
                 if previous is not None:
                     # In this order the program never seems to be without a call.
                     await self._s.ledger.close(previous, Outcome.ERROR, None)
+                    if open_call.receipt is not None:
+                        open_call.receipt.failed = failed
                 replica = self._s.registry[open_call.replica]
                 exchange = Exchange(replica.upstream)
                 try:
@@ -80,6 +110,8 @@ class CallHandler:
                     await relay.run(send)
                     return
                 except ConnectFailed as error:
+                    if open_call.receipt is not None:
+                        failed += ((replica.name, error.code),)
                     self._s.metrics.error(error.code)
                     self._s.registry.failed(replica.name, error)
                     avoid |= {replica.name}
@@ -100,6 +132,8 @@ class CallHandler:
                     self._aborted(open_call)
                 else:
                     await self._s.ledger.close(open_call, Outcome.ERROR, None)
+            if request.asked is not None:
+                await forget(self._s, request)
 
     async def _open(self, request: Request, call: str, avoid: frozenset[str]) -> OpenCall:
         s = self._s
@@ -117,17 +151,39 @@ class CallHandler:
         decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
+        proposed, sticky = decision.replica, decision.sticky
+        if request.prefill is not None and request.prefill.replica in decision.eligible:
+            # Its KV is there, wherever the program's home is.
+            proposed, sticky = request.prefill.replica, False
         opening = Opening(
             identity.key,
             call,
             identity.thread,
-            decision.replica,
+            proposed,
             decision.eligible,
-            decision.sticky,
+            sticky,
             now,
             identity.ephemeral,
         )
         opened = await s.ledger.open(opening)
+        receipt = None
+        if s.receipts.on:
+            receipt = Receipt(
+                request.request_id.decode(),
+                call,
+                identity.key,
+                identity.thread,
+                identity.parent,
+                identity.source,
+                request.endpoint.name,
+                request.model,
+                now,
+                decision,
+                opened.replica,
+                question.prompt_tokens,
+                None,
+            )
+            s.receipts.add(receipt)
         return OpenCall(
             identity.key,
             call,
@@ -138,20 +194,15 @@ class CallHandler:
             opened.program,
             identity.final,
             opened.local,
+            None,
+            receipt,
+            request.prefill,
         )
 
     async def _send(
         self, request: Request, call: OpenCall, replica: Replica, exchange: Exchange
     ) -> None:
-        program = call.program
-        context = CallContext(
-            call.call,
-            program_digest(call.key),
-            program.service_s,
-            program.waiting_s,
-            program.arrival_s,
-            program.critical_path_s,
-        )
+        context = context_of(self._s, request, call, replica)
         body, carried = lower(
             request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt
         )
@@ -164,7 +215,10 @@ class CallHandler:
         if carried:
             lines += b"%b%b\r\n" % (_CONTEXT_LINE, carried)
         head = replica.request_head("POST", request.target, lines, len(body))
-        self._s.metrics.overhead.observe(perf_counter() - request.begun)
+        overhead_s = perf_counter() - request.begun
+        self._s.metrics.overhead.observe(overhead_s)
+        if call.receipt is not None:
+            call.receipt.overhead_s = overhead_s
         await exchange.start(head, body)
 
     def _aborted(self, call: OpenCall) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from gateway.api import failures
@@ -9,6 +10,7 @@ from gateway.api.call import CallHandler
 from gateway.api.errors import unknown_route, wrong_id, wrong_method
 from gateway.api.http import AsgiApp, Receive, Scope, Send
 from gateway.api.passthrough import Passthrough, methods
+from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
 from gateway.engine.endpoints import BY_PATH, ErrorShape
 from gateway.engine.errors import ClientGone
@@ -16,16 +18,18 @@ from gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
+_EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,64})/extend")
+_CHAT = BY_PATH["/v1/chat/completions"]
 
 
 class Dispatcher:
     """An ASGI application. It needs the raw path, as uvicorn gives it: an id in a path may contain
     any character, and a decoded path cannot tell an encoded slash from a real one."""
 
-    def __init__(self, services: Services, cold: AsgiApp) -> None:
+    def __init__(self, services: Services, cold: AsgiApp, desk: PrefillDesk) -> None:
         """`cold`: the ASGI application for the other routes and for the lifespan."""
         self.services = services
-        self._calls = CallHandler(services)
+        self._calls = CallHandler(services, desk)
         self._passthrough = Passthrough(services)
         self._cold = cold
 
@@ -65,6 +69,12 @@ class Dispatcher:
             if scope["method"] != "POST":
                 raise wrong_method(scope["method"], path, "POST")
             await self._calls(endpoint, scope, receive, send, program)
+            return
+        extended = _EXTEND.fullmatch(path)
+        if extended:
+            if scope["method"] != "POST":
+                raise wrong_method(scope["method"], path, "POST")
+            await self._calls(_CHAT, scope, receive, send, program, extended[1])
             return
         allowed = methods(path)
         if allowed:

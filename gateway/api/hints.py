@@ -30,8 +30,8 @@ from gateway.model.hint import OwnTag
 from gateway.overlap.prefill import MAX_TTL_S
 from gateway.policies.hints import DEFAULT_LIMITS
 from gateway.policies.hints_values import own_tag
-from gateway.programs.ids import from_json
 from gateway.programs.identity import resolve
+from gateway.programs.ids import from_json
 
 DEFAULT_TTL_S: Final = 60.0
 # What decides how an engine writes out the messages, and so their tokens.
@@ -44,7 +44,7 @@ _PROMPT_FIELDS: Final = (
 )
 _MOST_TAGGED_MESSAGES: Final = 4096
 
-_CHAT: Final = [
+_CHAT: Final[list[Any]] = [
     {"role": "system", "content": "You answer with the help of tools."},
     {"role": "user", "content": "How far is it from Lyon to Turin?"},
     {

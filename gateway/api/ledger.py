@@ -11,9 +11,12 @@ from typing import Any, Final
 
 from engine_patches.wire import CallReport
 from gateway.engine.estimate import PromptEstimator
+from gateway.engine.tokens import Counted, TokenCounter
 from gateway.model import Closing, Opened, Opening, Outcome, Program, ProgramKey
+from gateway.overlap.prefill import Prefill
 from gateway.programs.table import ProcessTable, TableUnavailable
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.receipts import Receipt
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +27,9 @@ _RETRY_S: Final = 0.5
 @dataclass(slots=True)
 class OpenCall:
     """A call that is open in the table. final: its program ends with it. local: it was opened while
-    the table's store was away. model, body_bytes: what the estimator learns from. closed: the
-    closing has been decided, whether written yet or not."""
+    the table's store was away. model, body_bytes, counted: what estimators learn from. receipt:
+    what is kept of it. prefill: the handle that it extends. closed: the closing has been decided,
+    whether written yet or not."""
 
     key: ProgramKey
     call: str
@@ -36,16 +40,26 @@ class OpenCall:
     program: Program
     final: bool = False
     local: bool = False
+    counted: Counted | None = None
+    receipt: Receipt | None = None
+    prefill: Prefill | None = None
     closed: bool = False
 
 
 class Ledger:
     """Keeps open calls in the table equal to calls in flight, whatever happens to them."""
 
-    def __init__(self, table: ProcessTable, metrics: Metrics, estimator: PromptEstimator) -> None:
+    def __init__(
+        self,
+        table: ProcessTable,
+        metrics: Metrics,
+        estimator: PromptEstimator,
+        tokens: TokenCounter,
+    ) -> None:
         self._table = table
         self._metrics = metrics
         self._estimator = estimator
+        self._tokens = tokens
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, opening: Opening) -> Opened:
@@ -120,6 +134,10 @@ class Ledger:
     def _learn(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
         metrics = self._metrics.bind(call.endpoint, call.replica)
         metrics.outcomes[outcome].inc()
+        receipt = call.receipt
+        if receipt is not None:
+            receipt.outcome, receipt.report = outcome, report
+            receipt.total_s = time() - receipt.arrived_s
         if report is None:
             return
         metrics.used(
@@ -132,6 +150,23 @@ class Ledger:
         )
         if outcome is Outcome.OK:
             self._estimator.learn(call.model, call.body_bytes, report.prompt_tokens)
+            if call.counted is not None:
+                self._tokens.learn(call.counted, report.prompt_tokens)
+            if call.prefill is not None:
+                self._saved(call, "prefill", call.prefill.saved_s(report))
+
+    def _saved(self, call: OpenCall, overlap: str, seconds: float) -> None:
+        self._metrics.saved.labels(overlap).inc(seconds)
+        if call.receipt is not None:
+            call.receipt.saved_s[overlap] = seconds
+
+    def dispatched(self, call: OpenCall, ahead: tuple[tuple[str, float], ...]) -> None:
+        """The tools of an answer that has ended were told so many seconds before. What is saved for
+        sure is the least of them: nobody here knows which tool will be the last to finish."""
+        if ahead:
+            if call.receipt is not None:
+                call.receipt.tools = ahead
+            self._saved(call, "dispatch", min(seconds for _, seconds in ahead))
 
 
 def _closing(call: OpenCall, outcome: Outcome, report: CallReport | None) -> Closing:

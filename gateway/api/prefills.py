@@ -134,9 +134,7 @@ class PrefillDesk:
             raise errors.no_replica(s.settings.retry_after_s)
         call = s.next_call()
         opened = await s.ledger.open(
-            Opening(
-                key, call, "prefill", decision.replica, decision.eligible, decision.sticky, now
-            )
+            Opening(key, call, "prefill", decision.replica, decision.eligible, decision.sticky, now)
         )
         return OpenCall(key, call, "prefill", model, size, opened.replica, opened.program)
 
@@ -150,7 +148,7 @@ class PrefillDesk:
         salt: str,
         ttl_s: float,
     ) -> None:
-        """Compute it. Whatever happens, the call is closed and the handle says what became of it."""
+        """Compute it. In any case the call is closed, and the handle says what became of it."""
         outcome, report = Outcome.ERROR, None
         try:
             program = call.program

@@ -15,6 +15,7 @@ from gateway.api.http import Send
 from gateway.api.ledger import OpenCall
 from gateway.api.request import Request
 from gateway.api.services import Services
+from gateway.api.watch import Watch
 from gateway.engine.errors import ReplicaError, ReplicaTimeout
 from gateway.engine.headers import for_client, header_safe
 from gateway.engine.pool import Exchange
@@ -23,6 +24,8 @@ from gateway.engine.response import Headers
 from gateway.engine.sse import StreamFilter
 from gateway.model import Outcome
 
+# Asked for by a request with this header, in the answer.
+SAVED_HEADER: Final = b"x-weft-saved-s"
 _STREAM: Final = b"text/event-stream"
 _LOCAL: Final = (b"x-weft-table", b"local")
 _RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')
@@ -33,7 +36,7 @@ _END_WITHIN_S: Final = 1.0
 class Relay:
     """Passes one answer on, after its head has arrived."""
 
-    __slots__ = ("_call", "_exchange", "_metrics", "_replica", "_request", "_s")
+    __slots__ = ("_call", "_exchange", "_metrics", "_replica", "_request", "_s", "_watch")
 
     def __init__(
         self,
@@ -49,6 +52,9 @@ class Relay:
         self._replica = replica
         self._exchange = exchange
         self._metrics = services.metrics.bind(call.endpoint, replica.name)
+        self._watch: Watch | None = None
+        if Watch.wanted(services, call.key, request):
+            self._watch = Watch(services, call.key, request)
 
     async def run(self, send: Send) -> None:
         """Relay the answer and close the call.
@@ -74,14 +80,18 @@ class Relay:
         body = await exchange.read_all()
         status = exchange.status
         exchange.close()
-        self._metrics.first_byte.observe(perf_counter() - self._request.begun)
+        self._first_byte(status)
         self._s.registry.succeeded(self._replica.name)
         good = status < 400
         if good and self._request.endpoint.chained:
             self._record_chain(_plain_id(body))
+        if self._watch is not None:
+            await self._watch.ended(body, good)
         await self._s.ledger.close(
             call, Outcome.OK if good else Outcome.ERROR, reports.parse(report, call.call)
         )
+        if self._asks_what_was_saved():
+            headers.append((SAVED_HEADER, _saved(call)))
         headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -90,6 +100,7 @@ class Relay:
         exchange = self._exchange
         good = exchange.status < 400
         stream = StreamFilter(self._request.endpoint.terminals if good else ())
+        watch = self._watch
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
         passed = b""
@@ -100,6 +111,8 @@ class Relay:
                     self._first(data)
                     begun = True
                 passed = stream.feed(data)
+                if watch is not None:
+                    passed = watch.feed(passed)
                 if not data or exchange.complete:
                     passed += stream.finish()
                     break
@@ -108,6 +121,7 @@ class Relay:
                         exchange.expect_end_within(_END_WITHIN_S)
                     elif not self._call.closed:
                         await self._close(stream, Outcome.OK)
+                        passed = self._told_what_was_saved() + passed
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
                     passed = b""
@@ -134,18 +148,46 @@ class Relay:
         return rest + ApiError(error.status, error.code, str(error)).event(shape), Outcome.ERROR
 
     async def _close(self, stream: StreamFilter, outcome: Outcome) -> None:
+        if self._call.closed:
+            return
+        if self._watch is not None:
+            await self._watch.ended(None, outcome is Outcome.OK)
         report = reports.accept(stream.report, self._call.call)
         await self._s.ledger.close(self._call, outcome, report)
+        if self._watch is not None:
+            self._s.ledger.dispatched(self._call, self._watch.ahead_s())
 
     def _first(self, data: bytes) -> None:
-        self._metrics.first_byte.observe(perf_counter() - self._request.begun)
+        self._first_byte(self._exchange.status)
         if self._request.endpoint.chained:
             found = _RESPONSE_ID.search(data)
             self._record_chain(found[1].decode("utf-8", "replace") if found else None)
 
+    def _first_byte(self, status: int) -> None:
+        seconds = perf_counter() - self._request.begun
+        self._metrics.first_byte.observe(seconds)
+        if self._call.receipt is not None:
+            self._call.receipt.first_byte_s = seconds
+            self._call.receipt.status = status
+
+    def _asks_what_was_saved(self) -> bool:
+        return any(name == SAVED_HEADER for name, _ in self._request.headers)
+
+    def _told_what_was_saved(self) -> bytes:
+        """A comment before a stream's last frame: by then its headers have gone."""
+        if not self._asks_what_was_saved():
+            return b""
+        return b": %b %b\n\n" % (SAVED_HEADER, _saved(self._call))
+
     def _record_chain(self, response_id: str | None) -> None:
         if response_id:
             self._s.chains.record(self._call.key, response_id)
+
+
+def _saved(call: OpenCall) -> bytes:
+    """Seconds by overlap: `prefill=0.25, dispatch=0.1`."""
+    saved = call.receipt.saved_s if call.receipt is not None else {}
+    return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved.items()).encode()
 
 
 def _streams(headers: Headers) -> bool:

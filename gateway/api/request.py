@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import time
 from typing import Any
 
 from gateway.api import errors
@@ -13,7 +14,15 @@ from gateway.api.http import Receive, Scope, read_body
 from gateway.api.services import Services
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.registry import Registry
+from gateway.model import ProgramKey
+from gateway.model.hint import NO_HINTS, Hints
+from gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
+from gateway.overlap.dispatch import opted_in
+from gateway.overlap.prefill import Prefill
+from gateway.policies.hints import DEFAULT_LIMITS, read_hints
 from gateway.programs.identity import Identity, IdentityError, resolve
+from gateway.programs.lineage.tracker import Asked
+from gateway.programs.table import TableUnavailable
 
 
 @dataclass(slots=True)
@@ -21,7 +30,9 @@ class Request:
     """A request that has been understood.
 
     target: path and query for the engine. headers: as ASGI gives them. raw: the body; body: the
-    same, parsed. model: "" where the engine is to decide. begun: on the performance counter.
+    same, parsed. model: "" where the engine is to decide. begun: on the performance counter. hints:
+    of all dialects. dispatch: the client wants complete tool calls told in its stream. asked:
+    lineage has placed the call. prefill: the handle that it extends.
     """
 
     endpoint: Endpoint
@@ -34,6 +45,10 @@ class Request:
     identity: Identity
     request_id: bytes
     begun: float
+    hints: Hints = NO_HINTS
+    dispatch: bool = False
+    asked: Asked | None = None
+    prefill: Prefill | None = None
 
 
 async def read_request(
@@ -70,15 +85,39 @@ async def read_request(
         scope["headers"],
         raw,
         body,
-        _model(s.registry, body),
+        model_of(s.registry, body),
         caller,
         identity,
         request_id,
         begun,
+        read_hints(body, headers, DEFAULT_LIMITS, raw),
+        opted_in(headers.get(DISPATCH_HEADER), body.get("weft")),
     )
 
 
-def _model(registry: Registry, body: dict[str, Any]) -> str:
+async def join_lineage(services: Services, request: Request) -> None:
+    """Find the program of a call that carries no key by what it says (row 5 of the alias table).
+    Where what is remembered cannot be read, the call stays a program of its own."""
+    lineage = services.lineage
+    if lineage is None or request.identity.source != "none" or not request.endpoint.spoken:
+        return
+    own = request.identity
+    try:
+        asked = await lineage.ask(own.key.tenant, request.body, own.key.program, time())
+    except TableUnavailable:
+        return
+    verdict = asked.verdict
+    request.asked = asked
+    request.identity = Identity(
+        ProgramKey(own.key.tenant, verdict.program),
+        verdict.thread,
+        verdict.parent,
+        "lineage",
+        ephemeral=False,
+    )
+
+
+def model_of(registry: Registry, body: dict[str, Any]) -> str:
     """The model that the call is for. Where only one is served, its engine decides what a missing
     or malformed name means."""
     model = body.get("model")

@@ -14,12 +14,19 @@ from gateway.api.auth import Authenticator
 from gateway.api.http import DepartureWatch
 from gateway.api.ledger import Ledger
 from gateway.config import Settings
+from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.registry import Registry
+from gateway.engine.tokens import TokenCounter
+from gateway.overlap.prefill import Prefills
+from gateway.overlap.told import ToldTags
 from gateway.policies.route.registry import Router
 from gateway.programs.identity import ChainRoots
+from gateway.programs.lineage.tracker import Lineage
 from gateway.programs.table import ProcessTable
+from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
+from gateway.telemetry.receipts import Receipts
 
 
 def call_ids() -> Callable[[], str]:
@@ -32,7 +39,7 @@ def call_ids() -> Callable[[], str]:
 @dataclass(frozen=True, slots=True)
 class Services:
     """The gateway's parts. `cold` is for health, models and administration; calls go through the
-    replicas' own connections."""
+    replicas' own connections. lineage: None where calls without a key are programs of their own."""
 
     settings: Settings
     auth: Authenticator
@@ -44,6 +51,13 @@ class Services:
     chains: ChainRoots
     estimator: PromptEstimator
     cold: httpx.AsyncClient
+    tokens: TokenCounter
+    receipts: Receipts
+    advisor: KvAdvisor
+    lineage: Lineage | None = None
+    prefills: Prefills = field(default_factory=Prefills)
+    told: ToldTags = field(default_factory=ToldTags)
+    listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)
     next_call: Callable[[], str] = field(default_factory=call_ids)
     rng: random.Random = field(default_factory=random.Random)

@@ -18,7 +18,8 @@ class Endpoint:
 
     name: for metrics. xargs, cache_salt: the body takes these fields. terminals: how the line that
     ends a stream may begin; () where none is known. errors: the shape of error bodies. chained:
-    answers have ids that later calls refer to (`previous_response_id`).
+    answers have ids that later calls refer to (`previous_response_id`). spoken: calls and answers
+    are text, in which programs can be recognised.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Endpoint:
     terminals: tuple[bytes, ...] = (b"data: [DONE]",)
     errors: ErrorShape = "openai"
     chained: bool = False
+    spoken: bool = True
 
 
 ENDPOINTS: Final = (
@@ -44,7 +46,7 @@ ENDPOINTS: Final = (
         chained=True,
     ),
     Endpoint("messages", "/v1/messages", terminals=(b"event: message_stop",), errors="anthropic"),
-    Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=()),
+    Endpoint("embeddings", "/v1/embeddings", xargs=False, terminals=(), spoken=False),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

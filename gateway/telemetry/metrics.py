@@ -97,6 +97,12 @@ class Metrics:
         )
         self.output = Tallies("weft_output_tokens", "Output tokens", ("replica",), r)
         self.preemptions = Tallies("weft_preemptions", "Preemptions", ("replica",), r)
+        self.saved = Tallies(
+            "weft_saved_seconds",
+            "Seconds that overlaps of tools with the engine took off programs",
+            ("overlap",),
+            r,
+        )
         self.programs = Gauge("weft_programs", "Programs alive, over all gateways", registry=r)
         self.created = Gauge(
             "weft_programs_created",

@@ -2,8 +2,8 @@
 clients change on the way. Pure.
 
 A message is a list of atoms. Left out: reasoning, ids of tool calls, cache hints, blank text,
-spaces around text, the order of JSON keys (in the arguments of tool calls too, which are JSON text),
-and how a text is cut into parts.
+spaces around text, the order of JSON keys (in the arguments of tool calls too, which are JSON
+text), and how a text is cut into parts.
 """
 
 from __future__ import annotations

@@ -194,8 +194,8 @@ async def test_programs_named_in_the_path_may_have_any_name(engine: Any, weft: A
         assert session.json()["id"] == "a/b c\n"
 
 
-async def test_anonymous_calls_leave_no_program(engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub) as gateway:
+async def test_without_lineage_anonymous_calls_leave_no_program(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, lineage=False) as gateway:
         for _ in range(3):
             assert (await gateway.call()).status_code == 200
         assert await _keys(gateway) == []

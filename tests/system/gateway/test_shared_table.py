@@ -39,8 +39,8 @@ async def test_many_calls_through_both_leave_nothing_behind(
 ) -> None:
     async with (
         engine() as stub,
-        weft(stub, redis_url=redis.url) as first,
-        weft(stub, redis_url=redis.url) as second,
+        weft(stub, redis_url=redis.url, lineage=False) as first,
+        weft(stub, redis_url=redis.url, lineage=False) as second,
     ):
         answers = await asyncio.gather(
             *(

@@ -7,6 +7,7 @@ import pytest
 from engine_patches.wire import CallReport
 from gateway.api.ledger import Ledger, OpenCall
 from gateway.engine.estimate import PromptEstimator
+from gateway.engine.tokens import TokenCounter
 from gateway.model import Opening, Outcome, ProgramKey
 from gateway.programs.memory import MemoryTable
 from gateway.telemetry.metrics import Metrics
@@ -24,7 +25,7 @@ class House:
         self.table = MemoryTable()
         self.metrics = Metrics()
         self.estimator = PromptEstimator()
-        self.ledger = Ledger(self.table, self.metrics, self.estimator)
+        self.ledger = Ledger(self.table, self.metrics, self.estimator, TokenCounter())
 
     async def open(self, call: str, *, ephemeral: bool = False, final: bool = False) -> OpenCall:
         opened = await self.ledger.open(

@@ -1,0 +1,88 @@
+"""What an engine is told of a call: its program's past, what its prompt holds, its hints."""
+
+from __future__ import annotations
+
+from time import time
+from typing import Any
+
+from engine_patches.wire import CallContext
+from gateway.api.ledger import OpenCall
+from gateway.api.request import Request
+from gateway.api.services import Services
+from gateway.engine.lower import ReplicaKind, program_digest
+from gateway.engine.registry import Replica
+from gateway.policies.tags import wire_tags
+from gateway.policies.tags_sections import sections
+
+_NOT_TAKEN = "=ignored: the replica does not run the plugin"
+
+
+def context_of(
+    services: Services, request: Request, call: OpenCall, replica: Replica
+) -> CallContext:
+    """The context for one replica. The call's receipt learns each hint's fate, and its counted
+    prompt is kept to learn from."""
+    program, hints = call.program, request.hints
+    weft = replica.kind is ReplicaKind.WEFT
+    tags, fates = None, hints.fates
+    if weft and request.endpoint.xargs and not _silent(services, request.body):
+        found = sections(request.body)
+        counted = services.tokens.count(request.model, found)
+        own = hints.tags or services.told.of(call.key, time())
+        tags, of_tags = wire_tags(found, counted.ends, own)
+        call.counted = counted
+        fates += of_tags
+    elif hints.tags:
+        fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)
+    receipt = call.receipt
+    expected_s = None
+    if program.calls_closed:
+        expected_s = program.service_s / program.calls_closed
+    service_s, path_s = program.service_s, program.critical_path_s
+    if hints.priority:
+        # A step up counts as half of what the program has used, which is a queue or so: sooner,
+        # but never before all others for good.
+        share = 2.0**-hints.priority
+        service_s, path_s = service_s * share, path_s * share
+    context = CallContext(
+        call.call,
+        program_digest(call.key),
+        service_s,
+        program.waiting_s,
+        program.arrival_s,
+        path_s,
+        hints.deadline_s,
+        expected_s if hints.deadline_s is not None else None,
+        None,
+        tags,
+        hints.retain_s,
+        hints.reuse_priority,
+    )
+    if receipt is not None:
+        if fates:
+            receipt.hints = _told(fates, taken=weft)
+        receipt.told = context if weft else None
+        receipt.predicted_service_s = expected_s
+        if call.counted is not None and call.counted.ends:
+            receipt.predicted_tokens = call.counted.tokens
+    return context
+
+
+def _silent(services: Services, body: dict[str, Any]) -> bool:
+    """Whether nothing is to be said of what the prompt holds: by the settings, or by the client,
+    with an empty list."""
+    if not services.settings.tag_prompts:
+        return True
+    own = body.get("weft")
+    return isinstance(own, dict) and own.get("tags") == []
+
+
+def _told(fates: tuple[str, ...], *, taken: bool) -> tuple[tuple[str, str], ...]:
+    """Names and fates. What was right, but has nobody to follow it, is ignored."""
+    found = []
+    for text in fates:
+        name, _, fate = text.partition("=")
+        if not taken and fate.startswith("applied"):
+            fate = _NOT_TAKEN[1:]
+        found.append((name, fate))
+    return tuple(found)

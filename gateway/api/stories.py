@@ -1,0 +1,102 @@
+"""Receipts and stories: why a call went where it went, and what came of it; a program's events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import time
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import StreamingResponse
+
+from gateway.api.errors import ApiError
+from gateway.api.services import Services
+from gateway.api.sessions import path_id, program_key
+from gateway.model import ProgramKey
+from gateway.overlap.dispatch import EVENT
+from gateway.telemetry.listeners import Listener
+
+# So that proxies between do not take a quiet stream for a dead one.
+_PULSE_S: Final = 15.0
+
+
+def router(services: Services) -> APIRouter:
+    """The routes."""
+    s = services
+    api = APIRouter()
+
+    def tenant_of(request: Request) -> str:
+        return s.auth.caller(dict(request.headers.raw)).tenant
+
+    @api.get("/v1/receipts/{request_id}", tags=["receipts"], summary="Look at a call's receipt")
+    async def receipt(request_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Replica chosen and rejected with scores, order, predicted against actual, hints and their
+        fate, waits, swaps, seconds saved. The gateway that served the call knows it, for a while.
+        """
+        found = s.receipts.find(tenant, request_id, time())
+        if found is None:
+            raise ApiError(404, "receipt_not_found", f"No receipt of the request {request_id!r}.")
+        return found.to_json()
+
+    @api.get(
+        "/v1/sessions/{session_id}/story", tags=["receipts"], summary="Look at a session's calls"
+    )
+    async def story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """The receipts of a session's calls, in the order of their arrival."""
+        key = program_key(tenant, path_id(session_id))
+        told = s.receipts.story(key, time())
+        if not told and await s.table.get(key) is None:
+            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+        saved: dict[str, float] = {}
+        for one in told:
+            for overlap, seconds in one.saved_s.items():
+                saved[overlap] = saved.get(overlap, 0.0) + seconds
+        return {
+            "object": "session.story",
+            "session": key.program,
+            "saved_s": saved,
+            "receipts": [one.to_json() for one in told],
+        }
+
+    @api.get(
+        "/v1/sessions/{session_id}/events",
+        tags=["hints"],
+        summary="register_streaming_callback: a session's tool calls as they complete",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {}}}},
+    )
+    async def events(session_id: str, tenant: str = Depends(tenant_of)) -> StreamingResponse:
+        """Server-sent events `tool_call_dispatch`, from now on, of the session's streamed calls
+        through this gateway; each has the id of its request. A listener that is too slow loses the
+        oldest, and is told how many by an event `lost`."""
+        key = program_key(tenant, path_id(session_id))
+        listener = s.listeners.add(key)
+        if listener is None:
+            raise ApiError(429, "too_many_listeners", "This session has too many listeners.")
+        return StreamingResponse(
+            _told(s, key, listener),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store"},
+        )
+
+    return api
+
+
+async def _told(services: Services, key: ProgramKey, listener: Listener) -> AsyncIterator[bytes]:
+    lost = 0
+    try:
+        yield b": listening\n\n"
+        while True:
+            try:
+                event = await asyncio.wait_for(listener.get(), _PULSE_S)
+            except TimeoutError:
+                yield b": still here\n\n"
+                continue
+            if listener.lost > lost:
+                yield b'event: lost\ndata: {"events":%d}\n\n' % (listener.lost - lost)
+                lost = listener.lost
+            yield b"event: %b\ndata: %b\n\n" % (EVENT.encode(), orjson.dumps(event))
+    finally:
+        services.listeners.remove(key, listener)

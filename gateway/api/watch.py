@@ -1,0 +1,128 @@
+"""What a call's answer is read for on its way: tool calls that can be dispatched, and what lineage
+remembers of it. A call that nobody watches has no watch, and its bytes are not looked at."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from time import perf_counter, time
+from typing import Any, Final
+
+import orjson
+
+from gateway.api.request import Request
+from gateway.api.services import Services
+from gateway.model import ProgramKey
+from gateway.overlap.answers import AnswerTape
+from gateway.overlap.dispatch import ToolDispatch, as_json
+from gateway.programs.lineage.canonical import Atom, answer_atoms, item_atoms
+from gateway.programs.table import TableUnavailable
+
+log = logging.getLogger(__name__)
+
+# An answer is worth this much attention; of a larger one lineage knows its question only.
+_MOST_BYTES: Final = 4 << 20
+
+
+class Watch:
+    """One answer's. tools: those that were told, by name, and when on the performance counter."""
+
+    __slots__ = ("_dispatch", "_key", "_request", "_s", "_tape", "tools")
+
+    def __init__(self, services: Services, key: ProgramKey, request: Request) -> None:
+        self._s = services
+        self._key = key
+        self._request = request
+        self._dispatch: ToolDispatch | None = None
+        self._tape = AnswerTape() if request.asked is not None else None
+        self.tools: list[tuple[str, float]] = []
+        names = _tool_names(request.body)
+        if names and (request.dispatch or key in services.listeners):
+            self._dispatch = ToolDispatch(insert=request.dispatch, names=names, loads=orjson.loads)
+
+    @staticmethod
+    def wanted(services: Services, key: ProgramKey, request: Request) -> bool:
+        """Whether anybody watches the answer."""
+        return request.asked is not None or request.dispatch or key in services.listeners
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes of a stream; return those for the client."""
+        if self._tape is not None:
+            self._tape.feed(data)
+        if self._dispatch is None:
+            return data
+        passed, calls = self._dispatch.feed(data)
+        for call in calls:
+            self.tools.append((call.name, perf_counter()))
+            about = {"request_id": self._request.request_id.decode(), **as_json(call)}
+            self._s.listeners.tell(self._key, about)
+        return passed
+
+    async def ended(self, whole: bytes | None, good: bool) -> None:
+        """The answer is complete, or there is none. whole: it, where it was no stream."""
+        if self._request.asked is None:
+            return
+        if not good:
+            await forget(self._s, self._request)
+            return
+        body: Any = {}
+        if whole is None:
+            body = self._tape.body() if self._tape is not None else {}
+        elif len(whole) <= _MOST_BYTES:
+            try:
+                body = orjson.loads(whole)
+            except orjson.JSONDecodeError:
+                body = {}
+        lineage, asked, self._request.asked = self._s.lineage, self._request.asked, None
+        if lineage is not None:
+            try:
+                await lineage.answered(asked, answers(body), time())
+            except TableUnavailable:
+                log.debug("an answer could not be remembered", exc_info=True)
+
+    def ahead_s(self) -> tuple[tuple[str, float], ...]:
+        """How long before now, the answer's end, each tool was told, seconds."""
+        now = perf_counter()
+        return tuple((name, now - at) for name, at in self.tools)
+
+
+async def forget(services: Services, request: Request) -> None:
+    """The call has no answer: lineage takes who asks the same for one who tries again."""
+    asked, request.asked = request.asked, None
+    if asked is not None and services.lineage is not None:
+        try:
+            await services.lineage.failed(asked, time())
+        except TableUnavailable:
+            log.debug("a failure could not be remembered", exc_info=True)
+
+
+def answers(body: Any) -> Sequence[Sequence[Atom]]:
+    """What an answer of any API said: a list of atoms for each choice."""
+    if not isinstance(body, Mapping):
+        return ()
+    found = []
+    choices = body.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, Mapping):
+            message = choice.get("message")
+            if not isinstance(message, Mapping):
+                message = {"role": "assistant", "content": choice.get("text")}
+            found.append(answer_atoms(message))
+    if isinstance(body.get("output"), list):
+        found.append(item_atoms(body["output"]))
+    elif isinstance(body.get("content"), list):
+        found.append(answer_atoms({"role": "assistant", "content": body["content"]}))
+    return found
+
+
+def _tool_names(body: Mapping[str, Any]) -> frozenset[str]:
+    """The tools that the model may call."""
+    names = set()
+    tools = body.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, Mapping):
+            function = tool.get("function")
+            name = function.get("name") if isinstance(function, Mapping) else tool.get("name")
+            if isinstance(name, str):
+                names.add(name)
+    return frozenset(names)
