@@ -61,6 +61,17 @@ def make_table(settings: Settings) -> ProcessTable:
     return MemoryTable()
 
 
+def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:
+    """What is known of stored answers, where the settings want the process table."""
+    if settings.redis_url:
+        from gateway.programs.redis_chains import RedisChains
+        from gateway.programs.redis_store import RedisStore
+
+        store = RedisStore(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
+        return RedisChains(store, lambda: table.local, settings.answer_keep_s)
+    return ChainRoots(keep_s=settings.answer_keep_s)
+
+
 def make_services(settings: Settings, table: ProcessTable | None = None) -> Services:
     """The gateway's parts, wired. `table`: instead of the one that the settings ask for."""
     table = table if table is not None else make_table(settings)
@@ -80,7 +91,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         registry=registry,
         ledger=Ledger(table, metrics, estimator, tokens),
         metrics=metrics,
-        chains=ChainRoots(),
+        chains=make_chains(settings, table),
         estimator=estimator,
         cold=cold,
         tokens=tokens,
@@ -141,6 +152,7 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         await services.ledger.settle(timeout_s=5.0)
         await services.cold.aclose()
         await services.table.aclose()
+        await services.chains.aclose()
 
 
 async def _sweep(desk: PrefillDesk) -> None:
@@ -157,6 +169,7 @@ async def _reap(services: Services) -> None:
     while True:
         try:
             await services.table.expire(time(), idle_s)
+            await services.chains.flush()
         except TableUnavailable as error:
             log.warning("the process table cannot be reached: %s", error)
         await asyncio.sleep(every_s)

@@ -107,6 +107,9 @@ class Settings(BaseSettings):
         4096, ge=0, le=1_000_000, description="calls whose receipts are kept; 0: none"
     )
     receipts_age_s: float = Field(3600.0, gt=0, description="older receipts are gone, seconds")
+    answer_keep_s: float = Field(
+        86_400.0, gt=0, description="stored answers (Responses API) are found for so long, seconds"
+    )
     engine_secret: str = Field(
         "", repr=False, description="shared secret for the engines' /weft/* routes"
     )

@@ -52,6 +52,21 @@ def latency() -> JSON:
                 kind="stat",
             ),
             Panel(
+                "Programs begun and ended",
+                "Per second. Every gateway on one process table tells of all of them.",
+                "short",
+                (
+                    Query("max(rate(weft_programs_begun_total[5m]))", "begun"),
+                    Query("max(rate(weft_programs_ended_total[5m]))", "ended"),
+                ),
+            ),
+            Panel(
+                "Gateways without their process table",
+                "They go on by a view of their own until Redis is back.",
+                "short",
+                (Query("sum(weft_table_local)", "gateways"),),
+            ),
+            Panel(
                 "Calls in flight",
                 "Every gateway on one process table counts all of them; so the largest, not the "
                 "sum.",

@@ -147,6 +147,7 @@ class CallHandler:
             s.registry.views(s.table.in_flight()),
             avoid,
             next(s.placed),
+            request.holder,
         )
         decision = s.router.route(question, now, s.rng)
         if not decision.replica:

@@ -120,6 +120,21 @@ def table_unavailable(retry_after_s: int) -> ApiError:
     )
 
 
+def response_not_found(response_id: str) -> ApiError:
+    """No stored answer of this tenant has that id."""
+    return ApiError(404, "response_not_found", f"Response with id '{response_id[:256]}' not found.")
+
+
+def previous_response_not_found(response_id: str) -> ApiError:
+    """A call continues an answer that this tenant has not stored: as OpenAI answers it."""
+    return ApiError(
+        400,
+        "previous_response_not_found",
+        f"Previous response with id '{response_id[:256]}' not found.",
+        param="previous_response_id",
+    )
+
+
 def unknown_route(method: str, path: str) -> ApiError:
     """No such URL."""
     return ApiError(404, "unknown_url", f"Unknown request URL: {method} {path[:256]}.")

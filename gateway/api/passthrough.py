@@ -1,7 +1,7 @@
 """Routes of the engine that are not calls of a program: token counts, stored responses.
 
-They go to a healthy replica as they are. A stored response lives on the replica that made it, so
-replicas are asked in turn until one knows it.
+They go to a healthy replica as they are. A stored response lives on the replica that made it, and
+exists for the tenant whose call made it only: engines know no tenants.
 """
 
 from __future__ import annotations
@@ -17,8 +17,15 @@ from gateway.engine.errors import ReplicaError
 from gateway.engine.headers import for_client, for_engine
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
+from gateway.programs.table import TableUnavailable
 
-_RESPONSE = re.compile(r"/v1/responses/[^/]+")
+# What can be done with a stored response, by the end of its path.
+_RESPONSE = re.compile(r"/v1/responses/([^/]+)(/cancel|/input_items)?")
+_RESPONSE_METHODS: Final = {
+    None: ("GET", "DELETE"),
+    "/cancel": ("POST",),
+    "/input_items": ("GET",),
+}
 _METHODS: Final = {
     "/v1/messages/count_tokens": ("POST",),
     "/tokenize": ("POST",),
@@ -30,11 +37,8 @@ def methods(path: str) -> tuple[str, ...]:
     """The methods of a pass-through route, () where `path` is none."""
     if path in _METHODS:
         return _METHODS[path]
-    if path.startswith("/v1/responses/"):
-        stem = path.removesuffix("/cancel")
-        if _RESPONSE.fullmatch(stem):
-            return ("POST",) if stem != path else ("GET", "DELETE")
-    return ()
+    found = _RESPONSE.fullmatch(path)
+    return _RESPONSE_METHODS[found[2]] if found else ()
 
 
 class Passthrough:
@@ -47,19 +51,39 @@ class Passthrough:
         """Serve one request. ApiError where we answer ourselves; ClientGone."""
         s = self._s
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        s.auth.caller(headers)
+        tenant = s.auth.caller(headers).tenant
         body = await read_body(headers, receive, s.settings.max_body_bytes)
-        healthy = [replica for replica in s.registry if replica.circuit.healthy]
+        stored = _RESPONSE.fullmatch(path)
+        holder = await self._holder(tenant, stored[1]) if stored else None
+        healthy = [
+            replica
+            for replica in s.registry
+            if replica.circuit.healthy and holder in (None, replica.name)
+        ]
         if not healthy:
             raise errors.no_replica(s.settings.retry_after_s)
         departure = s.departures.expect(receive)
         try:
             for replica in healthy:
                 last = replica is healthy[-1]
-                if await self._try(replica, path, scope, body, departure, send, last=last):
-                    return
+                status = await self._try(replica, path, scope, body, departure, send, last=last)
+                if status is not None:
+                    break
         finally:
             s.departures.done(departure)
+        if stored and scope["method"] == "DELETE" and status in (200, 204):
+            await s.chains.forget(tenant, stored[1])
+
+    async def _holder(self, tenant: str, response_id: str) -> str:
+        """The replica that stores a tenant's response. ApiError."""
+        s = self._s
+        try:
+            answer = await s.chains.find(tenant, response_id)
+        except TableUnavailable:
+            raise errors.table_unavailable(s.settings.retry_after_s) from None
+        if answer is None or all(replica.name != answer.replica for replica in s.registry):
+            raise errors.response_not_found(response_id)
+        return answer.replica
 
     async def _try(
         self,
@@ -71,8 +95,9 @@ class Passthrough:
         send: Send,
         *,
         last: bool,
-    ) -> bool:
-        """Ask one replica. False if it does not know, and others may."""
+    ) -> int | None:
+        """Ask one replica and pass its answer on, whose status this is. None if it does not know
+        and others may."""
         query = scope["query_string"].decode("latin-1")
         target = f"{path}?{query}" if query else path
         lines = for_engine(scope["headers"])
@@ -86,13 +111,13 @@ class Passthrough:
             self._s.registry.failed(replica.name, error)
             if last:
                 raise ApiError(error.status, error.code, str(error)) from None
-            return False
+            return None
         else:
             if exchange.status == 404 and not last:
-                return False
+                return None
             kept, _ = for_client(exchange.headers)
             kept.append((b"x-weft-replica", replica.name.encode()))
             await respond(send, exchange.status, kept, answer)
-            return True
+            return exchange.status
         finally:
             exchange.close()

@@ -36,7 +36,16 @@ _END_WITHIN_S: Final = 1.0
 class Relay:
     """Passes one answer on, after its head has arrived."""
 
-    __slots__ = ("_call", "_exchange", "_metrics", "_replica", "_request", "_s", "_watch")
+    __slots__ = (
+        "_call",
+        "_exchange",
+        "_metrics",
+        "_replica",
+        "_request",
+        "_s",
+        "_stored",
+        "_watch",
+    )
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class Relay:
         self._watch: Watch | None = None
         if Watch.wanted(services, call.key, request):
             self._watch = Watch(services, call.key, request)
+        self._stored: str | None = None
 
     async def run(self, send: Send) -> None:
         """Relay the answer and close the call.
@@ -84,7 +94,8 @@ class Relay:
         self._s.registry.succeeded(self._replica.name)
         good = status < 400
         if good and self._request.endpoint.chained:
-            self._record_chain(_plain_id(body))
+            self._stores(_plain_id(body))
+            await self._remember()
         if self._watch is not None:
             await self._watch.ended(body, good)
         await self._s.ledger.close(
@@ -150,6 +161,8 @@ class Relay:
     async def _close(self, stream: StreamFilter, outcome: Outcome) -> None:
         if self._call.closed:
             return
+        if self._stored is not None:
+            await self._remember()
         if self._watch is not None:
             await self._watch.ended(None, outcome is Outcome.OK)
         report = reports.accept(stream.report, self._call.call)
@@ -161,7 +174,7 @@ class Relay:
         self._first_byte(self._exchange.status)
         if self._request.endpoint.chained:
             found = _RESPONSE_ID.search(data)
-            self._record_chain(found[1].decode("utf-8", "replace") if found else None)
+            self._stores(found[1].decode("utf-8", "replace") if found else None)
 
     def _first_byte(self, status: int) -> None:
         seconds = perf_counter() - self._request.begun
@@ -179,9 +192,18 @@ class Relay:
             return b""
         return b": %b %b\n\n" % (SAVED_HEADER, _saved(self._call))
 
-    def _record_chain(self, response_id: str | None) -> None:
-        if response_id:
-            self._s.chains.record(self._call.key, response_id)
+    def _stores(self, response_id: str | None) -> None:
+        """The replica stores this answer, unless the client did not want that."""
+        if response_id and self._request.body.get("store") is not False:
+            self._stored = response_id
+            # A client may go on before the stream has ended.
+            self._s.chains.record(self._call.key, response_id, self._replica.name)
+
+    async def _remember(self) -> None:
+        """Before the client can know that its answer is complete, every gateway can find it."""
+        stored, self._stored = self._stored, None
+        if stored is not None:
+            await self._s.chains.remember(self._call.key, stored, self._replica.name)
 
 
 def _saved(call: OpenCall) -> bytes:

@@ -30,9 +30,10 @@ class Request:
     """A request that has been understood.
 
     target: path and query for the engine. headers: as ASGI gives them. raw: the body; body: the
-    same, parsed. model: "" where the engine is to decide. begun: on the performance counter. hints:
-    of all dialects. dispatch: the client wants complete tool calls told in its stream. asked:
-    lineage has placed the call. prefill: the handle that it extends.
+    same, parsed. model: "" where the engine is to decide. begun: on the performance counter.
+    holder: the replica that stores the answer which this call continues, or "". hints: of all
+    dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has
+    placed the call. prefill: the handle that it extends.
     """
 
     endpoint: Endpoint
@@ -45,6 +46,7 @@ class Request:
     identity: Identity
     request_id: bytes
     begun: float
+    holder: str = ""
     hints: Hints = NO_HINTS
     dispatch: bool = False
     asked: Asked | None = None
@@ -66,6 +68,9 @@ async def read_request(
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
     raw, body = json_object(await read_body(headers, receive, s.settings.max_body_bytes))
+    holder = ""
+    if endpoint.chained and body.get("previous_response_id"):
+        holder = await _holder(s, caller, body["previous_response_id"])
     try:
         identity = resolve(
             tenant=caller.tenant,
@@ -90,6 +95,7 @@ async def read_request(
         identity,
         request_id,
         begun,
+        holder,
         read_hints(body, headers, DEFAULT_LIMITS, raw),
         opted_in(headers.get(DISPATCH_HEADER), body.get("weft")),
     )
@@ -115,6 +121,20 @@ async def join_lineage(services: Services, request: Request) -> None:
         "lineage",
         ephemeral=False,
     )
+
+
+async def _holder(services: Services, caller: Caller, previous: Any) -> str:
+    """The replica that stores the answer `previous`. ApiError where this tenant has none of that
+    name: an engine would not ask whose it is."""
+    if not isinstance(previous, str):
+        return ""  # Refused by whoever looks at it next.
+    try:
+        answer = await services.chains.find(caller.tenant, previous)
+    except TableUnavailable:
+        return ""  # Nobody can tell now. Ids are long and random; the engine decides.
+    if answer is None:
+        raise errors.previous_response_not_found(previous)
+    return answer.replica
 
 
 def model_of(registry: Registry, body: dict[str, Any]) -> str:

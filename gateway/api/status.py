@@ -57,8 +57,8 @@ def router(services: Services) -> APIRouter:
         """The text exposition format."""
         census = await services.table.census()
         services.metrics.programs.set(census.alive)
-        services.metrics.created.set(census.created)
-        services.metrics.ended.set(census.ended)
+        services.metrics.begun.value = census.created
+        services.metrics.ended.value = census.ended
         services.metrics.local.set(services.table.local)
         in_flight = services.table.in_flight()
         for replica in services.registry:

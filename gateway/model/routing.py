@@ -14,7 +14,8 @@ from gateway.model.replica import ReplicaView
 class RouteRequest:
     """One call to place. prompt_tokens: estimated length. program: the local view of its row,
     possibly stale, None for an unknown program. avoid: replicas that just failed this call.
-    ordinal: how many calls this gateway has placed before, for taking turns."""
+    ordinal: how many calls this gateway has placed before, for taking turns. holder: the replica
+    that stores the answer which this call continues, or ""."""
 
     model: str
     prompt_tokens: int
@@ -22,6 +23,7 @@ class RouteRequest:
     replicas: tuple[ReplicaView, ...]
     avoid: frozenset[str] = frozenset()
     ordinal: int = 0
+    holder: str = ""
 
 
 @record

@@ -1,37 +1,89 @@
-"""Chains of answers: which program an answer's id belongs to (row 3 of the alias table)."""
+"""Stored answers: which program each belongs to, and which replica keeps it (row 3 of the alias
+table). What a tenant has stored is not there for another one."""
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from gateway.model import ProgramKey
+from gateway.model.record import record
 
-_DEFAULT_LIMIT: Final = 65_536
+DEFAULT_LIMIT: Final = 65_536
+DEFAULT_KEEP_S: Final = 86_400.0
+
+
+@record
+class StoredAnswer:
+    """program: the id of the program whose call made the answer. replica: the one that stores it,
+    "" where that is not known. stored_s: Unix time."""
+
+    program: str
+    replica: str
+    stored_s: float
 
 
 class ChainRoots:
-    """Remembers the program of each stored answer, the most recently used ones, bounded.
+    """Remembers stored answers, those used latest, in this process's memory.
 
-    It is this process's memory: a gateway that has not seen an answer takes its id for the
-    program's, which keeps the chain together from there on.
+    limit: of answers. keep_s: how long one is remembered, seconds.
     """
 
-    def __init__(self, limit: int = _DEFAULT_LIMIT) -> None:
+    def __init__(
+        self,
+        limit: int = DEFAULT_LIMIT,
+        keep_s: float = DEFAULT_KEEP_S,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._limit = limit
-        self._roots: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._keep_s = keep_s
+        self._clock = clock
+        self._answers: OrderedDict[tuple[str, str], StoredAnswer] = OrderedDict()
 
-    def record(self, key: ProgramKey, response_id: str) -> None:
-        """The answer with this id belongs to this program."""
-        self._roots[key.tenant, response_id] = key.program
-        self._roots.move_to_end((key.tenant, response_id))
-        while len(self._roots) > self._limit:
-            self._roots.popitem(last=False)
+    def record(self, key: ProgramKey, response_id: str, replica: str = "") -> StoredAnswer:
+        """The answer with this id belongs to this program and is stored there. Known here only."""
+        answer = StoredAnswer(key.program, replica, self._clock())
+        self._keep(key.tenant, response_id, answer)
+        return answer
 
     def root(self, tenant: str, link: str) -> str:
-        """The program of a link of a chain; the link itself where it is not known."""
-        found = self._roots.get((tenant, link))
+        """The program of a link of a chain; the link itself where it is not known here."""
+        found = self._known(tenant, link)
+        return link if found is None else found.program
+
+    async def remember(self, key: ProgramKey, response_id: str, replica: str) -> None:
+        """As `record`, for every gateway on the same store."""
+        self.record(key, response_id, replica)
+
+    async def find(self, tenant: str, response_id: str) -> StoredAnswer | None:
+        """What is known of a tenant's answer; `root` knows it then, too. None if it does not exist,
+        has been forgotten, or is another tenant's. TableUnavailable if that cannot be told."""
+        return self._known(tenant, response_id)
+
+    async def forget(self, tenant: str, response_id: str) -> None:
+        """The answer is stored no longer."""
+        self._answers.pop((tenant, response_id), None)
+
+    async def flush(self) -> None:
+        """Write what could not be written to the store. TableUnavailable."""
+
+    async def aclose(self) -> None:
+        """Release connections."""
+
+    def _known(self, tenant: str, response_id: str) -> StoredAnswer | None:
+        found = self._answers.get((tenant, response_id))
         if found is None:
-            return link
-        self._roots.move_to_end((tenant, link))
+            return None
+        if self._clock() - found.stored_s > self._keep_s:
+            del self._answers[tenant, response_id]
+            return None
+        self._answers.move_to_end((tenant, response_id))
         return found
+
+    def _keep(self, tenant: str, response_id: str, answer: StoredAnswer) -> None:
+        self._answers[tenant, response_id] = answer
+        self._answers.move_to_end((tenant, response_id))
+        while len(self._answers) > self._limit:
+            self._answers.popitem(last=False)

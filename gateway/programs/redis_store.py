@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
@@ -68,9 +68,9 @@ class RedisStore:
         self.keys = rows.Keys.of(prefix)
         lua = files("gateway.programs") / "lua"
         common = (lua / "common.lua").read_text()
-        self._open, self._close, self._start, self._end, self._restore = (
+        self._open, self._close, self._start, self._end, self._restore, self._answers = (
             self._redis.register_script(common + (lua / f"{name}.lua").read_text())
-            for name in ("open", "close", "start", "end", "restore")
+            for name in ("open", "close", "start", "end", "restore", "answers")
         )
 
     async def open(self, opening: Opening) -> OpenedRow:
@@ -185,6 +185,31 @@ class RedisStore:
             _, name = await pipe.execute()
         return cast(bytes, name)
 
+    async def answer(self, member: bytes) -> bytes | None:
+        """What is known of a stored answer."""
+        async with self._reaching():
+            return cast(
+                "bytes | None", await cast(Any, self._redis.hget(self.keys.answers, member))
+            )
+
+    async def keep_answers(
+        self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
+    ) -> None:
+        """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds."""
+        flat = [part for pair in answers.items() for part in pair]
+        async with self._reaching():
+            await self._answers(
+                [self.keys.answers, self.keys.answer_ages],
+                [number(now_s), number(keep_s), limit, *flat],
+            )
+
+    async def forget_answer(self, member: bytes) -> None:
+        """Nothing is known of this answer any more."""
+        async with self._reaching(), self._redis.pipeline(transaction=True) as pipe:
+            pipe.hdel(self.keys.answers, member)
+            pipe.zrem(self.keys.answer_ages, member)
+            await pipe.execute()
+
     async def members(self, index: bytes) -> list[bytes]:
         """All members of a sorted set, in its order."""
         async with self._reaching():
@@ -229,8 +254,7 @@ class RedisStore:
         """The server does not answer. Who waits for a free connection is told so at once, and
         connections from before are not used again."""
         self._outages += 1
-        with contextlib.suppress(RedisError, OSError):
-            await self._redis.connection_pool.disconnect(inuse_connections=False)
+        await self._drop_idle()
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -290,6 +314,10 @@ class RedisStore:
         keys = self.keys
         return [keys.row(key), keys.activity, keys.names(key.tenant), keys.totals, keys.marks]
 
+    async def _drop_idle(self) -> None:
+        with contextlib.suppress(RedisError, OSError):
+            await self._redis.connection_pool.disconnect(inuse_connections=False)
+
     async def _take_turn(self) -> None:
         if not self._turn.locked():  # Then it does not wait, and needs no timer.
             await self._turn.acquire()
@@ -312,6 +340,8 @@ class RedisStore:
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            # Those that lie idle are likely to be as dead as this one.
+            await self._drop_idle()
             raise TableUnavailable(
                 f"the process table at {self._where} cannot be reached: {error}"
             ) from error

@@ -9,6 +9,8 @@
 | leases | sorted set | TENANT/PROGRAM and call by the Unix time of the last sign of its gateway |
 | totals | hash | programs created and ended since the table began |
 | marks | sorted set | ids of replayed events by their Unix time, for a day |
+| answers | hash | TENANT/RESPONSE to what is known of a stored answer |
+| answer_ages | sorted set | the same by the Unix time of their making |
 | table | string | a random name of the table itself: another one means that the rows were lost |
 """
 
@@ -76,6 +78,16 @@ class Keys:
     def table(self) -> bytes:
         """The table's own name."""
         return self.base + b"table"
+
+    @property
+    def answers(self) -> bytes:
+        """Stored answers."""
+        return self.base + b"answers"
+
+    @property
+    def answer_ages(self) -> bytes:
+        """Stored answers by age."""
+        return self.base + b"answer_ages"
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

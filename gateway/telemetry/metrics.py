@@ -104,16 +104,12 @@ class Metrics:
             r,
         )
         self.programs = Gauge("weft_programs", "Programs alive, over all gateways", registry=r)
-        self.created = Gauge(
-            "weft_programs_created",
-            "Programs begun since the process table began, over all gateways",
-            registry=r,
-        )
-        self.ended = Gauge(
-            "weft_programs_ended",
-            "Programs ended since the process table began, over all gateways",
-            registry=r,
-        )
+        self.begun = Tallies(
+            "weft_programs_begun", "Programs begun, over all gateways", (), r
+        ).labels()
+        self.ended = Tallies(
+            "weft_programs_ended", "Programs ended, over all gateways", (), r
+        ).labels()
         self.local = Gauge(
             "weft_table_local",
             "1 while the process table's store is away and this gateway goes on by its own view",

@@ -41,6 +41,7 @@ ELSEWHERE = {
     "gateway/programs/table.py": "tests/contract/test_process_table.py",
     # They need a real Redis.
     "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
+    "gateway/programs/redis_chains.py": "tests/contract/test_redis_chains.py",
     "gateway/programs/redis_check.py": "tests/contract/test_redis_table.py",
     "gateway/programs/resilient.py": "tests/contract/test_resilient_table.py",
     # They need a real engine.

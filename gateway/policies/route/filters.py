@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.model import ReplicaView, RouteRequest
 
@@ -38,3 +39,24 @@ class NotAvoided:
     def keeps(self, request: RouteRequest, replica: ReplicaView) -> bool:
         """Whether this call has not failed there."""
         return replica.name not in request.avoid
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsAnswer:
+    """Keeps a call that continues a stored answer at the replica that stores it, while that one can
+    take calls. Where it cannot, the call goes anywhere: its engine says what it misses."""
+
+    name: str = "holds_answer"
+
+    def keeps(self, request: RouteRequest, replica: ReplicaView) -> bool:
+        """Whether the replica stores the answer, or none that could be asked does."""
+        holder = request.holder
+        if not holder or replica.name == holder:
+            return True
+        return not any(
+            other.name == holder and all(able.keeps(request, other) for able in _ABLE)
+            for other in request.replicas
+        )
+
+
+_ABLE: Final = (Healthy(), ServesModel(), NotAvoided())

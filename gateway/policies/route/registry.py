@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from gateway.policies.route.filters import Healthy, NotAvoided, ServesModel
+from gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, ServesModel
 from gateway.policies.route.pickers import InTurn, MaxScore
 from gateway.policies.route.protocols import Filter
 from gateway.policies.route.router import Router
@@ -13,7 +13,7 @@ from gateway.policies.route.scorers import Home, LeastInFlight
 
 __all__ = ["ROUTERS", "Router", "build"]
 
-_FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided())
+_FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided(), HoldsAnswer())
 # A home outweighs any difference in load, which is below 1.
 _HOME_WEIGHT: Final = 2.0
 

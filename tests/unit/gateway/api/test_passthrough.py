@@ -12,6 +12,7 @@ from gateway.api.passthrough import methods
         ("/tokenize", ("POST",)),
         ("/v1/responses/resp_1", ("GET", "DELETE")),
         ("/v1/responses/resp_1/cancel", ("POST",)),
+        ("/v1/responses/resp_1/input_items", ("GET",)),
         ("/v1/responses/", ()),
         ("/v1/responses/a/b", ()),
         ("/v1/chat/completions", ()),

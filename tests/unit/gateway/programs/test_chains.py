@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.model import ProgramKey
 from gateway.programs.chains import ChainRoots
 
@@ -26,3 +28,24 @@ def test_the_links_used_longest_ago_are_forgotten_first():
     assert chains.root("t", "a") == "p"
     chains.record(ProgramKey("t", "p"), "c")
     assert [chains.root("t", link) for link in "abc"] == ["p", "b", "p"]
+
+
+def test_what_was_stored_long_ago_is_forgotten():
+    now = [100.0]
+    chains = ChainRoots(keep_s=10.0, clock=lambda: now[0])
+    chains.record(ProgramKey("t", "p"), "a")
+    now[0] = 110.0
+    assert chains.root("t", "a") == "p"
+    now[0] = 111.0
+    assert chains.root("t", "a") == "a"
+
+
+@pytest.mark.anyio
+async def test_an_answer_has_a_program_and_a_replica_until_it_is_forgotten():
+    chains = ChainRoots()
+    await chains.remember(ProgramKey("t", "p"), "a", "r1")
+    found = await chains.find("t", "a")
+    assert (found.program, found.replica) == ("p", "r1")
+    assert await chains.find("other", "a") is None
+    await chains.forget("t", "a")
+    assert await chains.find("t", "a") is None

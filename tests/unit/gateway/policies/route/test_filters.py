@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.model import ReplicaView, RouteRequest
-from gateway.policies.route.filters import Healthy, NotAvoided, ServesModel
+from gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, ServesModel
 
 
 def replica(models=("m",), healthy=True):
@@ -37,3 +37,20 @@ def test_a_replica_of_another_model_goes(model, models, keeps):
 def test_a_replica_that_failed_this_call_goes():
     assert NotAvoided().keeps(request(avoid=["r1"]), replica())
     assert not NotAvoided().keeps(request(avoid=["r0"]), replica())
+
+
+@pytest.mark.parametrize(
+    ("holder", "healthy", "models", "avoid", "kept"),
+    [
+        ("", True, {"m"}, [], {"r0", "r1"}),
+        ("r1", True, {"m"}, [], {"r1"}),
+        ("r1", False, {"m"}, [], {"r0", "r1"}),  # it cannot be asked: anywhere
+        ("r1", True, {"n"}, [], {"r0", "r1"}),
+        ("r1", True, {"m"}, ["r1"], {"r0", "r1"}),
+        ("gone", True, {"m"}, [], {"r0", "r1"}),
+    ],
+)
+def test_a_continued_answer_keeps_its_call_where_it_is_stored(holder, healthy, models, avoid, kept):
+    replicas = (replica(), ReplicaView("r1", frozenset(models), healthy, 0))
+    asked = RouteRequest("m", 1, None, replicas, frozenset(avoid), holder=holder)
+    assert {r.name for r in replicas if HoldsAnswer().keeps(asked, r)} == kept

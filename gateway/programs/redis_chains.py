@@ -1,0 +1,105 @@
+"""Stored answers on Redis, so that every gateway finds them; this process's memory is the cache."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from gateway.model import ProgramKey
+from gateway.programs import rows
+from gateway.programs.chains import DEFAULT_KEEP_S, ChainRoots, StoredAnswer
+from gateway.programs.redis_store import RedisStore
+from gateway.programs.table import TableUnavailable
+
+_SHARED_LIMIT: Final = 262_144
+_T = TypeVar("_T")
+
+
+class RedisChains(ChainRoots):
+    """See ChainRoots. away: whether the store is known not to answer, so that nobody waits for it;
+    what is remembered then is written by a later `remember` or `flush`."""
+
+    def __init__(
+        self,
+        store: RedisStore,
+        away: Callable[[], bool],
+        keep_s: float = DEFAULT_KEEP_S,
+        limit: int = _SHARED_LIMIT,
+    ) -> None:
+        super().__init__(keep_s=keep_s)
+        self._store = store
+        self._away = away
+        self._shared_limit = limit
+        self._unwritten: OrderedDict[bytes, bytes] = OrderedDict()
+
+    async def remember(self, key: ProgramKey, response_id: str, replica: str) -> None:
+        """See ChainRoots. Never raises: an answer is not held up by what is known of it."""
+        answer = self.record(key, response_id, replica)
+        member = rows.member(ProgramKey(key.tenant, response_id))
+        self._unwritten[member] = _packed(answer)
+        while len(self._unwritten) > self._limit:
+            self._unwritten.popitem(last=False)
+        try:
+            await self.flush()
+        except TableUnavailable:
+            return
+
+    async def find(self, tenant: str, response_id: str) -> StoredAnswer | None:
+        """See ChainRoots."""
+        known = self._known(tenant, response_id)
+        if known is not None:
+            return known
+        if self._away():
+            raise TableUnavailable("the store of answers is away")
+        member = rows.member(ProgramKey(tenant, response_id))
+        packed = await _twice(lambda: self._store.answer(member))
+        if packed is None:
+            return None
+        self._keep(tenant, response_id, _unpacked(packed))
+        return self._known(tenant, response_id)
+
+    async def forget(self, tenant: str, response_id: str) -> None:
+        """See ChainRoots. Other gateways may remember it until their memory ends; the replica then
+        says that it is gone."""
+        await super().forget(tenant, response_id)
+        member = rows.member(ProgramKey(tenant, response_id))
+        self._unwritten.pop(member, None)
+        if not self._away():
+            with contextlib.suppress(TableUnavailable):
+                await self._store.forget_answer(member)
+
+    async def flush(self) -> None:
+        """See ChainRoots."""
+        if self._away() or not self._unwritten:
+            return
+        written = dict(self._unwritten)
+        now_s, limit = self._clock(), self._shared_limit
+        await _twice(lambda: self._store.keep_answers(written, now_s, self._keep_s, limit))
+        for member, packed in written.items():
+            if self._unwritten.get(member) == packed:
+                del self._unwritten[member]
+
+    async def aclose(self) -> None:
+        """See ChainRoots."""
+        await self._store.aclose()
+
+
+async def _twice(ask: Callable[[], Awaitable[_T]]) -> _T:
+    """Where the server was started again, the first who asks finds a connection to the old one."""
+    try:
+        return await ask()
+    except TableUnavailable:
+        return await ask()
+
+
+def _packed(answer: StoredAnswer) -> bytes:
+    head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n"
+    return rows.encode(head + answer.program)
+
+
+def _unpacked(packed: bytes) -> StoredAnswer:
+    # Only the program's id, which is last, may hold a newline.
+    stored, replica, program = rows.decode(packed).split("\n", 2)
+    return StoredAnswer(program, replica, float(stored))

@@ -1,0 +1,83 @@
+"""Stored answers, found by every gateway on one Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+from support.redis_proxy import Line, RedisProxy
+from support.redis_server import RedisServer
+
+from gateway.model import ProgramKey
+from gateway.programs.redis_chains import RedisChains
+from gateway.programs.redis_store import RedisStore
+from gateway.programs.table import TableUnavailable
+
+_prefixes = (f"chains{number}" for number in count())
+KEY = ProgramKey("t", "a\nprogram")
+
+
+def run(server: RedisServer, steps: Callable[..., Awaitable[None]], **options: float) -> None:
+    """Run the steps with a line, and two gateways' chains, the first of them on that line."""
+
+    async def main() -> None:
+        prefix = next(_prefixes)
+        async with RedisProxy(server.port) as line:
+            chains = [
+                RedisChains(RedisStore(url, prefix, 5.0), lambda: False, **options)
+                for url in (line.url, server.url)
+            ]
+            try:
+                await steps(line, *chains)
+            finally:
+                for each in chains:
+                    await each.aclose()
+
+    asyncio.run(main())
+
+
+def test_what_one_gateway_stored_another_finds(redis_server):
+    async def steps(line, left, right):
+        await left.remember(KEY, "resp_1", "r1")
+        assert right.root("t", "resp_1") == "resp_1"
+        found = await right.find("t", "resp_1")
+        assert (found.program, found.replica) == (KEY.program, "r1")
+        assert right.root("t", "resp_1") == KEY.program
+        assert await right.find("other", "resp_1") is None
+        await right.forget("t", "resp_1")
+        assert await right.find("t", "resp_1") is None
+        assert await right._store.answer(b"t/resp_1") is None
+
+    run(redis_server, steps)
+
+
+def test_what_could_not_be_written_is_written_later(redis_server):
+    async def steps(line, left, right):
+        line.set(Line.CUT)
+        await left.remember(KEY, "resp_1", "r1")
+        assert (await left.find("t", "resp_1")).replica == "r1"
+        with pytest.raises(TableUnavailable):
+            await left.find("t", "resp_2")
+        assert await right.find("t", "resp_1") is None
+        line.set(Line.OPEN)
+        await left.flush()
+        assert (await right.find("t", "resp_1")).replica == "r1"
+
+    run(redis_server, steps)
+
+
+def test_the_oldest_go_when_there_are_too_many_or_too_old(redis_server):
+    async def steps(line, left, right):
+        for number in range(8):
+            left._clock = right._clock = lambda number=number: 100.0 + number
+            await left.remember(KEY, f"resp_{number}", "r0")
+        kept = [n for n in range(8) if await right._store.answer(b"t/resp_%d" % n)]
+        assert kept == [5, 6, 7]
+        left._clock = right._clock = lambda: 120.0
+        assert await right.find("t", "resp_7") is None
+        await left.remember(KEY, "resp_8", "r0")
+        assert await right._store.members(right._store.keys.answer_ages) == [b"t/resp_8"]
+
+    run(redis_server, steps, limit=3, keep_s=10.0)

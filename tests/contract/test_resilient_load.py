@@ -1,0 +1,81 @@
+"""Two gateways under load while their Redis hangs, or dies and comes back empty."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+from support.redis_server import RedisServer
+from support.table import closing, opening
+from support.waiting import back, until
+
+from gateway.model import ProgramKey
+from gateway.programs.redis import RedisTable
+from gateway.programs.resilient import ResilientTable
+
+
+class Load:
+    """Calls through two gateways without pause, and what they add up to."""
+
+    def __init__(self, *tables: ResilientTable) -> None:
+        self.tables = tables
+        self.keys = [ProgramKey("t", f"busy{number}") for number in range(20)]
+        self.calls = dict.fromkeys(self.keys, 0)
+        self.local = 0
+        self.stopped = False
+
+    async def worker(self, number: int) -> None:
+        while not self.stopped:
+            key = self.keys[(number * 7 + self.calls[self.keys[number % 20]]) % 20]
+            table = self.tables[number % 2]
+            o = opening(key, now=time.time(), replica=f"r{number % 2}", sticky=True)
+            self.local += (await table.open_call(o)).local
+            await asyncio.sleep(0.005)  # The engine's turn.
+            await table.close_call(closing(o, now=time.time(), service_s=0.5))
+            self.calls[key] += 1
+
+
+@pytest.mark.parametrize("how", ["pause", "kill"])
+def test_under_load_nothing_is_lost_and_nothing_counted_twice(tmp_path: Path, how: str):
+    async def main() -> None:
+        server = RedisServer(tmp_path)
+        tables = [ResilientTable(RedisTable(server.url, timeout_s=0.3)) for _ in range(2)]
+        try:
+            for table in tables:
+                await table.ping()
+            # Open from before: two are closed while Redis is away, one stays.
+            kept = [opening(ProgramKey("t", f"kept{i}"), now=time.time()) for i in range(3)]
+            for o in kept:
+                await tables[0].open_call(o)
+            load = Load(*tables)
+            workers = [asyncio.create_task(load.worker(number)) for number in range(48)]
+            for _ in range(2):
+                done = sum(load.calls.values())
+                await until(lambda d=done: sum(load.calls.values()) > d + 300, "calls before")
+                server.pause() if how == "pause" else server.kill()
+                await until(lambda: all(table.local for table in tables), "both noticed")
+                done = sum(load.calls.values())
+                await until(lambda d=done: sum(load.calls.values()) > d + 300, "calls without")
+                await tables[0].close_call(closing(kept.pop(), service_s=9.0))
+                server.resume() if how == "pause" else server.start()
+                await back(*tables)
+            load.stopped = True
+            await asyncio.gather(*workers)
+            assert load.local > 0
+            assert list(await tables[0].check()) == []
+            for key, calls in load.calls.items():
+                program = await tables[1].get(key)
+                assert (program.calls, program.calls_closed) == (calls, calls), key
+                assert program.service_s == pytest.approx(0.5 * calls)
+            for number, service_s in enumerate((0.0, 9.0, 9.0)):
+                program = await tables[1].get(ProgramKey("t", f"kept{number}"))
+                assert program.service_s == service_s
+                assert len(program.threads) == (number == 0)
+        finally:
+            for table in tables:
+                await table.aclose()
+            server.kill()
+
+    asyncio.run(main())

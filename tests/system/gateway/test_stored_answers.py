@@ -1,0 +1,193 @@
+"""Answers that engines store (Responses API), through two gateways on one Redis."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+OTHER = {"authorization": "Bearer sk-other"}
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    yield server
+    server.kill()
+
+
+class Storing:
+    """The script of an engine that stores its answers and knows no tenants."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.answers: dict[str, Any] = {}
+
+    async def __call__(self, wire: Any, request: Any) -> None:
+        _, _, rest = request.target.partition("/v1/responses")
+        if rest:
+            await self._look(wire, request.method, rest.split("/")[1])
+            return
+        body = request.json
+        before = body.get("previous_response_id")
+        if before is not None and before not in self.answers:
+            await wire.plain({"error": {"message": "not here"}}, "404 Not Found")
+            return
+        answer = {"id": f"resp_{self.name}{len(self.answers)}", "after": before}
+        self.answers[answer["id"]] = answer
+        if body.get("stream"):
+            event = {"type": "response.created", "response": answer}
+            await wire.stream(
+                b"event: response.created\ndata: " + json.dumps(event).encode() + b"\n\n",
+                b"event: response.completed\ndata: {}\n\n",
+            )
+        else:
+            await wire.plain(answer)
+
+    async def _look(self, wire: Any, method: str, name: str) -> None:
+        found = self.answers.get(name)
+        if found is None:
+            await wire.plain({"error": {"message": "not here"}}, "404 Not Found")
+            return
+        if method == "DELETE":
+            del self.answers[name]
+        await wire.plain(found)
+
+
+async def ask(gateway: Any, previous: str | None = None, **extra: Any) -> Any:
+    body = {"input": "x"} | ({"previous_response_id": previous} if previous else {}) | extra
+    return await gateway.call("/v1/responses", body=body)
+
+
+@pytest.mark.parametrize("balancer", ["round_robin", "least_used", "locality"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_chain_stays_where_its_answers_are_whichever_gateway_it_goes_through(
+    balancer: str, stream: bool, redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=Storing("a")) as one,
+        engine(script=Storing("b")) as two,
+        weft(one, two, redis_url=redis.url, balancer=balancer) as left,
+        weft(one, two, redis_url=redis.url, balancer=balancer) as right,
+    ):
+        for _ in range(3):
+            got = await ask(left, stream=stream)
+            places, programs = [got.headers["x-weft-replica"]], [got.headers["x-weft-program"]]
+            for gateway in (right, left, right):
+                name = _id(got)
+                got = await ask(gateway, name)
+                assert (got.status_code, got.json()["after"]) == (200, name)
+                places.append(got.headers["x-weft-replica"])
+                programs.append(got.headers["x-weft-program"])
+            assert len(set(places)) == 1
+            assert len(set(programs)) == 1
+
+
+def _id(answer: Any) -> str:
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        frame = answer.text.split("\n\n")[0]
+        return str(json.loads(frame.partition("data: ")[2])["response"]["id"])
+    return str(answer.json()["id"])
+
+
+async def test_a_stored_answer_is_found_changed_and_deleted_where_it_is(
+    redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=Storing("a")) as one,
+        engine(script=Storing("b")) as two,
+        weft(one, two, redis_url=redis.url) as left,
+        weft(one, two, redis_url=redis.url) as right,
+    ):
+        for _ in range(2):
+            made = await ask(left)
+            path = f"/v1/responses/{made.json()['id']}"
+            for got in (
+                await right.client.get(path),
+                await right.client.get(f"{path}/input_items"),
+                await right.client.post(f"{path}/cancel"),
+                await right.client.delete(path),
+            ):
+                assert (got.status_code, got.json()) == (200, made.json())
+                assert got.headers["x-weft-replica"] == made.headers["x-weft-replica"]
+            assert (await right.client.get(path)).status_code == 404
+        # Nobody was asked who does not have it.
+        targets = [request.target for stub in (one, two) for request in stub.requests]
+        assert len([target for target in targets if target != "/v1/responses"]) == 8
+
+
+async def test_another_tenants_answers_do_not_exist(engine: Any, weft: Any) -> None:
+    async with engine(script=Storing("a")) as stub, weft(stub) as gateway:
+        name = (await ask(gateway)).json()["id"]
+        asked = len(stub.requests)
+        for method, path in (
+            ("GET", name),
+            ("DELETE", name),
+            ("GET", f"{name}/input_items"),
+            ("POST", f"{name}/cancel"),
+            ("GET", "resp_of_nobody"),
+        ):
+            got = await gateway.client.request(method, f"/v1/responses/{path}", headers=OTHER)
+            error = got.json()["error"]
+            assert (got.status_code, error["code"]) == (404, "response_not_found")
+            assert error["type"] == "invalid_request_error"
+            assert path.split("/")[0] in error["message"]
+        body = {"input": "x", "previous_response_id": name}
+        got = await gateway.call("/v1/responses", body=body, headers=OTHER)
+        error = got.json()["error"]
+        assert (got.status_code, error["code"]) == (400, "previous_response_not_found")
+        assert error["param"] == "previous_response_id"
+        assert len(stub.requests) == asked
+        assert (await ask(gateway, name)).status_code == 200
+
+
+async def test_an_answer_that_is_not_to_be_stored_is_not_remembered(engine: Any, weft: Any) -> None:
+    async with engine(script=Storing("a")) as stub, weft(stub) as gateway:
+        name = (await ask(gateway, store=False)).json()["id"]
+        assert (await gateway.client.get(f"/v1/responses/{name}")).status_code == 404
+
+
+async def test_a_chain_goes_on_elsewhere_when_its_replica_is_gone(engine: Any, weft: Any) -> None:
+    async def forgetful(wire: Any, request: Any) -> None:
+        await wire.plain({"id": "resp_new"})
+
+    async with (
+        engine(script=Storing("a")) as one,
+        engine(script=forgetful) as two,
+        weft(one, two) as gateway,
+    ):
+        while (made := await ask(gateway)).headers["x-weft-replica"] != "r0":
+            pass
+        circuit = gateway.services.registry["r0"].circuit
+        gateway.services.registry["r0"].circuit = circuit.checked(False)
+        got = await ask(gateway, made.json()["id"])
+        assert (got.status_code, got.headers["x-weft-replica"]) == (200, "r1")
+        got = await gateway.client.get(f"/v1/responses/{made.json()['id']}")
+        assert (got.status_code, got.json()["error"]["code"]) == (503, "no_replica")
+
+
+async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(script=Storing("a")) as one,
+        engine(script=Storing("b")) as two,
+        weft(one, two, redis_url=redis.url) as left,
+        weft(one, two, redis_url=redis.url) as right,
+    ):
+        first = await ask(left)
+        redis.kill()
+        second = await ask(left, first.json()["id"])
+        assert second.json()["after"] == first.json()["id"]
+        assert (await right.call()).status_code == 200  # It notices.
+        # What it cannot know it does not deny.
+        path = f"/v1/responses/{second.json()['id']}"
+        assert (await right.client.get(path)).status_code == 503
+        redis.start()
+        await until(lambda: not (left.services.table.local or right.services.table.local))
+        await left.services.chains.flush()
+        assert (await right.client.get(path)).json() == second.json()
