@@ -1,0 +1,234 @@
+"""2,048 programs at once through two gateways on one Redis, each of which is killed in the middle.
+
+Real processes: two gateways, two mock engines, Redis. The client is this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.redis_server import RedisServer
+from support.stack import free_port, until
+
+from loadgen.load_client import Connection
+from loadgen.processes import running
+
+pytestmark = pytest.mark.system
+
+PROGRAMS = 2048
+ROUNDS = 2
+CONNECTIONS = 192
+LEASE_S = 2
+PROMPT = "Which flights leave on Monday, and which of them has a free seat by the window? " * 2
+
+
+class Gateway:
+    """`weft serve` on a port of its own, which can be killed and started again."""
+
+    def __init__(self, engines: list[str], redis_url: str, log: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        replicas = [part for engine in engines for part in ("--replica", engine)]
+        self._command = [
+            sys.executable, "-m", "gateway.cli", "serve", *replicas, "--port", str(self.port),
+        ]  # fmt: skip
+        self._environment = {
+            **os.environ,
+            "WEFT_REDIS_URL": redis_url,
+            "WEFT_CALL_LEASE_S": str(LEASE_S),
+            "WEFT_LOCALITY_THRESHOLD_TOKENS": "8",
+        }
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, env=self._environment, stdout=log, stderr=log
+            )
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def serves(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return self.get("/health").status_code == 200
+        return False
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(f"{self.url}{path}", timeout=20, trust_env=False)
+
+    def table(self) -> Any:
+        return self.get("/weft/state").json()["table"]
+
+
+@pytest.fixture
+def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
+    redis = RedisServer(tmp_path)
+    made: list[Gateway] = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(redis.kill)
+        engines = []
+        for number in range(2):
+            port = free_port()
+            command = [sys.executable, "-m", "loadgen.mock_engine", "--port", str(port), "--weft",
+                       "--first", "0.03", "--chunks", "4"]  # fmt: skip
+            engines.append(f"http://127.0.0.1:{port}")
+            log = tmp_path / f"engine{number}.log"
+            stack.enter_context(running(command, f"{engines[-1]}/health", log))
+        for number in range(2):
+            made.append(Gateway(engines, redis.url, tmp_path / f"gateway{number}.log"))
+            stack.callback(made[-1].kill)
+        for gateway in made:
+            until(gateway.serves, "the gateway serves", wait_s=60)
+        yield made
+
+
+class Placed(Connection):
+    """A connection that notes where its last call went."""
+
+    replica = ""
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"x-weft-replica":
+            self.replica = value.decode()
+
+
+class Client:
+    """Programs that call through both gateways in turn, and through the other one where the first
+    does not answer."""
+
+    def __init__(self, gateways: list[Gateway]) -> None:
+        self.gateways = gateways
+        self.answered = 0
+        self.tries = dict.fromkeys(range(PROGRAMS), 0)
+        self.places: dict[int, set[str]] = {number: set() for number in range(PROGRAMS)}
+        self.refused: list[int] = []
+
+    @staticmethod
+    def ends(number: int) -> bool:
+        """Every fourth program says that its last call is the last."""
+        return number % 4 == 0
+
+    async def play(self) -> None:
+        calls = iter([(n, turn) for turn in range(ROUNDS) for n in range(PROGRAMS)])
+        await asyncio.gather(*(self._worker(calls) for _ in range(CONNECTIONS)))
+
+    async def _worker(self, calls: Iterator[tuple[int, int]]) -> None:
+        connections: dict[int, Placed] = {}
+        for number, turn in calls:
+            for attempt in range(1000):
+                which = (number + turn + attempt) % 2
+                self.tries[number] += 1
+                status = await self._call(connections, which, number, turn)
+                if status == 200:
+                    self.places[number].add(connections[which].replica)
+                    self.answered += 1
+                    break
+                if status:
+                    self.refused.append(status)
+                await asyncio.sleep(0.01)
+            else:
+                raise AssertionError("no gateway answers")
+        for connection in connections.values():
+            connection.close()
+
+    async def _call(
+        self, connections: dict[int, Placed], which: int, number: int, turn: int
+    ) -> int:
+        try:
+            if which not in connections or not connections[which].usable:
+                loop = asyncio.get_running_loop()
+                port = self.gateways[which].port
+                _, connections[which] = await loop.create_connection(Placed, "127.0.0.1", port)
+            return await connections[which].ask(_request(number, turn == ROUNDS - 1))
+        except OSError:
+            return 0
+
+
+def _request(number: int, last: bool) -> bytes:
+    messages = [{"role": "user", "content": f"{number}: {PROMPT}"}]
+    body = json.dumps({"model": "mock", "messages": messages}).encode()
+    final = "x-dynamo-session-final: true\r\n" if last and Client.ends(number) else ""
+    head = (
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: weft\r\ncontent-type: application/json\r\n"
+        f"x-dynamo-session-id: run-{number}\r\n{final}content-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _kill_one_then_the_other(client: Client, gateways: list[Gateway]) -> None:
+    for gateway, after in zip(gateways, (0.25, 0.6), strict=True):
+        while client.answered < after * ROUNDS * PROGRAMS:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        gateway.kill()
+        gateway.start()
+        while not await asyncio.to_thread(gateway.serves):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+def test_programs_that_began_have_ended_or_live_and_no_call_stays_open(
+    gateways: list[Gateway],
+) -> None:
+    client = Client(gateways)
+
+    async def main() -> None:
+        async with asyncio.timeout(120):
+            await asyncio.gather(client.play(), _kill_one_then_the_other(client, gateways))
+
+    asyncio.run(main())
+    assert client.answered == ROUNDS * PROGRAMS
+    assert client.refused == []
+    assert sum(client.tries.values()) > client.answered, "the kills hit no call"
+    for gateway in gateways:
+        until(gateway.serves, "the gateway serves again", wait_s=60)
+        # Calls of the killed are closed once their leases have run out.
+        until(lambda g=gateway: not _open(g), "all calls closed")
+        assert gateway.table()["violations"] == []
+
+    alive = PROGRAMS - PROGRAMS // 4
+    for gateway in gateways:
+        programs = gateway.table()["programs"]
+        assert programs["created"] - programs["ended"] == programs["alive"] == alive
+    assert all(len(places) == 1 for places in client.places.values()), "placement differs"
+    listed = [_sessions(gateway) for gateway in gateways]
+    assert listed[0] == listed[1]
+    assert len(listed[0]) == alive
+    for name, session in listed[0].items():
+        number = int(name.removeprefix("run-"))
+        assert session["calls_in_flight"] == 0
+        assert ROUNDS <= session["calls"] <= client.tries[number]
+        assert session["replicas"] == list(client.places[number])
+
+
+def _open(gateway: Gateway) -> int:
+    # A gateway knows what is in flight as of its own last call.
+    body = {"model": "mock", "messages": []}
+    httpx.post(f"{gateway.url}/v1/chat/completions", json=body, timeout=20, trust_env=False)
+    in_flight: dict[str, int] = gateway.table()["in_flight"]
+    return sum(in_flight.values())
+
+
+def _sessions(gateway: Gateway) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    after = ""
+    while True:
+        page = gateway.get(f"/v1/sessions?limit=1000&after={after}").json()
+        found |= {session["id"]: session for session in page["data"]}
+        if not page["has_more"]:
+            return found
+        after = page["last_id"]
