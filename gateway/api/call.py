@@ -7,6 +7,7 @@ Every open call is closed exactly once, whichever way this ends; `Ledger` sees t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter, time
 from typing import Final
 
@@ -150,6 +151,9 @@ class CallHandler:
             request.holder,
         )
         decision = s.router.route(question, now, s.rng)
+        if not decision.replica:
+            question = replace(question, replicas=s.registry.last_resort(s.table.in_flight()))
+            decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
         proposed, sticky = decision.replica, decision.sticky

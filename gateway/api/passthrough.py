@@ -1,7 +1,7 @@
 """Routes of the engine that are not calls of a program: token counts, stored responses.
 
-They go to a healthy replica as they are. A stored response lives on the replica that made it, and
-exists for the tenant whose call made it only: engines know no tenants.
+They go to a replica that takes calls, as they are. A stored response lives on the replica that made
+it, and exists for the tenant whose call made it only: engines know no tenants.
 """
 
 from __future__ import annotations
@@ -55,17 +55,13 @@ class Passthrough:
         body = await read_body(headers, receive, s.settings.max_body_bytes)
         stored = _RESPONSE.fullmatch(path)
         holder = await self._holder(tenant, stored[1]) if stored else None
-        healthy = [
-            replica
-            for replica in s.registry
-            if replica.circuit.healthy and holder in (None, replica.name)
-        ]
-        if not healthy:
+        able = [replica for replica in s.registry.able() if holder in (None, replica.name)]
+        if not able:
             raise errors.no_replica(s.settings.retry_after_s)
         departure = s.departures.expect(receive)
         try:
-            for replica in healthy:
-                last = replica is healthy[-1]
+            for replica in able:
+                last = replica is able[-1]
                 status = await self._try(replica, path, scope, body, departure, send, last=last)
                 if status is not None:
                     break

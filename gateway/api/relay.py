@@ -16,7 +16,7 @@ from gateway.api.ledger import OpenCall
 from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.api.watch import Watch
-from gateway.engine.errors import ReplicaError, ReplicaTimeout
+from gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaFault, ReplicaTimeout
 from gateway.engine.headers import for_client, header_safe
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
@@ -28,6 +28,8 @@ from gateway.model import Outcome
 SAVED_HEADER: Final = b"x-weft-saved-s"
 _STREAM: Final = b"text/event-stream"
 _LOCAL: Final = (b"x-weft-table", b"local")
+# What model endpoints answer with: JSON, or the vectors of embeddings as plain bytes.
+_PLAIN: Final = b"application/"
 _RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
@@ -79,20 +81,28 @@ class Relay:
         )
         if self._call.local:
             headers.append(_LOCAL)
-        if _streams(headers):
+        kind = _content_type(headers)
+        status = self._exchange.status
+        if status != 200:
+            _check_status(status)
+        if kind.startswith(_STREAM):
             await self._stream(headers, send)
-        else:
+        elif status >= 400 or kind.startswith(_PLAIN) or not kind:
             await self._plain(headers, report, send)
+        else:
+            raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
         self._metrics.latency.observe(perf_counter() - self._request.begun)
 
     async def _plain(self, headers: Headers, report: bytes | None, send: Send) -> None:
         exchange, call = self._exchange, self._call
         body = await exchange.read_all()
         status = exchange.status
+        good = status < 400
+        if good and not body:
+            raise ReplicaBadAnswer("The replica's answer is empty.")
         exchange.close()
         self._first_byte(status)
-        self._s.registry.succeeded(self._replica.name)
-        good = status < 400
+        self._mark(status)
         if good and self._request.endpoint.chained:
             self._stores(_plain_id(body))
             await self._remember()
@@ -137,11 +147,10 @@ class Relay:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
                     passed = b""
             outcome = Outcome.OK if good else Outcome.ERROR
+            self._mark(exchange.status)
         except ReplicaError as error:
             rest, outcome = self._broken(stream, error)
             passed += rest
-        if outcome is Outcome.OK:
-            self._s.registry.succeeded(self._replica.name)
         exchange.close()
         await self._close(stream, outcome)
         await send({"type": "http.response.body", "body": passed})
@@ -149,12 +158,14 @@ class Relay:
     def _broken(self, stream: StreamFilter, error: ReplicaError) -> tuple[bytes, Outcome]:
         """The last bytes for the client, and the outcome, after the replica failed mid-stream."""
         rest = stream.cut()
+        registry, name = self._s.registry, self._replica.name
         if stream.ended:  # The client has its whole answer.
+            registry.succeeded(name)
             if not isinstance(error, ReplicaTimeout):
-                self._s.registry.failed(self._replica.name, error)
+                registry.suspicion.set()
             return rest, Outcome.OK
         self._s.metrics.error(error.code)
-        self._s.registry.failed(self._replica.name, error)
+        registry.failed(name, error)
         shape = self._request.endpoint.errors
         return rest + ApiError(error.status, error.code, str(error)).event(shape), Outcome.ERROR
 
@@ -169,6 +180,15 @@ class Relay:
         await self._s.ledger.close(self._call, outcome, report)
         if self._watch is not None:
             self._s.ledger.dispatched(self._call, self._watch.ahead_s())
+
+    def _mark(self, status: int) -> None:
+        """Tell the registry of a whole answer. What the replica does not implement (501) is no
+        fault of its."""
+        name = self._replica.name
+        if status < 500 or status == 501:
+            self._s.registry.succeeded(name)
+        else:
+            self._s.registry.failed(name, ReplicaFault(f"The replica answered {status}."))
 
     def _first(self, data: bytes) -> None:
         self._first_byte(self._exchange.status)
@@ -212,11 +232,17 @@ def _saved(call: OpenCall) -> bytes:
     return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved.items()).encode()
 
 
-def _streams(headers: Headers) -> bool:
+def _content_type(headers: Headers) -> bytes:
     for name, value in headers:
         if name == b"content-type":
-            return value.startswith(_STREAM)
-    return False
+            return value.lower()
+    return b""
+
+
+def _check_status(status: int) -> None:
+    """ReplicaBadAnswer for a status that a model endpoint never has. Errors pass."""
+    if status < 400 and not 200 <= status < 204:
+        raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
 
 
 def _plain_id(body: bytes) -> str | None:

@@ -38,10 +38,10 @@ def router(services: Services) -> APIRouter:
 
     @api.get("/health", summary="Is the gateway able to serve")
     async def health() -> JSONResponse:
-        """200 with each replica's state; 503 where none is healthy."""
+        """200 with each replica's state; 503 where none takes calls."""
         in_flight = services.table.in_flight()
         replicas = [replica_json(r, in_flight.get(r.name, 0)) for r in services.registry]
-        good = any(replica["healthy"] for replica in replicas)
+        good = bool(services.registry.able())
         body = {
             "status": "ok" if good else "no_replica",
             "replicas": replicas,

@@ -32,6 +32,18 @@ class ReplicaGarbage(ReplicaError):
     code = "replica_garbage"
 
 
+class ReplicaBadAnswer(ReplicaError):
+    """What came is HTTP, and no answer of an engine."""
+
+    code = "replica_bad_answer"
+
+
+class ReplicaFault(ReplicaError):
+    """The replica answered 5xx. The client gets that answer as it is: this only marks."""
+
+    code = "replica_5xx"
+
+
 class ReplicaTimeout(ReplicaError):
     """The first byte, or the next one, took too long."""
 

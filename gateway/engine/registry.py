@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from gateway.engine.errors import ReplicaError
 from gateway.engine.lower import ReplicaKind
 from gateway.engine.pool import Timeouts, Upstream
 from gateway.model import ReplicaView
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -89,6 +92,18 @@ class Registry:
         """The replicas as policies see them. `in_flight`: calls open per replica."""
         return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
 
+    def able(self) -> list[Replica]:
+        """The replicas that calls can go to: the healthy ones, else those that are alive."""
+        healthy = [replica for replica in self if replica.circuit.healthy]
+        return healthy or [replica for replica in self if replica.circuit.alive]
+
+    def last_resort(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
+        """As `views`, with those that are alive for healthy: failing calls may be the calls' own
+        fault, and refusing all of them would help nobody. For a call that no healthy one takes."""
+        return tuple(
+            ReplicaView(r.name, r.served, r.circuit.alive, in_flight.get(r.name, 0)) for r in self
+        )
+
     def models(self) -> dict[str, Mapping[str, object]]:
         """Every model that a replica serves, by id; the first replica's description wins."""
         union: dict[str, Mapping[str, object]] = {}
@@ -109,7 +124,10 @@ class Registry:
     def failed(self, name: str, error: ReplicaError) -> None:
         """Mark a replica that failed a call."""
         replica = self._replicas[name]
-        replica.circuit = replica.circuit.failed(error)
+        before = replica.circuit
+        replica.circuit = before.failed(error)
+        if before.healthy and not replica.circuit.healthy:
+            log.warning("replica %s is out: %s (%s)", name, error, error.code)
         self.suspicion.set()
 
     def succeeded(self, name: str) -> None:

@@ -169,7 +169,7 @@ async def test_repeated_failures_take_a_replica_out_until_it_is_healthy_again(
         for _ in range(3):
             assert (await gateway.call()).status_code in (502, 503)
         circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
-        await until(lambda: not circuit().healthy)
+        await until(lambda: not circuit().alive)
         got = await gateway.call()
         assert got.status_code == 503
         assert got.json()["error"]["code"] == "no_replica"

@@ -1,9 +1,22 @@
 """The circuit of a replica, as a table of stimuli and states."""
 
 from gateway.engine.circuit import Circuit
-from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
+from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaFault, ReplicaTimeout
 
-UP = Circuit(healthy=True)
+UP = Circuit(healthy=True, alive=True)
+
+
+def failing(state: Circuit, times: int) -> Circuit:
+    for _ in range(times):
+        state = state.failed(ReplicaFault())
+    return state
+
+
+def checks_until_back(state: Circuit) -> int:
+    checks = 0
+    while not state.healthy:
+        state, checks = state.checked(True), checks + 1
+    return checks
 
 
 def test_a_replica_is_out_until_its_first_good_check() -> None:
@@ -54,3 +67,49 @@ def test_a_late_check_counts_as_a_failure_only() -> None:
 def test_a_bad_check_takes_it_out_and_says_why() -> None:
     after = UP.checked(False, "health_check: ConnectError")
     assert (after.healthy, after.last_error) == (False, "health_check: ConnectError")
+
+
+def test_a_replica_that_answers_checks_and_fails_calls_is_out_and_alive() -> None:
+    assert failing(UP, 2).healthy
+    out = failing(UP, 3)
+    assert (out.healthy, out.alive, out.last_error) == (False, True, "replica_5xx")
+    assert not UP.failed(ConnectFailed()).alive
+    assert not out.failed(ConnectFailed()).alive
+    assert not out.checked(False).alive
+    assert not failing(UP, 2).checked(False, sure=False).alive
+    assert not Circuit().alive
+
+
+def test_one_failed_call_is_enough_where_none_has_succeeded_since() -> None:
+    back = failing(UP, 3).checked(True)
+    assert back.healthy
+    again = back.failed(ReplicaFault())
+    assert not again.healthy
+    healed = back.succeeded()
+    assert healed == UP
+    assert failing(healed, 2).healthy
+
+
+def test_it_comes_back_later_each_time_up_to_a_bound() -> None:
+    state, waits = failing(UP, 3), []
+    for _ in range(7):
+        waits.append(checks_until_back(state))
+        while not state.healthy:
+            state = state.checked(True)
+        state = state.failed(ReplicaFault())
+    assert waits == [1, 2, 4, 8, 16, 16, 16]
+
+
+def test_calls_that_fail_while_it_is_out_do_not_make_that_longer() -> None:
+    out = failing(UP, 3)
+    assert checks_until_back(failing(out, 5)) == 1
+
+
+def test_a_process_that_was_gone_begins_with_a_clean_record() -> None:
+    out = failing(failing(UP, 3).checked(True), 1)
+    assert checks_until_back(out) == 2
+    for gone in (out.checked(False), out.failed(ConnectFailed())):
+        back = gone.checked(True)
+        assert (back.healthy, back.failures) == (True, 0)
+        assert failing(back, 2).healthy
+        assert checks_until_back(failing(back, 3)) == 1

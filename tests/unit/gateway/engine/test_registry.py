@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.engine.errors import ConnectFailed
+from gateway.engine.errors import ConnectFailed, ReplicaFault
 from gateway.engine.pool import Timeouts
 from gateway.engine.registry import Registry
 
@@ -54,6 +54,32 @@ def test_a_failure_marks_the_replica_and_asks_for_a_check(registry: Registry) ->
     assert not registry["r0"].circuit.healthy
     assert registry["r1"].circuit.healthy
     assert registry.suspicion.is_set()
+
+
+def test_calls_go_to_the_healthy_else_to_the_living(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    def able() -> list[str]:
+        return [replica.name for replica in registry.able()]
+
+    def last_resort() -> list[bool]:
+        return [view.healthy for view in registry.last_resort({"r0": 2})]
+
+    assert able() == ["r0", "r1"]
+    for _ in range(3):
+        registry.failed("r0", ReplicaFault("The replica answered 500."))
+    assert able() == ["r1"]
+    assert [view.healthy for view in registry.views({})] == [False, True]
+    assert last_resort() == [True, True]
+    registry.failed("r1", ConnectFailed("Nobody there."))
+    assert able() == ["r0"]
+    assert last_resort() == [True, False]
+    registry.failed("r0", ConnectFailed("Nobody there."))
+    assert (able(), last_resort()) == ([], [False, False])
+    assert [record.message for record in caplog.records] == [
+        "replica r0 is out: The replica answered 500. (replica_5xx)",
+        "replica r1 is out: Nobody there. (replica_unreachable)",
+    ]
 
 
 def test_the_head_of_a_request(registry: Registry) -> None:

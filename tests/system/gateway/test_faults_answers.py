@@ -1,0 +1,200 @@
+"""Engines that answer, and should not have: 5xx again and again, and what no engine answers."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+def marked(gateway: Any, name: str = "r0") -> tuple[int, str]:
+    circuit = gateway.services.registry[name].circuit
+    return circuit.failures, circuit.last_error
+
+
+def without_checks(gateway: Any) -> None:
+    """From now on no suspicion brings a check."""
+    gateway.services.registry.suspicion = asyncio.Event()
+
+
+class Failing:
+    """Answers `status`, with a body of its own, while `broken`; else as an engine that works."""
+
+    def __init__(self, status: str, kind: str = "application/json", stream: bool = False) -> None:
+        self.status, self.kind, self.stream, self.broken = status, kind, stream, True
+        self.answer = b'{"error": {"message": "boom", "code": 500}}'
+
+    async def __call__(self, wire: Any, request: Any) -> None:
+        if not self.broken:
+            await wire.plain({"ok": True})
+        elif self.stream:
+            await wire.send(
+                f"HTTP/1.1 {self.status}\r\ncontent-type: text/event-stream\r\n"
+                f"content-length: {len(self.answer)}\r\n\r\n".encode()
+                + self.answer
+            )
+        else:
+            await wire.plain(self.answer, self.status, {"content-type": self.kind})
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"),
+    [
+        ("500 Internal Server Error", True),
+        ("502 Bad Gateway", True),
+        ("503 Service Unavailable", True),
+        ("501 Not Implemented", False),
+        ("400 Bad Request", False),
+        ("404 Not Found", False),
+        ("429 Too Many Requests", False),
+    ],
+)
+@pytest.mark.parametrize(
+    "options", [{}, {"kind": "text/html"}, {"stream": True}], ids=["json", "html", "stream"]
+)
+async def test_an_answer_of_5xx_passes_unchanged_and_counts(
+    options: dict[str, Any], status: str, counts: bool, engine: Any, weft: Any
+) -> None:
+    failing = Failing(status, **options)
+    async with engine(script=failing) as stub, weft(stub) as gateway:
+        without_checks(gateway)
+        for n in range(1, 4):
+            got = await gateway.call(headers={"x-weft-program": "run"})
+            assert (got.status_code, got.content) == (int(status[:3]), failing.answer)
+            assert got.headers["x-weft-replica"] == "r0"
+            assert marked(gateway) == ((n, "replica_5xx") if counts else (0, ""))
+        assert gateway.services.registry["r0"].circuit.healthy is not counts
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert session["errors"] == 3
+
+
+async def test_a_replica_that_fails_fast_loses_its_traffic_and_gets_it_back(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    failing = Failing("500 Internal Server Error")
+    async with (
+        engine(script=failing) as bad,
+        engine() as good,
+        weft(bad, good, balancer="least_used", health_interval_s=0.02) as gateway,
+    ):
+        registry = gateway.services.registry
+        answers = [(await gateway.call()).status_code for _ in range(60)]
+        # Three in a row, then one for each time that it came back.
+        assert 3 <= answers.count(500) <= 3 + registry["r0"].circuit.trips
+        assert len(good.requests) == 60 - answers.count(500)
+        failing.broken = False
+        answered = len(bad.requests)
+
+        async with asyncio.timeout(20):
+            while len(bad.requests) == answered:
+                assert (await gateway.call()).status_code == 200
+        assert registry["r0"].circuit.healthy
+        assert marked(gateway) == (0, "")
+
+
+async def test_one_5xx_among_good_answers_takes_nobody_out(engine: Any, weft: Any) -> None:
+    failing = Failing("500 Internal Server Error")
+    async with engine(script=failing) as stub, weft(stub) as gateway:
+        for n in range(12):
+            failing.broken = n % 3 != 2
+            assert (await gateway.call()).status_code == (500 if failing.broken else 200)
+            assert gateway.services.registry["r0"].circuit.healthy
+
+
+async def test_the_last_replica_keeps_its_calls_though_it_fails_them(
+    engine: Any, weft: Any
+) -> None:
+    failing = Failing("500 Internal Server Error")
+    async with (
+        engine(script=failing) as stub,
+        engine(models=("other",)) as other,
+        weft(stub, other) as gateway,
+    ):
+        for _ in range(8):
+            assert (await gateway.call()).status_code == 500  # Never our own 503.
+        assert not gateway.services.registry["r0"].circuit.healthy
+        failing.broken = False
+        assert (await gateway.call()).status_code == 200
+    async with engine(script=failing) as stub, weft(stub) as gateway:
+        without_checks(gateway)
+        failing.broken = True
+        for _ in range(3):
+            await gateway.call()
+        health = await gateway.client.get("/health")
+        assert (health.status_code, health.json()["status"]) == (200, "ok")
+        assert health.json()["replicas"][0]["healthy"] is False
+        assert health.json()["replicas"][0]["last_error"] == "replica_5xx"
+        # What passes through goes there as well.
+        got = await gateway.client.post("/tokenize", json={"prompt": "x"})
+        assert got.status_code == 500
+
+
+async def html(wire: Any, request: Any) -> None:
+    await wire.plain(b"<html>It works!</html>", headers={"content-type": "Text/HTML"})
+
+
+async def empty(wire: Any, request: Any) -> None:
+    await wire.plain(b"")
+
+
+async def no_content(wire: Any, request: Any) -> None:
+    await wire.send(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+
+async def redirect(wire: Any, request: Any) -> None:
+    await wire.plain(b"{}", "302 Found", {"location": "http://127.0.0.1:1/login"})
+
+
+async def empty_redirect(wire: Any, request: Any) -> None:
+    await wire.send(b"HTTP/1.1 304 Not Modified\r\ncontent-type: text/event-stream\r\n\r\n")
+
+
+async def closed_without_body(wire: Any, request: Any) -> None:
+    await wire.send(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n")
+    wire.writer.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize(
+    "script", [html, empty, no_content, redirect, empty_redirect, closed_without_body]
+)
+async def test_an_answer_that_no_engine_gives_is_an_error_and_is_marked(
+    script: Any, path: str, engine: Any, weft: Any
+) -> None:
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(path, headers={"x-weft-program": "run", "x-request-id": "q"})
+        assert got.status_code == 502
+        assert got.json()["error"]["code"] == "replica_bad_answer"
+        assert ("type" in got.json()) == (path == "/v1/messages")
+        assert got.headers["content-type"] == "application/json"
+        assert got.headers["x-request-id"] == "q"
+        assert "location" not in got.headers
+        assert marked(gateway) == (1, "replica_bad_answer")
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 1)
+        metrics = (await gateway.client.get("/metrics")).text
+        assert 'weft_errors_total{code="replica_bad_answer"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=utf-8", "Application/JSON", "application/octet-stream"]
+)
+async def test_an_answer_of_another_type_that_engines_give_passes(
+    kind: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain(b"\x00\x01", headers={"content-type": kind})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call("/v1/embeddings")
+        assert (got.status_code, got.content) == (200, b"\x00\x01")
+        assert got.headers["content-type"] == kind
+
+
+async def test_an_answer_without_a_type_passes(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        assert (await gateway.call()).content == b"{}"
