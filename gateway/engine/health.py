@@ -31,6 +31,8 @@ class HealthLoop:
         self._round = 0
         # Replicas that could not be asked everything.
         self._unsure: set[str] = set()
+        # Replicas that refused our secret when they were asked last.
+        self._refused: set[str] = set()
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -74,6 +76,7 @@ class HealthLoop:
             cards = models.json()["data"]
             replica.learn([card for card in cards if isinstance(card, dict)])
             state = await self._get(replica, "/weft/state", secret_headers(replica, self._secret))
+            self._tell_if_refused(replica, state.status_code in (401, 403))
             if state.status_code == 200 and "weft" in state.json():
                 replica.kind = ReplicaKind.WEFT
             elif state.status_code < 500:
@@ -84,6 +87,21 @@ class HealthLoop:
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return
         self._unsure.discard(replica.name)
+
+    def _tell_if_refused(self, replica: Replica, refused: bool) -> None:
+        """Warn once that what looks like a plain vLLM may be one of ours that does not know us."""
+        if not refused:
+            self._refused.discard(replica.name)
+        elif replica.name not in self._refused:
+            self._refused.add(replica.name)
+            log.warning(
+                "replica %s at %s refuses GET /weft/state: WEFT_ENGINE_SECRET %s. If Weft's plugin "
+                "runs there, set the variable to one value for it and for the gateway; until then "
+                "the replica is used as one without the plugin",
+                replica.name,
+                replica.upstream.authority,
+                "is another one here" if self._secret else "is not set here",
+            )
 
     async def _get(
         self, replica: Replica, path: str, headers: dict[str, str] | None = None

@@ -97,3 +97,37 @@ async def test_what_is_known_is_not_asked_each_time() -> None:
     paths = [call.request.url.path for call in router.calls]
     assert paths.count("/health") == 5
     assert paths.count("/v1/models") == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize(
+    ("secret", "problem"), [("", "is not set here"), ("wrong", "is another one here")]
+)
+async def test_a_refused_secret_is_told_once(
+    status: int, secret: str, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = await checked(engine(weft=status), rounds=40, secret=secret)
+    assert replica.kind is ReplicaKind.VLLM
+    (record,) = (r for r in caplog.records if "secret" in r.message.lower())
+    assert record.levelname == "WARNING"
+    assert "r0 at engine" in record.message
+    assert f"WEFT_ENGINE_SECRET {problem}" in record.message
+    assert "wrong" not in record.message
+
+
+async def test_a_secret_that_is_refused_again_is_told_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    router = engine()
+    states = router.get(f"{URL}/weft/state")
+    refused, taken = httpx.Response(403), httpx.Response(200, json={"weft": {}})
+    states.side_effect = [refused, refused, taken, refused, refused]
+    assert (await checked(router, rounds=15 * 5)).kind is ReplicaKind.VLLM
+    assert sum("WEFT_ENGINE_SECRET" in record.message for record in caplog.records) == 2
+
+
+async def test_a_replica_without_our_plugin_is_no_cause_for_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await checked(engine(weft=404), rounds=16)
+    assert not [r for r in caplog.records if "SECRET" in r.message]
