@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from gateway.options import Passing, counts, exclude, one_of, writable
+
 app = typer.Typer(
     name="weft",
     help="Serve agent programs, not calls: an OpenAI-compatible gateway in front of vLLM.",
@@ -20,9 +22,14 @@ bench = typer.Typer(help="Measure: replay real programs, compare proxies.", no_a
 app.add_typer(bench, name="bench")
 
 DEFAULT_PORT = 8080
+JsonFile = Annotated[str, typer.Option("--json", callback=writable, help="write the figures here")]
+# Options of a replay that only engines which it starts itself can follow.
+_OF_OWN_ENGINES = (
+    "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum",
+)  # fmt: skip
 
 
-@app.command(context_settings={"allow_extra_args": True})
+@app.command(cls=Passing)
 def up(
     context: typer.Context,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="engines to start")] = 2,
@@ -41,6 +48,13 @@ def up(
     What follows `--` goes to every engine as it is."""
     from deploy.local.up import UpOptions, run
 
+    if attach:
+        exclude(
+            context,
+            "--attach",
+            ("replicas", "model", "policy"),
+            "engines that run already keep what they were started with",
+        )
     options = UpOptions(
         replicas=replicas,
         model=model,
@@ -115,6 +129,7 @@ def _bench() -> None:
 
 @bench.command("replay")
 def bench_replay(
+    context: typer.Context,
     trace: Annotated[str, typer.Option(help="file or folder of a real trace")] = "",
     policy: Annotated[
         str, typer.Option(help="orders to compare, comma-separated, or 'all'")
@@ -145,25 +160,22 @@ def bench_replay(
     first_quantum: Annotated[
         float, typer.Option(min=0.001, help="first queue's quantum, s; small, as the demo model")
     ] = 0.1,
-    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
-    plot: Annotated[str, typer.Option(help="write a PNG here")] = "",
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
+    plot: Annotated[str, typer.Option(callback=writable, help="write a PNG here")] = "",
 ) -> None:
     """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
     from engine_patches.wire import ORDER_NAMES
     from loadgen.replay_command import ReplayOptions, run
 
-    # The first is what the others are compared with; named twice, an order is played once.
-    names = ORDER_NAMES if policy.strip() == "all" else [p.strip() for p in policy.split(",")]
-    policies = tuple(dict.fromkeys(name for name in names if name))
-    if not policies:
-        raise typer.BadParameter("no order is named", param_hint="--policy")
-    switches = {"on": True, "off": False}
-    named = dict.fromkeys(name.strip() for name in tags.split(","))
-    if not named.keys() <= switches.keys():
-        raise typer.BadParameter("on, off or 'off,on'", param_hint="--tags")
+    if base_url:
+        exclude(context, "--base-url", _OF_OWN_ENGINES, "its engines run already")
+    tagged = {"on": True, "off": False}
     options = ReplayOptions(
         trace=trace,
-        policies=policies,
+        # The first is what the others are compared with.
+        policies=one_of(policy, ORDER_NAMES, "--policy"),
         base_url=base_url,
         programs=programs,
         rate=rate,
@@ -176,7 +188,7 @@ def bench_replay(
         kv_blocks=kv_blocks,
         max_model_len=max_model_len,
         swap_gib=swap_gib,
-        tags=tuple(switches[name] for name in named),
+        tags=tuple(tagged[name] for name in one_of(tags, tuple(tagged), "--tags")),
         first_quantum_s=first_quantum,
         json_file=json_file,
         plot=plot,
@@ -192,14 +204,16 @@ def bench_overhead(
     concurrency: Annotated[str, typer.Option(help="calls at once, comma-separated")] = "1,8,64",
     requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests a cell")] = 2000,
     rounds: Annotated[int, typer.Option(min=1, max=20, help="rounds; the median counts")] = 3,
-    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
 ) -> None:
     """Requests/s and added latency against a fast mock engine, beside the peers."""
     from loadgen.overhead_command import OverheadOptions, run
 
     options = OverheadOptions(
         peers=tuple(p for p in peers.split(",") if p and p != "none"),
-        concurrency=tuple(int(c) for c in concurrency.split(",")),
+        concurrency=counts(concurrency, "--concurrency"),
         requests=requests,
         rounds=rounds,
         json_file=json_file,
@@ -213,18 +227,15 @@ def bench_swap(
         str, typer.Option(help="blocks a swap, comma-separated; default: what the device is for")
     ] = "",
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 7,
-    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
 ) -> None:
     """KV blocks between a GPU and host memory, beside other ways; without a GPU, the CPU path."""
     from loadgen.swap_command import SwapOptions, run
 
-    try:
-        counts = tuple(int(b) for b in blocks.split(",") if b.strip())
-    except ValueError:
-        raise typer.BadParameter(
-            f"{blocks!r} is no list of numbers", param_hint="--blocks"
-        ) from None
-    raise typer.Exit(run(SwapOptions(blocks=counts, rounds=rounds, json_file=json_file)))
+    wanted = counts(blocks, "--blocks", empty=True)
+    raise typer.Exit(run(SwapOptions(blocks=wanted, rounds=rounds, json_file=json_file)))
 
 
 @bench.command("scheduler")
@@ -237,7 +248,9 @@ def bench_scheduler(
     asynchronous: Annotated[
         bool, typer.Option("--async/--no-async", help="two steps in flight, as on a GPU")
     ] = True,
-    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
 ) -> None:
     """What schedule() takes in each step, beside vLLM's own scheduler with its priority policy."""
     from loadgen.scheduler_command import SchedulerOptions, run

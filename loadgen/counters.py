@@ -30,11 +30,11 @@ class EngineCounters:
     def of_state(cls, state: Any) -> EngineCounters:
         """Read the gateway's answer. Engines that do not tell, as stock vLLM, count as 0. Raises
         ValueError for another answer."""
-        engines = list(_engines(state))
-        swaps = [engine["swap"] for engine in engines if isinstance(engine.get("swap"), Mapping)]
+        found = list(engines(state))
+        swaps = [engine["swap"] for engine in found if isinstance(engine.get("swap"), Mapping)]
         return cls(
-            displacements=sum(int(e.get("displacements", 0)) for e in engines),
-            recomputed_tokens=sum(int(e.get("recomputed_tokens", 0)) for e in engines),
+            displacements=sum(int(e.get("displacements", 0)) for e in found),
+            recomputed_tokens=sum(int(e.get("recomputed_tokens", 0)) for e in found),
             blocks_swapped_out=sum(int(s.get("swapped_out", 0)) for s in swaps),
             blocks_swapped_in=sum(int(s.get("swapped_in", 0)) for s in swaps),
         )
@@ -46,7 +46,9 @@ async def read_counters(client: httpx.AsyncClient, base: str) -> EngineCounters:
     return EngineCounters.of_state(answer.raise_for_status().json())
 
 
-def _engines(state: Any) -> Iterator[Mapping[str, Any]]:
+def engines(state: Any) -> Iterator[Mapping[str, Any]]:
+    """What each engine tells of itself in the gateway's answer; nothing of those that do not tell.
+    ValueError where this is no such answer."""
     replicas = state.get("replicas") if isinstance(state, Mapping) else None
     if not isinstance(replicas, Mapping):
         raise ValueError(f"this is no state of a gateway: {str(state)[:200]}")

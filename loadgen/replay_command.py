@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain, product
@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadgen.fit import ReadyProgram, fit, message_bytes
 from loadgen.local_stack import StackError, local_stack
+from loadgen.order import OrderError, kept_order, set_order
 from loadgen.player import Gaps, Play, Player
 from loadgen.report import replay as report
 from loadgen.report.figures import machine, write_json
@@ -33,13 +34,17 @@ _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
 # The order that must be told what every program still costs.
 TOLD_ORDER: Final = "srpt"
+# Options that mean nothing to engines which run already.
+_OF_OWN_ENGINES: Final = (
+    "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of the command; see `weft bench replay --help`. replicas and what follows it are of
-    engines that the command starts; 0: vLLM's own value. tags: each policy is played once for each:
-    with the tags of what prompts hold, or without."""
+    """Options of the command; see `weft bench replay --help`. _OF_OWN_ENGINES are of engines that
+    the command starts; 0: vLLM's own value. tags: each policy is played once for each: with the
+    tags of what prompts hold, or without."""
 
     trace: str = ""
     policies: tuple[str, ...] = ("fcfs", "plas")
@@ -79,7 +84,7 @@ def run(options: ReplayOptions) -> int:
             print("starting replicas and a gateway ...", flush=True)
         with stack as base:
             results, notes = asyncio.run(_replay(options, base))
-    except (TraceError, ReplayError, StackError) as error:
+    except (TraceError, ReplayError, OrderError, StackError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -89,9 +94,11 @@ def run(options: ReplayOptions) -> int:
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
     print(machine())
     if options.json_file:
-        configuration = {**asdict(options), "trace_name": name, **notes}
         write_json(
-            Path(options.json_file), "weft bench replay", configuration, report.figures(results)
+            Path(options.json_file),
+            "weft bench replay",
+            {**configuration(options), "trace_name": name, **notes},
+            report.figures(results),
         )
     if options.plot:
         report.plot(results, title, Path(options.plot))
@@ -101,6 +108,12 @@ def run(options: ReplayOptions) -> int:
     for failure in failures[:5]:
         print(f"error: {failure}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def configuration(options: ReplayOptions) -> dict[str, Any]:
+    """The options that had a meaning."""
+    unused = _OF_OWN_ENGINES if options.base_url else ("base_url",)
+    return {name: value for name, value in asdict(options).items() if name not in unused}
 
 
 def setup(
@@ -141,11 +154,18 @@ def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[Trace
 
 async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
+    async with (
+        httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
+        AsyncExitStack() as stack,
+    ):
         model, context = await _model(client, base)
+        # Engines of our own end with us.
+        await stack.enter_async_context(
+            kept_order(client, base) if options.base_url else nullcontext()
+        )
         # One that the engines refuse is told before any has been played.
         for policy in options.policies:
-            await _set_policy(client, base, policy)
+            await set_order(client, base, policy, reset_cache=True)
         _, programs = _load(options, context)
         first = next(programs)
         ratio = await _bytes_per_token(client, base, model, first)
@@ -167,7 +187,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         with _progress() as progress:
             for policy, tagged in product(options.policies, options.tags):
                 name = variant(policy, tagged, options.tags)
-                await _set_policy(client, base, policy)
+                await set_order(client, base, policy, reset_cache=True)
                 bar = progress.add_task(name, total=notes["calls"])
                 told = policy == TOLD_ORDER
                 player = Player(
@@ -231,16 +251,6 @@ async def _bytes_per_token(
 def _text(messages: Sequence[Mapping[str, Any]]) -> str:
     # A few thousand bytes tell the ratio and fit any context.
     return "\n".join(str(message.get("content") or "") for message in messages)[:4000]
-
-
-async def _set_policy(client: httpx.AsyncClient, base: str, policy: str) -> None:
-    answer = await client.post(f"{base}/weft/policy", json={"policy": policy, "reset_cache": True})
-    if answer.status_code != 200:
-        raise ReplayError(
-            f"policy {policy}: the gateway answered {answer.status_code} {answer.text[:300]}"
-        )
-    if not answer.json()["applied"]:
-        raise ReplayError(f"policy {policy}: an engine refused it: {answer.text[:500]}")
 
 
 def _progress() -> Progress:

@@ -60,8 +60,6 @@ def check(options: UpOptions) -> None:
         raise OptionError(
             f"--policy {options.policy}: unknown; known are {', '.join(sorted(ORDERS))}"
         )
-    if options.attach and options.model:
-        raise OptionError("--model and --attach exclude each other: attached engines have theirs")
     try:
         # As the gateway will: what it would refuse after the engines' start is refused before.
         load(

@@ -97,6 +97,7 @@ def gateway(tmp_path_factory):
 
 def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
     file, picture = tmp_path / "replay.json", tmp_path / "replay.png"
+    assert httpx.post(f"{gateway}/weft/policy", json={"policy": "atlas"}).json()["applied"]
     done = subprocess.run(
         [*WEFT, "bench", "replay", "--base-url", gateway, "--programs", "5", "--rate", "50",
          "--gap-scale", "0", "--json", str(file), "--plot", str(picture)],
@@ -111,7 +112,12 @@ def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
     assert figures["fcfs/service_mean"] > 0
     assert 0 < figures["fcfs/prefix_hit_rate"] < 1
     assert picture.read_bytes().startswith(b"\x89PNG")
-    table = httpx.get(f"{gateway}/weft/state").json()["table"]
+    assert document["configuration"]["base_url"] == gateway
+    assert "replicas" not in document["configuration"]
+    state = httpx.get(f"{gateway}/weft/state").json()
+    orders = {r["answer"]["engines"][0]["policy"] for r in state["replicas"].values()}
+    assert orders == {"atlas"}, "the engines have their order back"
+    table = state["table"]
     assert table["violations"] == []
     assert table["in_flight"] == {}
     assert httpx.get(f"{gateway}/v1/sessions").json()["data"] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -45,13 +46,50 @@ def test_every_command_is_explained() -> None:
 
 @pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
 def test_up_hands_its_options_on(taken: Taken) -> None:
-    arguments = ["up", "--replicas", "3", "--policy", "fcfs", "--attach", "http://a", "--port", "1"]
-    assert runner.invoke(app, arguments).exit_code == 7
+    arguments = ["up", "--replicas", "3", "--policy", "fcfs", "--port", "1", "--"]
+    assert runner.invoke(app, [*arguments, "--max-num-seqs", "4", "--"]).exit_code == 7
     (options,) = taken.got
     assert options["replicas"] == 3
     assert options["policy"] == "fcfs"
-    assert options["attach"] == ("http://a",)
     assert options["port"] == 1
+    assert options["engine_arguments"] == ("--max-num-seqs", "4", "--")
+
+
+@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+def test_up_attaches_engines(taken: Taken) -> None:
+    arguments = ["up", "--attach", "http://a", "--attach", "http://b", "--balancer", "least_used"]
+    assert runner.invoke(app, arguments).exit_code == 7
+    (options,) = taken.got
+    assert options["attach"] == ("http://a", "http://b")
+    assert options["balancer"] == "least_used"
+
+
+@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        (["--policy", "plas"], "--policy"),
+        (["--replicas", "2"], "--replicas"),
+        (["--model", "m"], "--model"),
+        (["--", "--max-num-seqs", "4"], "--max-num-seqs"),
+    ],
+)
+def test_what_would_not_reach_attached_engines_is_refused(
+    more: list[str], named: str, taken: Taken
+) -> None:
+    result = runner.invoke(app, ["up", "--attach", "http://a", *more])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert named in result.output
+    assert "--attach" in result.output
+
+
+@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+@pytest.mark.parametrize("before", [["gibberish"], ["--replicas", "1", "stray", "words"]])
+@pytest.mark.parametrize("after", [[], ["--", "--block-size", "32"]])
+def test_up_takes_no_stray_words(before: list[str], after: list[str], taken: Taken) -> None:
+    result = runner.invoke(app, ["up", *before, *after])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert "unexpected extra argument" in result.output
 
 
 @pytest.mark.parametrize("taken", ["engine_patches.launch"], indirect=True)
@@ -70,6 +108,84 @@ def test_a_replay_hands_its_options_on(taken: Taken) -> None:
     (options,) = taken.got
     assert options["policies"] == ("fcfs", "plas")
     assert (options["json_file"], options["seed"]) == ("f", 3)
+
+
+@pytest.mark.parametrize("taken", ["loadgen.replay_command"], indirect=True)
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "nothing is named"), (" , ", "nothing is named")],
+)
+def test_a_replay_of_unknown_orders_starts_nothing(policy: str, told: str, taken: Taken) -> None:
+    result = runner.invoke(app, ["bench", "replay", "--policy", policy])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert told in result.output
+    assert "--policy" in result.output
+
+
+@pytest.mark.parametrize("taken", ["loadgen.replay_command"], indirect=True)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--replicas", "2"],
+        ["--slots", "4"],
+        ["--kv-blocks", "1"],
+        ["--max-model-len", "1"],
+        ["--swap-gib", "0"],
+        ["--first-quantum", "0.1"],
+    ],
+    ids=lambda more: str(more[0]),
+)
+def test_a_replay_on_a_running_gateway_refuses_what_only_new_engines_can_take(
+    more: list[str], taken: Taken
+) -> None:
+    result = runner.invoke(app, ["bench", "replay", "--base-url", "http://h", *more])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert more[0] in result.output
+    assert "--base-url" in result.output
+
+
+@pytest.mark.parametrize("taken", ["loadgen.overhead_command"], indirect=True)
+@pytest.mark.parametrize("value", ["abc", "0", "1,-2", "", "1,,x", "1.5"])
+def test_overhead_wants_numbers_of_calls(value: str, taken: Taken) -> None:
+    result = runner.invoke(app, ["bench", "overhead", "--concurrency", value])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert "--concurrency" in result.output
+
+
+BENCHES = [
+    ("replay", "--json"),
+    ("replay", "--plot"),
+    ("overhead", "--json"),
+    ("swap", "--json"),
+    ("scheduler", "--json"),
+]
+
+
+@pytest.mark.parametrize(("bench", "option"), BENCHES)
+@pytest.mark.parametrize("kind", ["folder", "below a file"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
+    bench: str, option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = Taken(f"loadgen.{bench}_command")
+    monkeypatch.setitem(sys.modules, taken.__name__, taken)
+    (tmp_path / "file").touch()
+    target = tmp_path if kind == "folder" else tmp_path / "file" / "x"
+    result = runner.invoke(app, ["bench", bench, option, str(target)])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert option in result.output
+
+
+@pytest.mark.parametrize(("bench", "option"), BENCHES)
+def test_a_file_that_can_be_written_is_left_as_it_was(
+    bench: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, f"loadgen.{bench}_command", Taken("x"))
+    old, new = tmp_path / "old", tmp_path / "a" / "new"
+    old.write_text("kept")
+    for target in (old, new):
+        assert runner.invoke(app, ["bench", bench, option, str(target)]).exit_code == 7
+    assert old.read_text() == "kept"
+    assert not new.exists()
 
 
 @pytest.mark.parametrize("taken", ["loadgen.overhead_command"], indirect=True)

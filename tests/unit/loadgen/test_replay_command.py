@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 
-from loadgen.replay_command import ReplayError, ReplayOptions, setup, variant
+from loadgen.replay_command import (
+    ReplayError,
+    ReplayOptions,
+    configuration,
+    setup,
+    variant,
+)
 
 
 def variables(options, given=()):
@@ -44,3 +51,13 @@ def test_plays_are_named_apart_where_tags_differ():
 def test_settings_that_are_no_object_are_refused(text):
     with pytest.raises(ReplayError, match="WEFT_ENGINE_SETTINGS"):
         setup(ReplayOptions(), {"WEFT_ENGINE_SETTINGS": text})
+
+
+def test_options_without_a_meaning_are_not_recorded():
+    own = configuration(ReplayOptions())
+    assert own["slots"] == 4
+    assert "base_url" not in own
+    theirs = configuration(ReplayOptions(base_url="http://h"))
+    assert theirs["base_url"] == "http://h"
+    assert not {"replicas", "slots", "kv_blocks", "swap_gib"} & theirs.keys()
+    assert own.keys() | theirs.keys() == {f.name for f in fields(ReplayOptions)}

@@ -13,7 +13,6 @@ from deploy.local.plan import OptionError, UpOptions
     [
         ({"policy": "lottery"}, "--policy"),
         ({"balancer": "dice"}, "balancer"),
-        ({"attach": ("http://a",), "model": "m"}, "--attach"),
         ({"attach": ("http://a", "http://a/v1")}, "replicas"),
         ({"attach": ("a:8001",)}, "replicas"),
         ({"redis_url": "h:6379"}, "redis_url"),
