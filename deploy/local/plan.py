@@ -54,15 +54,16 @@ class Start:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def check(options: UpOptions) -> None:
-    """Raise OptionError if the options cannot be carried out."""
+def check(options: UpOptions) -> str:
+    """Raise OptionError if the options cannot be carried out. Returns the URL of the process
+    table's Redis, from the options or the environment; "" for a table in memory."""
     if options.policy not in ORDERS:
         raise OptionError(
             f"--policy {options.policy}: unknown; known are {', '.join(sorted(ORDERS))}"
         )
     try:
         # As the gateway will: what it would refuse after the engines' start is refused before.
-        load(
+        settings = load(
             replicas=",".join(options.attach) or None,
             redis_url=options.redis_url or None,
             balancer=options.balancer,
@@ -71,6 +72,7 @@ def check(options: UpOptions) -> None:
         )
     except SettingsError as error:
         raise OptionError(str(error)) from None
+    return settings.redis_url
 
 
 def warnings(variables: Iterable[str]) -> list[str]:
@@ -113,7 +115,7 @@ def gateway(options: UpOptions, urls: Sequence[str], secret: str) -> Start:
     return Start(
         "gateway",
         tuple(command),
-        f"{base_url(options)}/health",
+        f"{base_url(options)}/ready",
         {"WEFT_ENGINE_SECRET": secret} if secret else {},
     )
 

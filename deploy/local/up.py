@@ -26,6 +26,7 @@ __all__ = ["UpOptions", "run"]
 
 _READY_S: Final = 900.0
 _POLL_S: Final = 0.25
+_REDIS_S: Final = 5.0
 _LOG_LINES: Final = 30
 
 
@@ -52,9 +53,10 @@ def run(
     """
     console = Console(highlight=False, soft_wrap=True)
     try:
-        plan.check(options)
+        redis_url = plan.check(options)
         check_free(options.host, options.port)
         _check_attached(options.attach)
+        _check_redis(redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
     except (OptionError, PortTaken) as error:
         return _refuse(error)
     for line in plan.warnings(os.environ):
@@ -94,6 +96,23 @@ def _check_attached(urls: Sequence[str]) -> None:
             httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise OptionError(f"--attach {url}: no engine answers there ({error})") from None
+
+
+def _check_redis(url: str, name: str) -> None:
+    """Raise OptionError if a Redis is wanted and none answers."""
+    if not url:
+        return
+    # Its client takes long to import, and most stacks of one machine have their table in memory.
+    from redis import Redis, RedisError
+
+    try:
+        with Redis.from_url(
+            url, socket_timeout=_REDIS_S, socket_connect_timeout=_REDIS_S
+        ) as client:
+            client.ping()
+    except (RedisError, OSError) as error:
+        where = url.rpartition("@")[2].rpartition("//")[2].partition("?")[0]
+        raise OptionError(f"{name} {where}: no Redis answers there ({error})") from None
 
 
 def _start(

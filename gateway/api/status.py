@@ -1,8 +1,9 @@
-"""Health and metrics: for load balancers and for Prometheus."""
+"""Health, readiness and metrics: for load balancers, for who waits for a start, for Prometheus."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
@@ -10,6 +11,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.api.services import Services
 from gateway.engine.registry import Replica
+from gateway.programs.table import TableUnavailable
+
+# Shorter than who asks will wait.
+_PING_S: Final = 1.0
 
 
 def replica_json(replica: Replica, in_flight: int) -> dict[str, Any]:
@@ -33,24 +38,46 @@ def replica_json(replica: Replica, in_flight: int) -> dict[str, Any]:
 
 
 def router(services: Services) -> APIRouter:
-    """GET /health and /metrics."""
+    """GET /health, /ready and /metrics."""
     api = APIRouter(tags=["status"])
 
-    @api.get("/health", summary="Is the gateway able to serve")
-    async def health() -> JSONResponse:
-        """200 with each replica's state; 503 where none takes calls."""
+    async def table_answers() -> bool:
+        try:
+            async with asyncio.timeout(_PING_S):
+                await services.table.ping()
+        except (TableUnavailable, TimeoutError):
+            return False
+        return True
+
+    async def state(*, needs_table: bool) -> JSONResponse:
         in_flight = services.table.in_flight()
         replicas = [replica_json(r, in_flight.get(r.name, 0)) for r in services.registry]
-        good = bool(services.registry.able())
+        table = await table_answers()
+        status = "ok"
+        if not services.registry.able():
+            status = "no_replica"
+        elif needs_table and not table:
+            status = "table_unavailable"
         body = {
-            "status": "ok" if good else "no_replica",
+            "status": status,
+            "table": {"state": "ok" if table else "unavailable", "local": services.table.local},
             "replicas": replicas,
-            "table": {"local": services.table.local},
         }
-        if good:
+        if status == "ok":
             return JSONResponse(body)
         retry_after = {"retry-after": str(services.settings.retry_after_s)}
         return JSONResponse(body, status_code=503, headers=retry_after)
+
+    @api.get("/health", summary="Can the gateway serve")
+    async def health() -> JSONResponse:
+        """200 with the state of each replica and of the process table; 503 where no replica is
+        healthy. A table that cannot be reached is told, but calls go on without it."""
+        return await state(needs_table=False)
+
+    @api.get("/ready", summary="Is everything there that the gateway needs")
+    async def ready() -> JSONResponse:
+        """The same, and 503 also where the process table cannot be reached."""
+        return await state(needs_table=True)
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.processes import alive, descendants
+from support.redis_server import RedisServer
 from support.stack import free_port, until
 
 pytestmark = [
@@ -30,7 +32,9 @@ EVERYBODY = 2 * 3 + 2
 class Up:
     """One supervisor. `output` is what it has printed so far, both streams."""
 
-    def __init__(self, folder: Path, *attach: str, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *attach: str, port: int | None = None, **variables: str
+    ) -> None:
         self.folder = folder
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -41,6 +45,7 @@ class Up:
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
+            env={**os.environ, **variables},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -79,13 +84,15 @@ class Up:
 def start(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
-    def begin(*attach: str, port: int | None = None, hold: int | None = None) -> Up:
+    def begin(
+        *attach: str, port: int | None = None, hold: int | None = None, **variables: str
+    ) -> Up:
         folder = tmp_path / f"up-{len(started)}"
         folder.mkdir()
         if hold is not None:
             (folder / str(hold)).mkdir()
             (folder / str(hold) / "hold").touch()
-        started.append(Up(folder, *attach, port=port))
+        started.append(Up(folder, *attach, port=port, **variables))
         return started[-1]
 
     yield begin
@@ -226,3 +233,41 @@ def test_a_gateway_that_cannot_start_stops_the_engines(start):
         assert up.wait() == 1
     assert "gateway ended with status" in up.output
     assert not any(map(alive, pids))
+
+
+def test_a_redis_that_is_not_there_is_named_before_anything_starts(start):
+    where = f"127.0.0.1:{free_port()}"
+    up = start(WEFT_REDIS_URL=f"redis://:hunter2@{where}/0")
+    assert up.wait() == 2
+    assert f"weft up: WEFT_REDIS_URL {where}/0: no Redis answers there" in up.output
+    assert "hunter2" not in up.output
+    assert not list(up.folder.iterdir())
+
+
+def test_a_redis_that_goes_away_while_engines_start_is_not_called_ready(start, tmp_path):
+    redis = RedisServer(tmp_path)
+    try:
+        up = start(hold=1, WEFT_REDIS_URL=redis.url)
+        up.until_output("replica-0 is ready")
+        redis.kill()
+        (up.folder / "1" / "hold").unlink()
+        up.until_output("Starting gateway")
+        until(lambda: _answers(up.url), "the gateway does not answer", WAIT_S)
+        assert httpx.get(f"{up.url}/ready").status_code == 503
+        assert "Base URL" not in up.output
+        redis.start()
+        up.until_output("Base URL")
+    finally:
+        redis.kill()
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_a_variable_that_nothing_reads_is_told(start):
+    up = start(WEFT_REPLCAS="http://h")
+    up.until_output("warning: WEFT_REPLCAS is read by nothing; did you mean WEFT_REPLICAS?")

@@ -108,6 +108,16 @@ async def test_health_tells_each_replicas_state(engine: Any, weft: Any) -> None:
         assert (first["healthy"], first["kind"], first["models"]) == (True, "weft", ["tiny"])
         assert first["max_model_len"] == {"tiny": 4096}
         assert not second["healthy"]
+        assert got.json()["table"] == {"state": "ok", "local": False}
+        assert (await gateway.client.get("/ready")).json() == got.json()
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_without_a_healthy_replica_it_is_503(path: str, engine: Any, weft: Any) -> None:
+    async with engine(healthy=False) as down, weft(down) as gateway:
+        got = await gateway.client.get(path)
+        assert (got.status_code, got.json()["status"]) == (503, "no_replica")
+        assert int(got.headers["retry-after"]) > 0
 
 
 async def test_kinds_are_learned(engine: Any, weft: Any) -> None:

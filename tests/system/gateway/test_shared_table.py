@@ -85,3 +85,24 @@ async def test_without_redis_calls_go_on_and_say_so(
         assert await shown() == (False, False)
         assert (await gateway.client.get("/v1/sessions/s")).json()["calls"] == 5
         assert len(stub.requests) == 5
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_health_tells_of_the_table_and_readiness_goes_by_it(
+    how: str, redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine() as stub, weft(stub, redis_url=redis.url) as gateway:
+        for path in ("/health", "/ready"):
+            got = await gateway.client.get(path)
+            assert (got.status_code, got.json()["table"]["state"]) == (200, "ok")
+        getattr(redis, how)()
+        got = await gateway.client.get("/health")
+        assert (got.status_code, got.json()["table"]["state"]) == (200, "unavailable")
+        got = await gateway.client.get("/ready")
+        assert (got.status_code, got.json()["table"]["state"]) == (503, "unavailable")
+        assert got.json()["status"] == "table_unavailable"
+        assert int(got.headers["retry-after"]) > 0
+        getattr(redis, {"kill": "start", "pause": "resume"}[how])()
+        await until(lambda: not gateway.services.table.local)
+        got = await gateway.client.get("/ready")
+        assert (got.status_code, got.json()["status"]) == (200, "ok")
