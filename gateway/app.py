@@ -10,7 +10,7 @@ from importlib.metadata import version
 from time import time
 
 import httpx
-from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from gateway.api import admin, failures, hints, models, sessions, status, stories
 from gateway.api.auth import Authenticator
@@ -105,7 +105,11 @@ def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatc
     """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
     services = make_services(settings, table)
     desk = PrefillDesk(services)
-    cold = FastAPI(
+    # FastAPI with the scripts of its page at /docs on board, instead of another host's.
+    cold = FastAPIOffline(
+        docs_url="/docs",
+        redoc_url=None,
+        swagger_ui_parameters={"validatorUrl": None},
         title="Weft",
         version=version("weft"),
         description="An OpenAI-compatible, stateful serving gateway for agent programs.",

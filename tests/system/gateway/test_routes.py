@@ -1,5 +1,6 @@
 """Everything but calls: sessions, models, health, metrics, administration, the OpenAPI page."""
 
+import re
 from typing import Any
 from urllib.parse import quote
 
@@ -177,7 +178,23 @@ async def test_the_openapi_page_describes_the_hot_routes(engine: Any, weft: Any)
             example = operation["requestBody"]["content"]["application/json"]["example"]
             assert example["model"]
         assert "/v1/sessions" in page["paths"]
-        assert (await gateway.client.get("/docs")).status_code == 200
+
+
+async def test_the_page_that_shows_it_needs_no_other_host(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        page = await gateway.client.get("/docs")
+        assert page.headers["content-type"].startswith("text/html")
+        assert "/openapi.json" in page.text
+        assert "//" not in re.sub(r"^\s*//.*$", "", page.text, flags=re.MULTILINE)
+        named = re.findall(r"""(?:src|href)=["']([^"']+)""", page.text)
+        kinds = {name.rpartition(".")[2] for name in named}
+        assert kinds >= {"js", "css"}
+        for name in named:
+            got = await gateway.client.get(name)
+            assert (got.status_code, bool(got.content)) == (200, True), name
+        # Swagger UI's badge asks a host of its own unless it is told not to.
+        assert '"validatorUrl": null' in page.text
+        assert (await gateway.client.get("/redoc")).status_code == 404
 
 
 async def test_other_routes_of_the_engine_pass_without_a_program(engine: Any, weft: Any) -> None:
