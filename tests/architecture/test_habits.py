@@ -6,12 +6,16 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.util import find_spec
+from typing import Any
 
 import pytest
+import typer.main
 import yaml
 from support.sources import ROOT
 
 from deploy.local import install
+from gateway import cli
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
@@ -43,10 +47,48 @@ def test_help_names_every_command() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_command_names_scripts_that_exist(target: str) -> None:
-    recipe = make("--dry-run", target)
-    for script in re.findall(r"\b((?:deploy|requirements)/[\w/]+\.(?:py|sh))\b", recipe):
-        assert (ROOT / script).is_file()
+def test_a_command_runs_what_exists(target: str) -> None:
+    lines = make("--dry-run", target).splitlines()
+    assert lines, "it does something"
+    commands = typer.main.get_command(cli.app)
+    for line in lines:
+        for script in re.findall(r"\b((?:deploy|requirements)/[\w/]+\.(?:py|sh))\b", line):
+            assert (ROOT / script).is_file()
+        if words := re.search(r"\.venv/bin/(.+)", line):
+            tool, *rest = words[1].split()
+            if tool == "python":
+                assert rest[0] == "-m"
+                assert find_spec(rest[1]), rest[1]
+            elif tool == "weft":
+                assert _subcommand(commands, rest), rest
+            else:
+                assert {"lint-imports": "import-linter"}.get(tool, tool) in pins("test.txt"), tool
+
+
+def _subcommand(group: Any, words: list[str]) -> bool:
+    """Whether the words lead to a command."""
+    for word in words:
+        if not hasattr(group, "commands"):
+            break
+        if word not in group.commands:
+            return False
+        group = group.commands[word]
+    return not hasattr(group, "commands")
+
+
+@pytest.mark.parametrize(
+    ("script", "runs"),
+    [
+        ("up", {"deploy/local/install.py", "weft"}),
+        ("test", {"deploy/local/install.py", "pytest"}),
+        ("generate", {"deploy.grafana.generate", "deploy.settings_table"}),
+        ("lock", {"requirements/lock.sh"}),
+        ("check", {"ruff", "mypy", "lint-imports"}),
+    ],
+)
+def test_a_command_does_what_it_is_for(script: str, runs: set[str]) -> None:
+    recipe = make("--dry-run", script)
+    assert not [part for part in runs if part not in recipe]
 
 
 def test_ci_runs_the_test_command_and_no_other() -> None:

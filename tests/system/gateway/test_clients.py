@@ -1,5 +1,6 @@
 """The real OpenAI and Anthropic clients understand our errors as they do their own servers'."""
 
+import json
 from typing import Any
 
 import anthropic
@@ -74,10 +75,194 @@ async def test_openai_retries_what_may_work_later(engine: Any, weft: Any) -> Non
         assert int(caught.value.response.headers["retry-after"]) > 0
 
 
-async def test_anthropic_understands_our_errors(engine: Any, weft: Any) -> None:
-    async with engine() as stub, weft(stub) as gateway, anthropic_client(gateway) as client:
-        with pytest.raises(anthropic.NotFoundError):
-            await client.messages.create(model="nobody", max_tokens=1, messages=MESSAGES)
+REFUSALS: Any = [
+    # What is wrong: settings of the gateway, options of the call; what the client is told.
+    ({}, {"extra_headers": {"x-session-id": "x" * 257}}, 400, anthropic.BadRequestError,
+     "invalid_request_error", "id_too_long"),
+    ({"api_keys": "sk-other"}, {}, 401, anthropic.AuthenticationError,
+     "authentication_error", "invalid_api_key"),
+    ({}, {"model": "nobody"}, 404, anthropic.NotFoundError, "not_found_error", "model_not_found"),
+    ({"max_body_bytes": 1024}, {"system": "x" * 2000}, 413, anthropic.RequestTooLargeError,
+     "request_too_large", "body_too_large"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong", "status", "kind", "type_", "code"), REFUSALS, ids=lambda v: str(v)[:20]
+)
+async def test_anthropic_understands_our_errors(
+    settings: Any, wrong: Any, status: int, kind: Any, type_: str, code: str, engine: Any, weft: Any
+) -> None:
+    options = {"model": "tiny", "max_tokens": 1, "messages": MESSAGES} | wrong
+    async with (
+        engine() as stub,
+        weft(stub, **settings) as gateway,
+        anthropic_client(gateway) as client,
+    ):
+        with pytest.raises(kind) as caught:
+            await client.messages.create(**options)
+        told = caught.value
+        assert (told.status_code, told.body["type"]) == (status, "error")
+        assert (told.body["error"]["type"], told.body["error"]["code"]) == (type_, code)
+        assert told.body["error"]["message"]
+        assert told.response.headers["x-request-id"]
+        assert stub.requests == []
+
+
+async def test_anthropic_is_told_when_to_come_back(weft: Any) -> None:
+    async with weft("http://127.0.0.1:9") as gateway, anthropic_client(gateway) as client:
+        with pytest.raises(anthropic.APIStatusError) as caught:
+            await client.messages.create(model="tiny", max_tokens=1, messages=MESSAGES)
+        body: Any = caught.value.body
+        assert (caught.value.status_code, body["error"]["type"]) == (503, "overloaded_error")
+        assert int(caught.value.response.headers["retry-after"]) > 0
+
+
+async def test_anthropic_gets_the_engines_own_error_as_it_is(engine: Any, weft: Any) -> None:
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": "no tools"}}
+
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain(error, "400 Bad Request")
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub) as gateway,
+        anthropic_client(gateway) as client,
+    ):
+        with pytest.raises(anthropic.BadRequestError) as caught:
+            await client.messages.create(model="tiny", max_tokens=1, messages=MESSAGES)
+        assert caught.value.body == error
+
+
+TOOL: Any = {
+    "name": "get_weather",
+    "description": "The weather in a city.",
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+USE: Any = {"type": "tool_use", "id": "toolu_1", "name": "get_weather", "input": {"city": "Nîmes"}}
+
+
+def message(*content: Any, stop: str | None = "tool_use") -> dict[str, Any]:
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    return {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": "tiny", "usage": usage,
+        "content": list(content), "stop_reason": stop, "stop_sequence": None,
+    }  # fmt: skip
+
+
+def events(*data: dict[str, Any]) -> list[bytes]:
+    return [f"event: {d['type']}\ndata: {json.dumps(d)}\n\n".encode() for d in data]
+
+
+async def uses_a_tool(wire: Any, request: Any) -> None:
+    """An engine that asks for the weather, and is content with any result."""
+    last = request.json["messages"][-1]["content"]
+    if isinstance(last, list):
+        await wire.plain(message({"type": "text", "text": "sunny"}, stop="end_turn"))
+    elif not request.json.get("stream"):
+        await wire.plain(message(USE))
+    else:
+        delta = {"type": "content_block_delta", "index": 0}
+        pieces = [
+            {"type": "input_json_delta", "partial_json": p} for p in ('{"city": "N', 'îmes"}')
+        ]
+        await wire.stream(
+            *events(
+                {"type": "message_start", "message": message(stop=None)},
+                {"type": "content_block_start", "index": 0, "content_block": USE | {"input": {}}},
+                *(delta | {"delta": piece} for piece in pieces),
+                {"type": "content_block_stop", "index": 0},
+                {
+                    "type": "message_delta",
+                    "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+                    "usage": {"output_tokens": 2},
+                },
+                {"type": "message_stop"},
+            )
+        )
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "stream"])
+async def test_anthropic_uses_tools_there_and_back(streamed: bool, engine: Any, weft: Any) -> None:
+    options: Any = {
+        "model": "tiny",
+        "max_tokens": 9,
+        "tools": [TOOL],
+        "tool_choice": {"type": "any"},
+        "extra_headers": {"x-claude-code-session-id": "run", "x-claude-code-agent-id": "a"},
+    }
+    async with (
+        engine(script=uses_a_tool) as stub,
+        weft(stub) as gateway,
+        anthropic_client(gateway) as client,
+    ):
+        if streamed:
+            async with client.messages.stream(messages=MESSAGES, **options) as stream:
+                first = await stream.get_final_message()
+        else:
+            first = await client.messages.create(messages=MESSAGES, **options)
+        (use,) = first.content
+        assert (first.stop_reason, use.name, use.input) == ("tool_use", "get_weather", USE["input"])
+        asked = {"role": "assistant", "content": [block.model_dump() for block in first.content]}
+        result = {"type": "tool_result", "tool_use_id": use.id, "content": "21 degrees"}
+        told = {"role": "user", "content": [result]}
+        last = await client.messages.create(messages=[*MESSAGES, asked, told], **options)
+        assert last.content[0].text == "sunny"
+        sent = stub.requests[0].json
+        assert (sent["tools"], sent["tool_choice"]) == ([TOOL], {"type": "any"})
+        _, use_sent, result_sent = stub.requests[1].json["messages"]
+        assert use_sent["content"][0]["input"] == USE["input"]
+        assert result_sent == told
+        key = {"authorization": "Bearer sk-test"}
+        session = (await gateway.client.get("/v1/sessions/run", headers=key)).json()
+        assert (session["calls"], session["errors"]) == (2, 0)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["plain", "stream"])
+async def test_openai_continues_a_response_in_its_program(
+    streamed: bool, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        answer = {
+            "id": f"resp_{len(stub.requests)}", "object": "response", "created_at": 1,
+            "model": "tiny", "output": [], "status": "completed", "parallel_tool_calls": True,
+            "tool_choice": "auto", "tools": [],
+        }  # fmt: skip
+        if not request.json.get("stream"):
+            await wire.plain(answer)
+            return
+        begun, ended = (
+            {"type": f"response.{what}", "response": answer, "sequence_number": n}
+            for n, what in enumerate(("created", "completed"))
+        )
+        await wire.stream(*events(begun, ended))
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub) as gateway,
+        openai_client(gateway) as client,
+    ):
+        programs, previous = [], openai.omit
+        for number in range(1, 4):
+            raw = await client.responses.with_raw_response.create(
+                model="tiny", input="go on", previous_response_id=previous, stream=streamed
+            )
+            programs.append(raw.headers["x-weft-program"])
+            if streamed:
+                told = [event async for event in raw.parse()]
+                previous = told[-1].response.id
+            else:
+                previous = raw.parse().id
+            assert previous == f"resp_{number}"
+        assert len(set(programs)) == 1
+        assert [r.json.get("previous_response_id") for r in stub.requests] == [
+            None, "resp_1", "resp_2",
+        ]  # fmt: skip
+        key = {"authorization": "Bearer sk-test"}
+        path = f"/v1/sessions/{programs[0]}"
+        assert (await gateway.client.get(path, headers=key)).json()["calls"] == 3
+        other = await client.responses.with_raw_response.create(model="tiny", input="anew")
+        assert other.headers["x-weft-program"] not in programs
 
 
 async def test_anthropic_raises_when_a_stream_breaks(engine: Any, weft: Any) -> None:

@@ -1,6 +1,7 @@
 """Clients that go away."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
@@ -90,10 +91,10 @@ async def test_a_client_that_leaves_inside_its_request_opens_nothing(
         assert len(stub.requests) == 1
 
 
-async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any) -> None:
+async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any, until: Any) -> None:
     """The engine writes faster than the client reads: the gateway stops reading, and waits."""
     frame = b"data: " + b"x" * 65_000 + b"\n\n"
-    written = 0
+    written, idle_s = 0, 0.3
 
     async def script(wire: Any, request: Any) -> None:
         nonlocal written
@@ -103,7 +104,7 @@ async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any) -> No
             written += 1
         await wire.pieces(b"data: [DONE]\n\n")
 
-    async with engine(script=script) as stub, weft(stub, idle_timeout_s=0.3) as gateway:
+    async with engine(script=script) as stub, weft(stub, idle_timeout_s=idle_s) as gateway:
         host, port = gateway.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
         body = b'{"model":"tiny","stream":true}'
@@ -112,11 +113,19 @@ async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any) -> No
             % (len(body), body)
         )
         await reader.readuntil(b"\r\n\r\n")
-        # Until the engine is held back: it has not written more for three times the timeout.
-        seen = -1
-        while seen != written:
-            seen = written
-            await asyncio.sleep(1.0)
+        # Until the engine has been held back, without a break, for three times the timeout.
+        (connection,) = gateway.services.registry["r0"].upstream.busy
+        clock = asyncio.get_running_loop().time
+        read_last = clock()
+
+        def held_back() -> bool:
+            nonlocal read_last
+            if connection.deadline != math.inf:
+                read_last = clock()
+            return clock() - read_last > 3 * idle_s
+
+        await until(held_back)
+        assert connection.usable
         assert written < 400
         got = b""
         async with asyncio.timeout(20):

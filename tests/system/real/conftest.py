@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.stack import Stack, in_flight, until
+from support.stack import Stack, end_programs, in_flight, until
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,9 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(autouse=True)
 def integrity(stack: Stack) -> Iterator[None]:
-    """After every scenario: no call is open, and the table's invariants hold."""
+    """After every scenario: no call is open, the table's invariants hold, and no program is left
+    but those that somebody has named and can end."""
     yield
     until(lambda: not in_flight(stack), "calls are still in flight")
     assert stack.violations() == []
+    assert end_programs(stack.url) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import anthropic
+import httpx
 import pytest
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
@@ -43,3 +44,16 @@ def test_errors_have_anthropics_shape(client):
     with pytest.raises(anthropic.NotFoundError) as raised:
         client.messages.create(**{**OPTIONS, "model": "nobody"})
     assert raised.value.body["type"] == "error"
+    assert raised.value.body["error"]["type"] == "not_found_error"
+    assert raised.value.body["error"]["code"] == "model_not_found"
+    assert "nobody" in raised.value.body["error"]["message"]
+
+
+@pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"messages": "hello"}])
+def test_an_error_of_the_engine_keeps_status_and_body(stack, wrong):
+    body = {"model": "weft-demo", "max_tokens": 4, "messages": OPTIONS["messages"]} | wrong
+    ours, theirs = (
+        httpx.post(f"{url}/v1/messages", json=body) for url in (stack.url, stack.replicas[0])
+    )
+    assert ours.status_code == theirs.status_code == 400
+    assert ours.json() == theirs.json()

@@ -147,13 +147,31 @@ def test_completions_plain_and_streamed(client):
     )
 
 
-def test_responses_plain_streamed_and_chained(stack, client):
-    first = client.responses.create(model=MODEL, input="Hello", max_output_tokens=8, store=True)
-    assert first.status in ("completed", "incomplete")
-    events = [e.type for e in client.responses.create(
-        model=MODEL, input="Hello", max_output_tokens=8, stream=True)]  # fmt: skip
-    assert events[0] == "response.created"
-    assert events[-1] in ("response.completed", "response.incomplete")
+def test_responses_plain_and_streamed_say_the_same(client):
+    options = {"model": MODEL, "input": "Hello", "max_output_tokens": 8, "temperature": 0}
+    plain = client.responses.create(**options)
+    assert plain.status in ("completed", "incomplete")
+    events = list(client.responses.create(**options, stream=True))
+    assert events[0].type == "response.created"
+    assert events[-1].type in ("response.completed", "response.incomplete")
+    assert events[-1].response.output_text == plain.output_text
+    assert events[-1].response.usage.output_tokens == plain.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_that_is_continued_stays_in_its_program(stack, client, stream):
+    options = {"model": MODEL, "max_output_tokens": 4, "stream": stream}
+    first = client.responses.with_raw_response.create(input="Hello", **options)
+    answer = list(first.parse())[-1].response if stream else first.parse()
+    # vLLM keeps no answers unless it is told to: it does not know the one before. We do.
+    with pytest.raises(openai.NotFoundError, match=answer.id) as raised:
+        client.responses.create(input="Go on", previous_response_id=answer.id, **options)
+    program = first.headers["x-weft-program"]
+    assert raised.value.response.headers["x-weft-program"] == program
+    session = httpx.get(
+        f"{stack.url}/v1/sessions/{program}", headers={"authorization": "Bearer test"}
+    ).json()
+    assert (session["calls"], session["errors"]) == (2, 1)
 
 
 def test_models_are_listed_and_found(client):
