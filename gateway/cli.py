@@ -267,6 +267,20 @@ def bench_scheduler(
     raise typer.Exit(run(options))
 
 
+@bench.command("tags")
+def bench_tags(
+    data: Annotated[str, typer.Option(help="folder of the public data sets")],
+    programs: Annotated[int, typer.Option(min=0, help="programs a data set; 0: all")] = 0,
+    warm_up: Annotated[int, typer.Option(min=0, help="first calls that are counted apart")] = 20,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """Whether tags land on the blocks on which a full tokenisation would put them."""
+    from loadgen.tags_command import TagsOptions, run
+
+    options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
+    raise typer.Exit(run(options))
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()

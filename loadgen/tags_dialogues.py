@@ -26,6 +26,8 @@ _APIS: Final = {
     "TwitterAPI": "posting_api",
     "VehicleControlAPI": "vehicle_control",
 }
+_LONG: Final = 300
+_LAST: Final = 30
 _FUNCTIONS: Final = "bfcl_multi_turn/functions.jsonl.xz"
 
 
@@ -37,6 +39,8 @@ def dialogues(data: Path) -> dict[str, list[Program]]:
         "bfcl": _functions,
         "miniswe": _issues,
         "magagent": _agents,
+        "long": _long,
+        "restarted": _restarted,
     }
     found = {}
     for name, reader in readers.items():
@@ -145,3 +149,20 @@ def _agents(data: Path) -> Iterator[Program]:
             if messages:
                 program.append({"messages": messages})
         yield program
+
+
+def _long(data: Path) -> Iterator[Program]:
+    """Airline dialogues end to end, until they have some 300 messages."""
+    tools = _tools(data).get("travel_booking", [])
+    messages: list[Body] = []
+    for line in _lines(data / "tau_airline/trajectories.jsonl.xz"):
+        messages.extend(line["messages"] if not messages else line["messages"][1:])
+        if len(messages) > _LONG:
+            yield _calls(messages[:_LONG], tools)
+            messages = []
+
+
+def _restarted(data: Path) -> Iterator[Program]:
+    """The last calls of the long ones: what a gateway sees that was started in their middle."""
+    for program in _long(data):
+        yield program[-_LAST:]

@@ -116,6 +116,16 @@ def spans(pieces: Iterable[Piece], tokens: Tokens) -> list[tuple[int, int]]:
     return found
 
 
+def reached(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans with the highest tag from each on: a prefix cache reaches nothing behind a gap."""
+    highest = 0
+    backwards = []
+    for end, tag in reversed(found):
+        highest = max(highest, tag)
+        backwards.append((end, highest))
+    return backwards[::-1]
+
+
 def counting(encode: Callable[[str], int]) -> Tokens:
     """Counts text with control tokens, one each; remembers what it has counted."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 from time import thread_time
 
 from engine_patches.tags import Tag, TagSpans
 from gateway.engine.tokens import TokenCounter
-from gateway.policies.tags import as_reached, by_role, wire_tags
+from gateway.policies.tags import BEYOND, Spans, by_role, wire_tags
 from gateway.policies.tags_sections import sections
 from loadgen.tags_dialogues import Body, Program
-from loadgen.tags_truth import Template, Tokens, spans
+from loadgen.tags_truth import Template, Tokens, reached, spans
 
 BLOCK = 16
 
@@ -20,6 +21,7 @@ BLOCK = 16
 class Tagged:
     """One call. messages, prompt_tokens, blocks (full ones): how large it was. roles, wire: share
     of its blocks with the right tag, for the roles as they are and for what the engine is sent.
+    plain: as roles, had every four characters been a token.
     tokens_off: our count of the prompt's tokens, less the true one. count_s: seconds from the
     parsed body to the tags; learn_s: to take in the usage."""
 
@@ -28,6 +30,7 @@ class Tagged:
     blocks: int
     roles: float
     wire: float
+    plain: float
     tokens_off: int
     count_s: float
     learn_s: float
@@ -58,19 +61,23 @@ def tag_call(
     counter.learn(counted, prompt)
     learn_s = thread_time() - begun
     blocks = prompt // BLOCK
-    guessed = by_role(found, counted.ends)
-    roles = [*guessed[:-1], (max(prompt, guessed[-1][0]), guessed[-1][1])]
-    reached = as_reached([(end, Tag(tag)) for end, tag in true])  # type: ignore[misc]
+    plain = list(accumulate(len(section.text) / 4 for section in found))
     return Tagged(
         messages=len(body["messages"]),
         prompt_tokens=prompt,
         blocks=blocks,
-        roles=_share(_spans(roles), _spans(true), prompt, blocks),
-        wire=_share(TagSpans.parse(list(sent)), _spans(reached), prompt, blocks),
+        roles=_share(_to_the_end(by_role(found, counted.ends)), _spans(true), prompt, blocks),
+        wire=_share(TagSpans.parse(list(sent)), _spans(reached(true)), prompt, blocks),
+        plain=_share(_to_the_end(by_role(found, plain)), _spans(true), prompt, blocks),
         tokens_off=counted.tokens - prompt,
         count_s=count_s,
         learn_s=learn_s,
     )
+
+
+def _to_the_end(pairs: Spans) -> TagSpans:
+    """The last span reaches as far as the prompt does."""
+    return _spans([*pairs[:-1], (BEYOND, pairs[-1][1])])
 
 
 def _spans(pairs: Iterable[tuple[int, int]]) -> TagSpans:

@@ -25,27 +25,20 @@ BEYOND: Final = 1 << 30
 def by_role(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
     """Sections with their roles' tags, as spans of tokens: (end, tag), neighbours of one tag
     joined. ends: the token before which each section ends, never falling."""
+    return _joined([(round(end), section.tag) for section, end in zip(sections, ends, strict=True)])
+
+
+def as_reached(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
+    """The same, each section with the highest tag from it to the end: what a prefix is worth."""
     spans: Spans = []
-    for section, end in zip(sections, ends, strict=True):
-        whole = round(end)
-        if spans and (spans[-1][1] is section.tag or spans[-1][0] >= whole):
-            if spans[-1][1] is section.tag:
-                spans[-1] = (max(whole, spans[-1][0]), section.tag)
-            continue
-        if whole > 0:
-            spans.append((whole, section.tag))
-    return spans
-
-
-def as_reached(spans: Sequence[tuple[int, Tag]]) -> Spans:
-    """Each span with the highest tag from it to the end: what is worth keeping of a prefix."""
-    reached: Spans = []
-    for end, tag in reversed(spans):
-        if reached and tag <= reached[-1][1]:
-            continue
-        reached.append((end, tag))
-    reached.reverse()
-    return reached
+    highest = -1
+    for number in range(len(sections) - 1, -1, -1):
+        tag = sections[number].tag
+        if tag > highest:
+            highest = tag
+            spans.append((round(ends[number]), tag))
+    spans.reverse()
+    return _joined(spans)
 
 
 def wire_tags(
@@ -59,8 +52,7 @@ def wire_tags(
     if not sections:
         spans: Spans = [(BEYOND, Tag.USER_QUERY)]
     else:
-        spans = as_reached(by_role(sections, ends)) or [(1, sections[-1].tag)]
-        spans[-1] = (BEYOND, spans[-1][1])
+        spans = as_reached(sections, [*ends[:-1], BEYOND])
     fates: list[str] = []
     for tag in own:
         place = _place(tag, sections, ends)
@@ -111,9 +103,14 @@ def _overlaid(spans: Spans, start: int, end: int, tag: Tag) -> Spans:
 
 
 def _joined(spans: Spans) -> Spans:
+    """Neighbours of one tag made one, and what has no token left out."""
     joined: Spans = []
+    before = 0
     for end, tag in spans:
+        if end <= before:
+            continue
         if joined and joined[-1][1] is tag:
             joined.pop()
         joined.append((end, tag))
+        before = end
     return joined

@@ -25,10 +25,13 @@ _TAGS: Final = {
     "tool": Tag.TOOL_OUTPUT,
     "function": Tag.TOOL_OUTPUT,
 }
-_INSTRUCTING: Final = frozenset({"system", "developer"})
 # Texts longer than this are told apart by their length, beginning, middle and end.
 _WHOLE: Final = 3072
 _SLICE: Final = 1024
+_SALT: Final = 0x1F3D5B79
+_QUERY: Final = Tag.USER_QUERY
+_SYSTEM: Final = Tag.SYSTEM_PROMPT
+_new: Final = tuple.__new__
 
 
 class Section(NamedTuple):
@@ -65,47 +68,47 @@ def sections(body: Mapping[str, Any]) -> list[Section]:
     found: list[Section] = []
     beside = body.get("system") or body.get("instructions")
     if beside:
-        found.append(_section(Tag.SYSTEM_PROMPT, PREAMBLE, *_content(beside)))
+        found.append(_section(_SYSTEM, PREAMBLE, *_content(beside)))
     tools = body.get("tools")
     if not (isinstance(tools, list) and tools):
         tools = None
     leading = True
     for index, message in enumerate(messages):
-        if not isinstance(message, dict):
+        if type(message) is not dict:
             continue
         role = message.get("role")
-        if leading and role not in _INSTRUCTING:
+        tag = _TAGS.get(role, _QUERY) if type(role) is str else _QUERY
+        if tag is not _SYSTEM:
             leading = False
-        if tools is not None and not (leading and index == 0):
-            found.append(_section(Tag.SYSTEM_PROMPT, PREAMBLE, _json(tools), len(tools)))
+        elif not leading:
+            tag = _QUERY
+        if tools is not None and (index or not leading):
+            found.append(_section(_SYSTEM, PREAMBLE, _json(tools), len(tools)))
             tools = None
         content = message.get("content")
-        # The two shapes of nearly all messages first.
+        # What nearly all messages are.
         if type(content) is str and not message.get("tool_calls"):
-            tag = _TAGS.get(role, Tag.USER_QUERY) if type(role) is str else Tag.USER_QUERY
-            if tag is Tag.SYSTEM_PROMPT and not leading:
-                tag = Tag.USER_QUERY
-            found.append(_section(tag, index, content, 0))
+            found.append(_section(tag, index, content))
         else:
-            found.extend(_parts(message, index, leading))
+            found.extend(_parts(message, index, tag))
     if tools is not None:
-        found.append(_section(Tag.SYSTEM_PROMPT, PREAMBLE, _json(tools), len(tools)))
+        found.append(_section(_SYSTEM, PREAMBLE, _json(tools), len(tools)))
     return found
 
 
-def _section(tag: Tag, index: int, text: str, extras: int, media: int = 0) -> Section:
+def _section(tag: Tag, index: int, text: str, extras: int = 0, media: int = 0) -> Section:
     size = len(text)
     if size <= _WHOLE:
-        key = hash((tag, text))
+        key = hash(text)
     else:
         middle = size // 2
-        key = hash((tag, size, text[:_SLICE], text[middle : middle + _SLICE], text[-_SLICE:]))
-    return Section(tag, index, text, extras, media, key)
+        key = hash((size, text[:_SLICE], text[middle : middle + _SLICE], text[-_SLICE:]))
+    # As Section() does it, in half the time: there are hundreds in a long call.
+    return _new(Section, (tag, index, text, extras, media, key ^ (tag * _SALT)))
 
 
-def _parts(message: dict[str, Any], index: int, leading: bool) -> Iterator[Section]:
+def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
     """A message that is not just a role and a text."""
-    role = message.get("role")
     kind = message.get("type")
     if kind in ("function_call", "reasoning", "custom_tool_call"):
         text = _join(message.get("name"), message.get("arguments"), message.get("input"))
@@ -115,11 +118,8 @@ def _parts(message: dict[str, Any], index: int, leading: bool) -> Iterator[Secti
     if kind in ("function_call_output", "custom_tool_call_output"):
         yield _section(Tag.TOOL_OUTPUT, index, *_content(message.get("output")))
         return
-    tag = _TAGS.get(role, Tag.USER_QUERY) if isinstance(role, str) else Tag.USER_QUERY
-    if tag is Tag.SYSTEM_PROMPT and not leading:
-        tag = Tag.USER_QUERY
     content = message.get("content")
-    if role == "user" and isinstance(content, list):
+    if tag is _QUERY and isinstance(content, list):
         # Results come first, as messages of their own, wherever they stand in the message.
         for part in content:
             if isinstance(part, dict) and part.get("type") == "tool_result":

@@ -1,0 +1,8 @@
+"""The gateway's tags."""
+
+from engine_patches.tags import Tag as Engines
+from gateway.model.tag import Tag
+
+
+def test_names_and_numbers_are_those_of_the_engine() -> None:
+    assert {tag.name: tag.value for tag in Tag} == {tag.name: tag.value for tag in Engines}

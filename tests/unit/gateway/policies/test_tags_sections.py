@@ -1,0 +1,149 @@
+"""Bodies read as sections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.model.tag import Tag
+from gateway.policies.tags_sections import PREAMBLE, sections
+
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+def outline(body: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(section.tag.name, section.message) for section in sections(body)]
+
+
+def test_roles_become_tags_and_tools_stand_with_the_system_prompt() -> None:
+    call = {"id": "1", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    body = {
+        "tools": [TOOL],
+        "messages": [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "u"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "content": "t"},
+            {"role": "assistant", "content": "a"},
+        ],
+    }
+    assert outline(body) == [
+        ("SYSTEM_PROMPT", 0), ("SYSTEM_PROMPT", PREAMBLE), ("USER_QUERY", 1), ("RESPONSE", 2),
+        ("TOOL_OUTPUT", 3), ("RESPONSE", 4),
+    ]  # fmt: skip
+    found = sections(body)
+    assert found[1].extras == found[3].extras == 1
+    assert found[3].text == 'look{"at": 1}'
+
+
+@pytest.mark.parametrize("messages", [[{"role": "user", "content": "u"}], [{"role": "system"}]])
+def test_tools_are_never_lost(messages: list[dict[str, Any]]) -> None:
+    found = sections({"messages": messages, "tools": [TOOL]})
+    assert [s.message for s in found if s.extras] == [PREAMBLE]
+
+
+def test_a_system_message_among_the_others_is_nobody_elses() -> None:
+    roles = ["developer", "system", "user", "system"]
+    body = {"messages": [{"role": role, "content": "x"} for role in roles]}
+    assert [tag for tag, _ in outline(body)] == [*["SYSTEM_PROMPT"] * 2, *["USER_QUERY"] * 2]
+
+
+def test_results_inside_an_anthropic_message_come_before_its_text() -> None:
+    body = {
+        "system": [{"type": "text", "text": "s"}],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "u"}]},
+            {"role": "assistant", "content": [{"type": "tool_use", "name": "look", "input": {}}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "and"},
+                    {"type": "tool_result", "content": [{"type": "text", "text": "seen"}]},
+                    {"type": "image", "source": {}},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "content": "only"}]},
+        ],
+    }
+    assert [(s.tag.name, s.message, s.text, s.extras, s.media) for s in sections(body)] == [
+        ("SYSTEM_PROMPT", PREAMBLE, "s", 0, 0),
+        ("USER_QUERY", 0, "u", 0, 0),
+        ("RESPONSE", 1, "look{}", 1, 0),
+        ("TOOL_OUTPUT", 2, "seen", 0, 0),
+        ("USER_QUERY", 2, "and", 0, 1),
+        ("TOOL_OUTPUT", 3, "only", 0, 0),
+    ]
+
+
+def test_items_of_the_responses_api() -> None:
+    body = {
+        "instructions": "s",
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "u"}]},
+            {"type": "reasoning", "summary": []},
+            {"type": "function_call", "name": "look", "arguments": "{}"},
+            {"type": "function_call_output", "output": "t"},
+        ],
+    }
+    assert outline(body) == [
+        ("SYSTEM_PROMPT", PREAMBLE), ("USER_QUERY", 0), ("RESPONSE", 2), ("TOOL_OUTPUT", 3)
+    ]  # fmt: skip
+    assert outline({"input": "u"}) == [("USER_QUERY", 0)]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"prompt": "p"}, {"messages": []}, {"messages": "m"},
+     {"input": [{"role": "user", "content": "u"}], "previous_response_id": "resp_1"}],
+)  # fmt: skip
+def test_where_nothing_can_be_known_there_are_no_sections(body: dict[str, Any]) -> None:
+    assert sections(body) == []
+
+
+def test_keys_tell_contents_and_roles_apart() -> None:
+    def key(role: str, content: str) -> int:
+        return sections({"messages": [{"role": role, "content": content}]})[0].key
+
+    assert key("user", "a" * 9) == key("user", "a" * 9)
+    assert key("user", "a") != key("user", "b")
+    assert key("user", "a") != key("assistant", "a")
+    long = "x" * 50_000
+    assert key("user", long) == key("user", "x" * 50_000)
+    assert key("user", long) != key("user", long + "x")
+    assert key("user", long) != key("user", long[:-1] + "y")
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            name: ANYTHING
+            | st.lists(
+                st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "role": st.sampled_from(["user", "tool", "system"]) | ANYTHING,
+                        "content": ANYTHING,
+                        "type": ANYTHING,
+                        "tool_calls": ANYTHING,
+                    },
+                ),
+                max_size=3,
+            )
+            for name in ("messages", "input", "system", "tools", "instructions")
+        },
+    )
+)
+def test_no_body_makes_it_raise(body: dict[str, Any]) -> None:
+    for section in sections(body):
+        assert isinstance(section.text, str)
+        assert Tag.NONE < section.tag < Tag.PARTIAL_PREFILL
