@@ -60,5 +60,9 @@ bench-scheduler: ## a step's scheduling, beside vLLM's own
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench scheduler $(ARGS)
 
+bench-tags: ## where tags land, beside a full tokenisation; ARGS="--data FOLDER"
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench tags $(ARGS)
+
 clean: ## remove the environment and what commands have left
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

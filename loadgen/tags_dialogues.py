@@ -6,6 +6,7 @@ import json
 import lzma
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -101,7 +102,7 @@ def _functions(data: Path) -> Iterator[Program]:
         messages: list[Body] = [{"role": "system", "content": "Solve the task with the tools."}]
         for turn in line["question"]:
             messages.extend(turn)
-            for step in [step for step, _ in zip(steps, range(each), strict=False)]:
+            for step in islice(steps, each):
                 function = {"name": step.partition(".")[2], "arguments": "{}"}
                 call = {"id": "c", "type": "function", "function": function}
                 messages.append({"role": "assistant", "content": "", "tool_calls": [call]})

@@ -9,8 +9,8 @@ from time import thread_time
 
 from engine_patches.tags import Tag, TagSpans
 from gateway.engine.tokens import TokenCounter
-from gateway.policies.tags import BEYOND, Spans, by_role, wire_tags
-from gateway.policies.tags_sections import sections
+from gateway.policies.tags import BEYOND, by_role, wire_tags
+from gateway.policies.tags_sections import Section, sections
 from loadgen.tags_dialogues import Body, Program
 from loadgen.tags_truth import Template, Tokens, reached, spans
 
@@ -66,18 +66,18 @@ def tag_call(
         messages=len(body["messages"]),
         prompt_tokens=prompt,
         blocks=blocks,
-        roles=_share(_to_the_end(by_role(found, counted.ends)), _spans(true), prompt, blocks),
+        roles=_share(_by_role(found, counted.ends), _spans(true), prompt, blocks),
         wire=_share(TagSpans.parse(list(sent)), _spans(reached(true)), prompt, blocks),
-        plain=_share(_to_the_end(by_role(found, plain)), _spans(true), prompt, blocks),
+        plain=_share(_by_role(found, plain), _spans(true), prompt, blocks),
         tokens_off=counted.tokens - prompt,
         count_s=count_s,
         learn_s=learn_s,
     )
 
 
-def _to_the_end(pairs: Spans) -> TagSpans:
-    """The last span reaches as far as the prompt does."""
-    return _spans([*pairs[:-1], (BEYOND, pairs[-1][1])])
+def _by_role(found: list[Section], ends: list[float]) -> TagSpans:
+    """By role, the last section as long as the prompt is."""
+    return _spans(by_role(found, [*ends[:-1], BEYOND]))
 
 
 def _spans(pairs: Iterable[tuple[int, int]]) -> TagSpans:

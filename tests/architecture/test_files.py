@@ -34,6 +34,7 @@ ELSEWHERE = {
     "gateway/app.py": f"{SERVED}/test_calls.py",
     "gateway/serve.py": f"{SERVED}/test_serve.py",
     # Data and protocols: their users' tests are theirs.
+    "gateway/model/hint.py": "tests/unit/gateway/policies/test_hints.py",
     "gateway/model/program.py": "tests/contract/test_process_table.py",
     "gateway/model/replica.py": "tests/unit/gateway/policies/route/test_filters.py",
     "gateway/model/routing.py": "tests/unit/gateway/policies/route/test_router.py",

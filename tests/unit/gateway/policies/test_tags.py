@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_patches.tags import TagSpans
@@ -80,6 +80,7 @@ def test_a_message_of_several_sections_ends_with_its_last() -> None:
 PLACES = st.integers(-1, 9) | st.integers(0, BEYOND)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from([S, U, T, R]), st.floats(0, 300)), max_size=8),
     st.lists(

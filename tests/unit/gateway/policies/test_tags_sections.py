@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.model.tag import Tag
@@ -122,6 +122,7 @@ def test_keys_tell_contents_and_roles_apart() -> None:
     assert key("user", long) != key("user", long[:-1] + "y")
 
 
+@settings(deadline=None)
 @given(
     st.fixed_dictionaries(
         {},

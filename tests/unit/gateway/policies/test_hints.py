@@ -1,0 +1,262 @@
+"""Hints of every dialect, read into one kind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.model.hint import NO_HINTS, HintLimits, Hints
+from gateway.model.tag import Tag
+from gateway.policies.hints import read_hints
+
+Headers = dict[bytes, bytes]
+
+
+def marked(body: dict[str, Any]) -> Hints:
+    return read_hints(body, {}, raw=json.dumps(body).encode())
+
+
+def said(hints: Hints) -> dict[str, Any]:
+    """What was said, without fates."""
+    found = {f.name: getattr(hints, f.name) for f in fields(Hints)}
+    return {k: v for k, v in found.items() if k != "fates" and v not in (None, ())}
+
+
+def test_a_call_without_hints_costs_one_look() -> None:
+    body = {"model": "m", "messages": [], "temperature": 0.5}
+    assert read_hints(body, {b"content-type": b"application/json"}) is NO_HINTS
+    assert marked({"messages": [{"role": "user", "content": "u"}]}) is NO_HINTS
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "wanted"),
+    [
+        ({"weft": {"priority": 3, "reuse_priority": -2}}, {},
+         {"priority": 3, "reuse_priority": -2}),
+        ({"weft": {"retain_s": 9.5, "deadline_s": 4}}, {}, {"retain_s": 9.5, "deadline_s": 4.0}),
+        ({"weft": {"ttft_ms": 250, "tpot_ms": 20}}, {}, {"ttft_s": 0.25, "tpot_s": 0.02}),
+        ({"weft": {"prefill_next": True, "resumes": False}}, {},
+         {"prefill_next": True, "resumes": False}),
+        ({}, {b"x-weft-priority": b"2", b"x-weft-retain-s": b" 1.5 "},
+         {"priority": 2, "retain_s": 1.5}),
+        ({}, {b"x-weft-blocks-parent": b"True"}, {"blocks_parent": True}),
+        ({"nvext": {"agent_hints": {"priority": 5, "osl": 1024, "speculative_prefill": True}}}, {},
+         {"priority": 5, "output_tokens": 1024, "prefill_next": True}),
+        ({"nvext": {"agent_hints": {"priority": 5, "strict_priority": 1}}}, {}, {"priority": 1}),
+        ({"vllm_xargs": {"agentic_context": {
+            "priority": 4, "deadline_seconds": 30, "expected_output_length": 2048,
+            "kv_retention_ttl_seconds": 5, "blocks_parent": False, "expected_resume": True}}}, {},
+         {"priority": 4, "deadline_s": 30.0, "output_tokens": 2048, "retain_s": 5.0,
+          "blocks_parent": False, "resumes": True}),
+        # To vLLM lower is sooner.
+        ({"priority": -3}, {}, {"priority": 3}),
+        ({"priority": 5}, {b"x-vllm-priority": b"2"}, {"priority": -2}),
+        ({}, {b"x-llm-d-slo-ttft-ms": b"300", b"x-llm-d-slo-tpot-ms": b"40"},
+         {"ttft_s": 0.3, "tpot_s": 0.04}),
+        ({"prompt_cache_retention": "24h"}, {}, {"retain_s": 3600.0}),
+        ({"prompt_cache_retention": "in_memory"}, {}, {}),
+        ({"cache_control": {"type": "ephemeral", "ttl": "1h"}}, {}, {"retain_s": 3600.0}),
+    ],
+)  # fmt: skip
+def test_every_dialect_is_understood(
+    body: dict[str, Any], headers: Headers, wanted: dict[str, Any]
+) -> None:
+    hints = read_hints(body, headers)
+    assert said(hints) == wanted
+    assert hints.fates
+    ignored = [fate for fate in hints.fates if "ignored" in fate]
+    assert all("comes first" in fate for fate in ignored)
+
+
+EPHEMERAL = {"type": "ephemeral"}
+HOUR = {"type": "ephemeral", "ttl": "1h"}
+TEXT = {"type": "text", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds", "reach"),
+    [
+        ({"system": [{**TEXT, "cache_control": EPHEMERAL}]}, 300.0, -1),
+        ({"tools": [{"name": "t", "cache_control": HOUR}]}, 3600.0, -1),
+        ({"messages": [{"role": "user", "content": [TEXT, {**TEXT, "cache_control": EPHEMERAL}]}]},
+         300.0, 0),
+        ({"messages": [{"role": "system", "content": "s", "cache_control": EPHEMERAL},
+                       {"role": "user", "content": "u", "cache_control": EPHEMERAL}]}, 300.0, 1),
+        ({"system": [{**TEXT, "cache_control": HOUR}],
+          "messages": [{"role": "user", "content": [{**TEXT, "cache_control": EPHEMERAL}]}]},
+         3600.0, -1),
+    ],
+)  # fmt: skip
+def test_marks_retain_the_prefix_before_them(
+    body: dict[str, Any], seconds: float, reach: int
+) -> None:
+    hints = marked(body)
+    assert said(hints) == {"retain_s": seconds, "retain_to": reach}
+    assert hints.fates == ("cache_control=applied",)
+
+
+def test_what_comes_first_wins_and_the_others_say_so() -> None:
+    body = {
+        "weft": {"priority": 2},
+        "nvext": {"agent_hints": {"priority": 5}},
+        "priority": -7,
+        "cache_control": EPHEMERAL,
+        "system": [{**TEXT, "cache_control": HOUR}],
+    }
+    hints = marked(body)
+    assert said(hints) == {"priority": 2, "retain_s": 300.0}
+    assert set(hints.fates) == {
+        "weft.priority=applied",
+        "nvext.agent_hints.priority=ignored: weft.priority comes first",
+        "priority=ignored: weft.priority comes first",
+        "cache_control=applied",
+        "cache_control=ignored: cache_control comes first",
+    }
+
+
+def test_a_malformed_hint_leaves_room_for_the_next() -> None:
+    hints = read_hints({"weft": {"priority": "high"}, "priority": -1}, {b"x-weft-priority": b"x"})
+    assert hints.priority == 1
+    assert hints.fates == (
+        "weft.priority=ignored: must be a number",
+        "x-weft-priority=ignored: must be a number",
+        "priority=applied",
+    )
+
+
+def test_limits_are_the_tenants() -> None:
+    limits = HintLimits(max_retain_s=10, max_priority=1, max_deadline_s=5, max_output_tokens=7)
+    body = {"weft": {"priority": -9, "retain_s": 1e9, "deadline_s": 60, "output_tokens": 10**30}}
+    hints = read_hints(body, {}, limits)
+    assert said(hints) == {
+        "priority": -1, "retain_s": 10.0, "deadline_s": 5.0, "output_tokens": 7
+    }  # fmt: skip
+    assert all(fate.endswith("=applied, clamped") for fate in hints.fates)
+
+
+def test_own_tags_by_message_and_by_tokens() -> None:
+    given_tags = [
+        {"message": 0, "tag": "system_prompt"},
+        {"start": 10, "end": 20, "tag": 2},
+        {"end": 20, "tag": "PARTIAL_PREFILL"},
+        {"message": 1.5, "tag": "RESPONSE"},
+        {"message": 1, "tag": "BEST"},
+        {"start": 9, "end": 9, "tag": "RESPONSE"},
+        "SYSTEM_PROMPT",
+    ]
+    hints = read_hints({"weft": {"tags": given_tags}}, {})
+    first, second, third = hints.tags
+    assert (first.message, first.tag, first.clamped) == (0, Tag.SYSTEM_PROMPT, False)
+    assert (second.message, second.start, second.end, second.tag) == (None, 10, 20, 2)
+    assert (third.end, third.tag, third.clamped) == (20, Tag.SYSTEM_PROMPT, True)
+    assert [fate.partition("=")[0] for fate in hints.fates] == [
+        f"weft.tags[{number}]" for number in (3, 4, 5, 6)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "fate"),
+    [
+        ({"weft": {"tags": "all"}}, "weft.tags=ignored: must be a list"),
+        ({"weft": 3}, "weft=ignored: must be an object"),
+        ({"nvext": {"agent_hints": []}}, "nvext.agent_hints=ignored: must be an object"),
+        ({"weft": {"retian_s": 3}}, "weft.retian_s=ignored: unknown"),
+        ({"weft": {"a\r\nb": 3}}, "weft.a\\r\\nb=ignored: unknown"),
+        ({"weft": {"tags": [{"message": 0, "tag": 1}] * 65}},
+         "weft.tags=ignored from the 65th on: too many"),
+        ({"cache_control": {"type": "forever"}},
+         "cache_control=ignored: must be of type ephemeral"),
+        ({"cache_control": {"type": "ephemeral", "ttl": "2h"}},
+         "cache_control=ignored: ttl must be 5m or 1h"),
+    ],
+)  # fmt: skip
+def test_what_is_ignored_says_why(body: dict[str, Any], fate: str) -> None:
+    assert read_hints(body, {}).fates == (fate,)
+
+
+def test_absent_is_not_malformed() -> None:
+    body = {"weft": None, "nvext": {"agent_hints": None}, "priority": None, "vllm_xargs": {"a": 1}}
+    assert read_hints(body, {}) == NO_HINTS
+
+
+NUMBER = st.integers() | st.floats() | st.booleans()
+ANYTHING = st.recursive(
+    st.none() | NUMBER | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+
+
+def some(*names: str) -> st.SearchStrategy[Any]:
+    """An object with any of these names, or anything else."""
+    return ANYTHING | st.fixed_dictionaries({}, optional=dict.fromkeys(names, ANYTHING | NUMBER))
+
+
+MARK = some("type", "ttl") | st.fixed_dictionaries(
+    {"type": st.just("ephemeral")}, optional={"ttl": st.sampled_from(["5m", "1h"]) | ANYTHING}
+)
+MARKED = ANYTHING | st.lists(
+    ANYTHING | st.fixed_dictionaries({"cache_control": MARK}, optional={"content": ANYTHING}),
+    max_size=3,
+)
+TAG = st.fixed_dictionaries(
+    {"tag": st.sampled_from(Tag).map(int) | ANYTHING},
+    optional={"message": NUMBER, "start": NUMBER, "end": NUMBER},
+)
+BODIES = st.fixed_dictionaries(
+    {},
+    optional={
+        "weft": some("priority", "reuse_priority", "retain_s", "deadline_s", "ttft_ms", "tpot_ms",
+                     "output_tokens", "prefill_next", "resumes", "blocks_parent", "tags")
+        | st.fixed_dictionaries({"tags": st.lists(TAG | ANYTHING, max_size=4)}),
+        "nvext": some("agent_hints") | st.fixed_dictionaries(
+            {"agent_hints": some("priority", "strict_priority", "osl", "speculative_prefill")}),
+        "vllm_xargs": ANYTHING | st.fixed_dictionaries({"agentic_context": some(
+            "priority", "deadline_seconds", "expected_output_length", "kv_retention_ttl_seconds",
+            "blocks_parent", "expected_resume")}),
+        "prompt_cache_retention": st.sampled_from(["24h", "in_memory"]) | ANYTHING,
+        "priority": ANYTHING | NUMBER,
+        "cache_control": MARK,
+        "tools": MARKED, "system": MARKED, "messages": MARKED,
+    },
+)  # fmt: skip
+HEADERS = st.dictionaries(
+    st.sampled_from([b"x-weft-priority", b"x-weft-retain-s", b"x-weft-resumes", b"x-vllm-priority",
+                     b"x-llm-d-slo-ttft-ms", b"x-weft-output-tokens"]),
+    st.binary(max_size=8) | NUMBER.map(lambda n: str(n).encode()),
+)  # fmt: skip
+LIMITS = st.builds(
+    HintLimits,
+    max_retain_s=st.floats(0, 1e6), max_priority=st.integers(0, 100),
+    max_reuse_priority=st.integers(0, 4), max_deadline_s=st.floats(0, 1e6),
+    max_output_tokens=st.integers(1, 10**6), max_tag=st.sampled_from(Tag),
+    max_tags=st.integers(0, 3),
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(BODIES, HEADERS, LIMITS, st.booleans())
+def test_whatever_is_said_nothing_raises_and_all_is_within_the_limits(
+    body: dict[str, Any], headers: Headers, limits: HintLimits, look_inside: bool
+) -> None:
+    hints = read_hints(body, headers, limits, b'"cache_control"' if look_inside else b"")
+    assert abs(hints.priority or 0) <= limits.max_priority
+    assert abs(hints.reuse_priority or 0) <= limits.max_reuse_priority
+    assert 0 <= (hints.retain_s or 0.0) <= limits.max_retain_s
+    for seconds in (hints.deadline_s, hints.ttft_s, hints.tpot_s):
+        assert 0 <= (seconds or 0.0) <= limits.max_deadline_s
+    assert 1 <= (hints.output_tokens or 1) <= limits.max_output_tokens
+    assert len(hints.tags) <= limits.max_tags
+    for tag in hints.tags:
+        assert tag.tag <= limits.max_tag
+        assert tag.message is not None or 0 <= tag.start < tag.end
+    assert {type(flag) for flag in (hints.prefill_next, hints.resumes)} <= {bool, type(None)}
+    for fate in hints.fates:
+        assert fate.isascii()
+        assert fate.isprintable()
+        assert "=" in fate

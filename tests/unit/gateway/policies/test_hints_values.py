@@ -1,0 +1,52 @@
+"""Single values of hints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.model.hint import HintLimits
+from gateway.policies import hints_values as values
+
+LIMITS = HintLimits()
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (3, (3.0, False)), (2.5, (2.5, False)), (b"2.5", (2.5, False)), (-1, (0.0, True)),
+        (11, (10.0, True)), (float("inf"), (10.0, True)), (10**400, (10.0, True)),
+        (b"1e9", (10.0, True)),
+    ],
+)  # fmt: skip
+def test_numbers_are_clamped(value: Any, wanted: tuple[float, bool]) -> None:
+    assert values.number(value, 0.0, 10.0) == wanted
+
+
+@pytest.mark.parametrize("value", [True, "3", None, [], {}, float("nan"), b"nan", b"", b"\xff"])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="must be a number"):
+        values.number(value, 0.0, 10.0)
+
+
+def test_priorities_have_one_polarity() -> None:
+    assert values.sooner(2, LIMITS) == (2, False)
+    assert values.later(2, LIMITS) == (-2, False)
+    assert values.later(-99, LIMITS) == (8, True)
+    with pytest.raises(ValueError, match="whole"):
+        values.sooner(1.5, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(True, True), (False, False), (b"1", True), (b" Off ", False), (b"yes", True)],
+)
+def test_flags(value: Any, wanted: bool) -> None:
+    assert values.flag(value, LIMITS) == (wanted, False)
+
+
+@pytest.mark.parametrize("value", [1, "true", b"maybe", b"\xff", None])
+def test_what_is_no_flag_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="true or false"):
+        values.flag(value, LIMITS)
