@@ -38,7 +38,7 @@ _SETTLED: Final = 128
 _EVERY: Final = 8
 _OUTLIER: Final = 4.0
 # So many characters are read of a call's new text, in so many slices of a long one.
-_READ: Final = 16_384
+_READ: Final = 8192
 _LEAST_READ: Final = 256
 _SLICES: Final = 16
 # So many new sections are read one by one. More come when a gateway has just started.

@@ -82,4 +82,4 @@ def show(measured: Measured, title: str) -> None:
             *(f"{1e6 * numbers[name][0]:,.0f}" for name in times),
         )
         before = tokenizer
-    Console(width=max(120, Console().width)).print(table)
+    Console(width=max(140, Console().width)).print(table)

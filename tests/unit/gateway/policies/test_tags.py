@@ -30,7 +30,7 @@ def test_sections_without_a_token_leave_no_span() -> None:
 
 
 def test_the_papers_prompt_keeps_its_roles() -> None:
-    """System prompt, query, tool outputs, response (Sutradhara, figure 3): already in order."""
+    """System prompt, query, tool outputs, response (Sutradhara 4.3): already in order."""
     tags, _ = wire_tags(prompt(S, U, T, R), [10, 20, 30, 40])
     assert tags == (10, S, 20, U, 30, T, BEYOND, R)
 
