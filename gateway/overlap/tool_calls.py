@@ -104,15 +104,14 @@ class ToolCallParser:
                     self._message(event, chunk)
         return found
 
-    # OpenAI's chat completions.
+    # OpenAI's chat completions, and its completions of plain text.
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
         number = _number(choice.get("index"))
         delta = choice.get("delta")
+        self._text((number, 0), choice.get("text"), number)  # Of plain completions.
         if isinstance(delta, Mapping):
-            content = delta.get("content")
-            if content:
-                self._text((number, 0), content, number)
+            self._text((number, 0), delta.get("content"), number)
             pieces = delta.get("tool_calls")
             if isinstance(pieces, list):
                 for piece in pieces:

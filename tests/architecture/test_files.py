@@ -59,6 +59,11 @@ ELSEWHERE = {
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
     "loadgen/processes.py": "tests/system/test_benches.py",
+    # Agents to run against a real engine.
+    "gateway/sdk/examples/langgraph_agent.py": "tests/system/real/test_examples.py",
+    "gateway/sdk/examples/openai_agents.py": "tests/system/real/test_examples.py",
+    "gateway/sdk/examples/overlap.py": "tests/system/real/test_examples.py",
+    "gateway/sdk/examples/plain_openai.py": "tests/system/real/test_examples.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
     "deploy/local/up.py": "tests/system/test_up.py",

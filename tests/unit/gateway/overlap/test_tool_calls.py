@@ -191,6 +191,7 @@ IN_TEXT = [("f", '{"a": 1}', 0), ("g", "{}", 1)]
     "chunk",
     [
         content,
+        lambda piece: {"choices": [{"index": 0, "text": piece}]},
         lambda piece: {
             "type": "content_block_delta",
             "index": 0,

@@ -1,0 +1,142 @@
+"""The examples against real vLLM: each agent calls its tool through the engine's own parser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import anthropic
+import httpx
+import openai
+import pytest
+from agents.items import ToolCallOutputItem
+from langchain_core.messages import ToolMessage
+from support.stack import until
+
+from gateway.sdk import session
+from gateway.sdk.examples import langgraph_agent, openai_agents, overlap, plain_openai
+from gateway.sdk.examples.plain_openai import FORCED, WEATHER
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+ASK = [{"role": "user", "content": "What is the weather in Oslo?"}]
+MODEL = "weft-demo"
+
+
+def test_the_plain_openai_client(stack):
+    messages = plain_openai.main(f"{stack.url}/v1")
+    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
+    assert messages[2]["content"].startswith("21 degrees")
+    assert messages[3]["content"]
+
+
+def test_langgraph(stack):
+    messages = langgraph_agent.main(f"{stack.url}/v1")
+    assert [message.type for message in messages] == ["human", "ai", "tool", "ai"]
+    assert isinstance(messages[2], ToolMessage)
+    assert messages[2].status == "success"
+    assert messages[3].content
+
+
+def test_openais_agents(stack):
+    result = asyncio.run(openai_agents.main(f"{stack.url}/v1"))
+    outputs = [item.output for item in result.new_items if isinstance(item, ToolCallOutputItem)]
+    assert outputs[0].startswith("21 degrees")
+    assert result.final_output
+
+
+def test_the_overlap(stack):
+    run = asyncio.run(overlap.main(f"{stack.url}/v1"))
+    assert run.turns >= 2
+    done = [tool for tool in run.tool_runs if not tool.failed]
+    assert done
+    assert all(json.loads(tool.output)["degrees"] == 21 for tool in done)
+    assert run.answer
+
+
+def test_a_session_starts_and_ends_with_its_block(stack):
+    address = f"{stack.url}/v1/sessions"
+    with session(stack.url) as s:
+        client = s.openai()
+        for _ in range(2):
+            client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=4)
+        assert (
+            httpx.get(f"{address}/{s.id}", headers={"authorization": "Bearer none"}).json()["calls"]
+            == 2
+        )
+    until(lambda: httpx.get(f"{address}/{s.id}").status_code == 404, "the program has ended")
+
+
+@pytest.mark.parametrize("choice", ["required", FORCED], ids=["required", "named"])
+def test_a_call_is_complete_before_the_engine_ends_the_answer(stack, choice):
+    with session(stack.url) as s:
+        stream = s.openai().chat.completions.create(
+            model=MODEL, messages=ASK, tools=[WEATHER], tool_choice=choice, max_tokens=400,
+            stream=True, seed=3,
+        )  # fmt: skip
+        finished = []
+        calls = s.tool_calls(stream, on_chunk=lambda c: finished.append(c.choices[0].finish_reason))
+        found = [(call, list(finished)) for call in calls]
+    assert found
+    for call, before in found:
+        assert call.name == "get_weather"
+        assert json.loads(call.arguments)["unit"] in ("celsius", "fahrenheit")
+        assert before[:-1] == [None] * (len(before) - 1)
+    assert [call.index for call, _ in found] == list(range(len(found)))
+    message = calls.message.as_json()
+    whole = [call["function"] for call in message["tool_calls"]]
+    assert [(f["name"], f["arguments"]) for f in whole[: len(found)]] == [
+        (call.name, call.arguments) for call, _ in found
+    ]
+
+
+def test_calls_in_a_json_array_are_complete_one_by_one(stack):
+    call = {
+        "type": "object",
+        "properties": {
+            "name": {"enum": ["get_weather"]},
+            "arguments": WEATHER["function"]["parameters"],
+        },
+        "required": ["name", "arguments"],
+        "additionalProperties": False,
+    }
+    array = {"type": "array", "items": call, "minItems": 3, "maxItems": 3}
+    with session(stack.url) as s:
+        stream = s.openai().chat.completions.create(
+            model=MODEL, messages=ASK, max_tokens=600, stream=True,
+            response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": array}},
+        )  # fmt: skip
+        calls = s.tool_calls(stream, in_text=True, names={"get_weather"})
+        known_at = [(call, len(calls.message.content)) for call in calls]
+    written = json.loads(calls.message.content)
+    assert [json.loads(call.arguments) for call, _ in known_at] == [c["arguments"] for c in written]
+    assert len(known_at) == 3
+    assert known_at[0][1] < known_at[1][1] < known_at[2][1], "each with its brace"
+
+
+@pytest.mark.anyio
+async def test_anthropic_and_responses_streams_say_their_calls(stack):
+    tool = WEATHER["function"]
+    messages_tool = {"name": tool["name"], "input_schema": tool["parameters"]}
+    async with session(stack.url) as s:
+        async with anthropic.AsyncAnthropic(
+            base_url=stack.url, api_key="none", default_headers=s.headers
+        ) as client:
+            stream = await client.messages.create(
+                model=MODEL, max_tokens=400, messages=ASK, tools=[messages_tool], stream=True,
+                tool_choice={"type": "tool", "name": "get_weather"},
+            )  # fmt: skip
+            [call] = [call async for call in s.tool_calls(stream)]
+            assert json.loads(call.arguments).keys() == {"city", "unit"}
+        responses_tool = {"type": "function", **tool, "strict": True}
+        stream = await s.async_openai().responses.create(
+            model=MODEL, input=ASK, tools=[responses_tool], max_output_tokens=400, stream=True,
+            tool_choice={"type": "function", "name": "get_weather"},
+        )  # fmt: skip
+        [call] = [call async for call in s.tool_calls(stream)]
+        assert json.loads(call.arguments).keys() == {"city", "unit"}
+
+
+def test_a_broken_key_is_the_engines_error(stack):
+    with session(stack.url) as s, pytest.raises(openai.NotFoundError):
+        s.openai().chat.completions.create(model="nobody", messages=ASK)
