@@ -12,7 +12,7 @@ from __future__ import annotations
 from gateway.overlap.tool_calls import ToolCall
 from gateway.sdk.agent import Run
 from gateway.sdk.hints import AsyncHints, Hints, Prefill
-from gateway.sdk.session import Session, SessionError, session
+from gateway.sdk.sessions import Session, SessionError, session
 from gateway.sdk.stream import ToolCalls
 from gateway.sdk.tools import Tool, ToolRun
 

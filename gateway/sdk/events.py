@@ -47,8 +47,7 @@ class CallbackStream:
 
     async def __aexit__(self, *_: object) -> None:
         self.ended.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.ended
+        await asyncio.wait([self.ended])
         await self._stack.aclose()
 
     async def _read(self, response: httpx.Response) -> Exception | None:

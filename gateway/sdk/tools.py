@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import inspect
 import json
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,7 +64,7 @@ async def run(tool: Tool | None, call: ToolCall) -> ToolRun:
             if inspect.iscoroutinefunction(tool.function):
                 result = tool.function(**arguments)
             else:
-                result = await asyncio.to_thread(tool.function, **arguments)
+                result = await _in_thread(tool.function, arguments)
             if inspect.isawaitable(result):
                 result = await result
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
@@ -70,6 +73,35 @@ async def run(tool: Tool | None, call: ToolCall) -> ToolRun:
     except Exception as error:
         return failure(call, f"{type(error).__name__}: {error}")
     return ToolRun(call, text)
+
+
+async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Call a function in a thread of its own. The loop's pool is too narrow for a wide fan-out, and
+    the program could not end before a function in it that hangs."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
+
+    def finish(result: Any, error: Exception | None) -> None:
+        if not done.done():
+            done.set_result((result, error))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function(**arguments)
+        except Exception as raised:
+            error = raised
+        except BaseException as raised:  # A tool that exits does not end its agent.
+            error = RuntimeError(repr(raised))
+        with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+            loop.call_soon_threadsafe(finish, result, error)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name="tool", daemon=True).start()
+    result, error = await done
+    if error is not None:
+        raise error
+    return result
 
 
 def failure(call: ToolCall, why: str) -> ToolRun:

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import sys
 import threading
+from contextvars import ContextVar
 from functools import partial
 
 import pytest
@@ -53,6 +55,26 @@ async def test_a_blocking_tool_does_not_block_the_loop():
     assert (await work).output == "true"
 
 
+async def test_a_wide_fan_out_runs_at_once():
+    width = 40
+    all_there = threading.Barrier(width, timeout=20)
+    ran = await asyncio.gather(*(run(tool(all_there.wait), call()) for _ in range(width)))
+    assert not any(r.failed for r in ran)
+
+
+async def test_a_blocking_tool_sees_the_callers_context():
+    variable = ContextVar("variable", default="")
+    variable.set("here")
+    assert (await run(tool(variable.get), call())).output == "here"
+
+
+def test_a_blocking_tool_that_hangs_does_not_keep_the_loop():
+    release = threading.Event()
+    ran = asyncio.run(run(tool(release.wait, timeout_s=0.01), call()))
+    assert "too long" in ran.output
+    release.set()
+
+
 def fails():
     raise ValueError("no luck")
 
@@ -61,6 +83,8 @@ def fails():
     ("function", "arguments", "why"),
     [
         (fails, "{}", "ValueError: no luck"),
+        (lambda: next(iter(())), "{}", "StopIteration"),
+        (sys.exit, "{}", "SystemExit"),
         (lambda: 1, '{"b": 1}', "unexpected keyword"),
         (lambda: 1, "[]", "must be a JSON object"),
         (lambda: object(), "{}", "not JSON serializable"),

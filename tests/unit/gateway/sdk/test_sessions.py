@@ -8,7 +8,7 @@ import pytest
 from support.scripted_server import answer_frames, scripted
 
 from gateway.sdk import SessionError, session
-from gateway.sdk.session import with_version
+from gateway.sdk.sessions import with_version
 
 
 def server_of_sessions(asked):
@@ -86,6 +86,13 @@ def test_a_server_without_sessions_still_gets_marked_calls(status):
 def test_a_refusal_is_an_error():
     refused = pytest.raises(SessionError, match="who")
     with scripted(lambda asked: (401, {"error": "who?"})) as server, refused, session(server.url):
+        raise AssertionError("entered")
+
+
+@pytest.mark.parametrize("answer", [[], {}, {"id": 7}, {"id": ""}, "x"])
+def test_an_answer_that_is_no_session_is_an_error(answer):
+    refused = pytest.raises(SessionError, match="no session")
+    with scripted(lambda asked: (200, answer)) as server, refused, session(server.url):
         raise AssertionError("entered")
 
 

@@ -27,7 +27,7 @@ _NO_SESSIONS: Final = (404, 405, 501)
 
 
 class SessionError(Exception):
-    """The server refused to start the session. status: of HTTP."""
+    """The server did not start the session. status: of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -163,7 +163,10 @@ class Session:
             return
         if answer.is_error:
             raise SessionError(answer.status_code, answer.text[:500])
-        self.id = answer.json()["id"]
+        try:
+            self.id = checked(answer.json()["id"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SessionError(answer.status_code, "the answer is no session") from error
         self._known = True
 
     def _ends(self) -> bool:
