@@ -89,6 +89,48 @@ def test_no_byte_is_held_back(cuts):
         assert len(passed) >= len(piece)
 
 
+ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}
+BLOCK = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+PARTS = ['{"a": "\\"', '}"', "}"]
+OTHERS = {
+    "messages": [
+        {"type": "content_block_start", "index": 0, "content_block": BLOCK},
+        *(
+            {"type": "content_block_delta", "index": 0,
+             "delta": {"type": "input_json_delta", "partial_json": part}}
+            for part in PARTS
+        ),
+        {"type": "content_block_stop", "index": 0},
+    ],
+    "responses": [
+        {"type": "response.output_item.added", "output_index": 0, "item": ITEM},
+        *(
+            {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": part}
+            for part in PARTS
+        ),
+        {"type": "response.completed"},
+    ],
+    "text": [
+        {"choices": [{"index": 0, "delta": {"content": part}}]}
+        for part in ('[{"name": "f", "argu', 'ments": ', '{"a": "\\"}"', "}}", "]")
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", OTHERS)
+@given(st.data())
+def test_the_other_apis_split_anywhere(api, data):
+    frames = [sse(event, event.get("type")) for event in OTHERS[api]]
+    stream, before = b"".join(frames), b"".join(frames[:-1])
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=20)))
+    dispatch = ToolDispatch()
+    out = b"".join(
+        dispatch.feed(stream[a:b])[0] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+    )
+    told = frame(ToolCall(0, "" if api == "text" else "c", "f", '{"a": "\\"}"}'), OTHERS[api][0])
+    assert out == before + told + frames[-1], "after the brace, before what comes next"
+
+
 def test_the_frame_is_a_chunk_without_choices_and_dynamos_event():
     whole = ToolCall(1, "c1", "f", '{"a": "ä"}', 2)
     data = {"id": "x", "object": "chat.completion.chunk", "created": 5, "model": "m",

@@ -170,6 +170,45 @@ def test_a_name_may_come_in_pieces_or_again():
     assert (call.id, call.name) == ("a", "get_weather")
 
 
+def test_a_name_is_whole_when_arguments_begin():
+    chunks = [chat(("a", "f"), '{"a": '), chat(("a", "late")), chat("1}")]
+    assert [call.name for call in read(chunks)] == ["f"]
+
+
+@pytest.mark.parametrize(("reason", "whole"), [("tool_use", True), ("max_tokens", False)])
+def test_a_message_without_arguments_calls_only_if_it_ended_well(reason, whole):
+    block = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    chunks = [
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason}},
+    ]
+    assert read(chunks[:2]) == []
+    assert read(chunks) == [ToolCall(0, "c", "f", "{}")] * whole
+
+
+@pytest.mark.parametrize(("end", "whole"), [("completed", True), ("incomplete", False)])
+def test_a_response_without_arguments_calls_only_if_it_ended_well(end, whole):
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}
+    done = {"type": "response.function_call_arguments.done", "output_index": 0, "arguments": ""}
+    chunks = [
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        done,
+        {"type": f"response.{end}", "response": {}},
+    ]
+    assert read(chunks[:2]) == []
+    assert read(chunks) == [ToolCall(0, "c", "f", "{}")] * whole
+
+
+def test_tools_that_the_server_runs_itself_are_not_the_clients():
+    block = {"type": "server_tool_use", "id": "c", "name": "web_search", "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": '{"q": '}
+    parser = ToolCallParser()
+    parser.feed({"type": "content_block_start", "index": 0, "content_block": block})
+    assert parser.feed({"type": "content_block_delta", "index": 0, "delta": delta}) == []
+    assert not parser.in_call
+
+
 @pytest.mark.parametrize("arguments", ['{"a": }', "]", "}{", '{"a" 1}', "nonsense"])
 def test_arguments_that_are_no_json_call_nothing(arguments):
     assert read([chat(("a", "f"), arguments), chat(finish="tool_calls")]) == []
@@ -284,3 +323,4 @@ def test_calls_without_number_are_not_followed(monkeypatch):
     monkeypatch.setattr(tool_calls, "MAX_FOLLOWED", 8)
     chunks = [chat((f"c{i}", "f"), "{}", index=i) for i in range(20)]
     assert len(read(chunks)) == 8
+    assert len(read([content(TEXT, choice) for choice in range(20)])) == 8 * len(IN_TEXT)
