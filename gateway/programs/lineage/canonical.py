@@ -14,7 +14,10 @@ from typing import Any, Final
 
 import orjson
 
-__all__ = ["ASSISTANT", "CALL", "Atom", "answer_atoms", "messages_of", "root_of"]
+__all__ = [
+    "ASSISTANT", "CALL", "TEXT", "Atom", "answer_atoms", "item_atoms", "messages_of", "root_of",
+    "text_atoms",
+]  # fmt: skip
 
 SYSTEM: Final = "s"
 USER: Final = "u"
@@ -22,6 +25,8 @@ ASSISTANT: Final = "a"
 CALL: Final = "c"
 RESULT: Final = "r"
 MEDIA: Final = "m"
+# An answer that goes on from the prompt's own text.
+TEXT: Final = "t"
 
 _ROLES: Final = {
     "system": SYSTEM,
@@ -73,6 +78,11 @@ def answer_atoms(message: Mapping[str, Any]) -> list[Atom]:
     """The atoms of one answered message (Chat Completions and Anthropic), as the next request
     gives it back."""
     return _message({**message, "role": "assistant"})
+
+
+def text_atoms(text: str) -> list[Atom]:
+    """The atoms of an answer of the Completions API. Its next prompt holds it as any other text."""
+    return [(TEXT, text)]
 
 
 def item_atoms(items: Iterable[Any]) -> list[Atom]:
@@ -193,12 +203,13 @@ def _media(part: Mapping[str, Any]) -> Atom:
 
 
 def _prompt(prompt: Any) -> list[Atom]:
-    """A prompt is text or tokens, or a list of such."""
+    """A prompt is text or tokens, or a list of such. The model goes on from its very end, so spaces
+    there count."""
     if isinstance(prompt, list):
         if prompt and isinstance(prompt[0], int):
             return [(USER, " ".join(map(str, prompt)))]
         return [atom for part in prompt if isinstance(part, str | list) for atom in _prompt(part)]
-    return _content(USER, prompt)
+    return [(USER, prompt)] if isinstance(prompt, str) and prompt.strip() else []
 
 
 def _json(value: Any) -> str:

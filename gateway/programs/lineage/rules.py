@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
-from gateway.programs.lineage.sketch import Sketch
+from gateway.programs.lineage.sketch import End, Sketch
 
 # Bytes of an answer's pieces in a prompt that make it this program's.
 EVIDENCE_BYTES: Final = 64
@@ -101,17 +101,14 @@ def _way(sketch: Sketch, known: Known) -> Iterator[_Candidate]:
 def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[_Candidate]:
     """Marks of texts that the last text goes on from."""
     found = [
-        (mark, fingerprint)
-        for fingerprint in sketch.cuts.values()
+        (mark, fingerprint, cut)
+        for fingerprint, cut in sketch.cuts.items()
         for mark in marks.get(fingerprint, ())
         if 0 < mark.length < sketch.length
     ]
-    if not found:
-        return
-    tails = sketch.beginnings(mark.length for mark, _ in found)
-    found.sort(key=lambda pair: pair[0].length, reverse=True)
-    for mark, fingerprint in found:
-        if tails[mark.length] == mark.tail:
+    found.sort(key=lambda of: of[0].length, reverse=True)
+    for mark, fingerprint, cut in found:
+        if sketch.beginning(cut, mark.length) == mark.tail:
             yield _Candidate(mark, fingerprint, last - 1, False, False)
 
 
@@ -258,7 +255,7 @@ def _complete(
         root = known.folded.get(owner, owner)
         if root != program and (root, program) not in folds:
             folds.append((root, program))
-    entries += asked(sketch, Mark(*own, verdict.state, now_s))
+    entries += left(sketch.end(), Mark(*own, verdict.state, now_s))
     return verdict._replace(
         program=program, joined=joined, entries=tuple(entries), folds=tuple(folds)
     )
@@ -280,13 +277,12 @@ def _apart(
     return guessed & (rivals | {owner}) & known.folded.keys()
 
 
-def asked(sketch: Sketch, mark: Mark) -> list[Entry]:
-    """What a call leaves at its end: a mark there, and one where its last text has a point."""
-    if not sketch.points:
+def left(end: End | None, mark: Mark) -> list[Entry]:
+    """What a call leaves where its messages end: a mark there, and one at the last point inside the
+    last text, from which a longer text finds the end."""
+    if end is None:
         return []
-    end = sketch.points[-1]
-    entries = [Entry(end, mark)]
-    if sketch.cuts:
-        _, fingerprint = next(reversed(sketch.cuts.items()))
-        entries.append(Entry(fingerprint, mark._replace(length=sketch.length, tail=end)))
+    entries = [Entry(end.point, mark)]
+    if end.cut:
+        entries.append(Entry(end.cut, mark._replace(length=end.length, tail=end.point)))
     return entries

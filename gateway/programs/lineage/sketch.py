@@ -10,9 +10,10 @@ answer is quoted in another message, as text or as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Mapping, Sequence
 from hashlib import sha1
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import adler32, crc32
 
 from gateway.programs.lineage.canonical import ASSISTANT, CALL, Atom, messages_of, root_of
@@ -33,14 +34,24 @@ class _Hash(Protocol):
     def copy(self) -> _Hash: ...
 
 
+class End(NamedTuple):
+    """Where messages end. point: of the chain. cut: the last point inside the last text, which has
+    `length` bytes; 0 if it has none."""
+
+    point: int
+    cut: int
+    length: int
+
+
 class Sketch:
     """The fingerprints of one request.
 
-    points: of the chain, after each message. cuts: bytes of the last text to the point there.
+    points: of the chain, after each message. cuts: points inside the last text, with the bytes of
+    it before each.
     turn: how many messages there are up to the model's last.
     """
 
-    __slots__ = ("_messages", "_open", "_state", "_text", "cuts", "points", "turn")
+    __slots__ = ("_messages", "_state", "_states", "_text", "cuts", "points", "turn")
 
     def __init__(self, tenant: str, body: Mapping[str, Any]) -> None:
         self._messages = messages = messages_of(body)
@@ -52,7 +63,8 @@ class Sketch:
             state.update(_encoded(message))
             self.points.append(_point(state))
         self.cuts: dict[int, int] = {}
-        self._open, self._text = state, b""
+        self._states: dict[int, _Hash] = {0: state}
+        self._text = b""
         if messages:
             self._finish(state, messages[-1])
         self._state = state
@@ -64,13 +76,15 @@ class Sketch:
         """The last message: as the others, with points inside its last text."""
         kind, text = message[-1]
         state.update(_encoded(message[:-1]) + f"\x1e{kind}\x1f".encode())
-        self._open, self._text = state.copy(), _bytes(text)
+        self._text = _bytes(text)
+        self._states[0] = state.copy()
         done = 0
         for cut in _CUTS:
             if cut > len(self._text):
                 break
             state.update(self._text[done:cut])
-            self.cuts[cut] = _point(state)
+            self.cuts[_point(state)] = cut
+            self._states[cut] = state.copy()
             done = cut
         state.update(self._text[done:])
         self.points.append(_point(state))
@@ -84,21 +98,36 @@ class Sketch:
         """Whether the message after this point is the model's."""
         return point + 1 < len(self._messages) and self._messages[point + 1][0][0] in _MODELS
 
-    def beginnings(self, lengths: Iterable[int]) -> dict[int, int]:
-        """Points after so many bytes of the last text; in one pass over it."""
-        state, done = self._open.copy(), 0
-        found = {}
-        for length in sorted(set(lengths)):
-            state.update(self._text[done:length])
-            found[length] = _point(state)
-            done = length
-        return found
+    def beginning(self, cut: int, length: int) -> int:
+        """The point after `length` bytes of the last text, from one of `cuts` before it."""
+        state = self._states[cut].copy()
+        state.update(self._text[cut:length])
+        return _point(state)
 
-    def answered(self, answer: Sequence[Atom]) -> int:
-        """The point after this answer, given as a message."""
+    def end(self) -> End | None:
+        """Where the request ends; None if it says nothing."""
+        if not self.points:
+            return None
+        return End(self.points[-1], next(reversed(self.cuts), 0), self.length)
+
+    def after(self, answer: Sequence[Atom]) -> End:
+        """Where the request ends with this answer, as a message of its own."""
         state = self._state.copy()
         state.update(_encoded(answer))
-        return _point(state)
+        return End(_point(state), 0, 0)
+
+    def grown(self, answer: str) -> End:
+        """Where the request ends with this answer, as more of its last text."""
+        text = self._text + _bytes(answer.rstrip())
+        done = max(self._states)
+        state, cut = self._states[done].copy(), next(reversed(self.cuts), 0)
+        for at in _CUTS[bisect(_CUTS, done) :]:
+            if at > len(text):
+                break
+            state.update(text[done:at])
+            done, cut = at, _point(state)
+        state.update(text[done:])
+        return End(_point(state), cut, len(text))
 
     def recent(self) -> dict[int, int]:
         """Pieces of what follows the model's last message: fingerprints, and bytes of each."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway.programs.lineage.canonical import Atom
+from gateway.programs.lineage.canonical import TEXT, Atom
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
-from gateway.programs.lineage.rules import Verdict, asked, decide
+from gateway.programs.lineage.rules import Verdict, decide
 from gateway.programs.lineage.sketch import Sketch, keys, pieces
 from gateway.programs.lineage.store import LineageStore
 
 # Pieces of one answer that are remembered, spread over it.
-SAID_PIECES: Final = 32
+SAID_PIECES: Final = 16
 
 
 class Asked:
@@ -36,12 +36,12 @@ class Lineage:
         """Place a call. body: as parsed. fresh: the name for a new program and a new thread."""
         sketch = Sketch(tenant, body)
         recent = sketch.recent()
-        wanted = [*sketch.points, *sketch.cuts.values(), *recent]
+        wanted = [*reversed(sketch.points), *reversed(sketch.cuts), *reversed(recent)]
         known = await self._store.get_many(tenant, wanted, now_s)
         verdict = decide(sketch, known, recent, fresh, now_s)
         if sketch.turn and not verdict.state & State.PROVEN:
             older = sketch.older()
-            more = await self._store.get_many(tenant, list(older), now_s)
+            more = await self._store.get_many(tenant, list(reversed(older)), now_s)
             known = Known({**known.marks, **more.marks}, {**known.folded, **more.folded})
             verdict = decide(sketch, known, {**older, **recent}, fresh, now_s)
         await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
@@ -51,9 +51,11 @@ class Lineage:
         """Remember what the model said: one list of atoms for each choice."""
         sketch, verdict = call.sketch, call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.ANSWERED, now_s)
-        entries = asked(sketch, mark)
+        entries = left(sketch.end(), mark)
         ended = mark._replace(state=State.ANSWERED | State.PROVEN | State.ANSWER)
-        entries += [Entry(sketch.answered(answer), ended) for answer in answers if answer]
+        for answer in filter(None, answers):
+            (kind, text), *_ = answer
+            entries += left(sketch.grown(text) if kind is TEXT else sketch.after(answer), ended)
         found = set(pieces(answers)) - sketch.own()
         if found:
             step = -(-len(found) // SAID_PIECES)
@@ -65,4 +67,4 @@ class Lineage:
         """The call ended without an answer: whoever asks the same tries again."""
         verdict = call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
-        await self._store.put(call.tenant, asked(call.sketch, mark), (), now_s)
+        await self._store.put(call.tenant, left(call.sketch.end(), mark), (), now_s)

@@ -1,0 +1,101 @@
+"""What the model said, out of an answer's bytes, of any API, whole or streamed. Pure.
+
+Meant for after the client has been served: the bytes are kept as they pass and read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from gateway.programs.lineage.canonical import Atom, answer_atoms, item_atoms, text_atoms
+
+# A longer answer is not read: its call is remembered without what was said.
+MAX_ANSWER_BYTES: Final = 1 << 20
+
+
+def read_answer(body: bytes, stream: bool) -> list[list[Atom]]:
+    """The answers in a body: one list of atoms for each choice. stream: the body is made of
+    server-sent events. What is not understood counts as nothing; never raises."""
+    if len(body) > MAX_ANSWER_BYTES:
+        return []
+    try:
+        answer = _gathered(body) if stream else orjson.loads(body)
+        return [atoms for atoms in _answers(answer) if atoms] if isinstance(answer, dict) else []
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _answers(answer: Mapping[str, Any]) -> Iterator[list[Atom]]:
+    if isinstance(answer.get("choices"), list):
+        for choice in answer["choices"]:
+            if isinstance(choice.get("message"), dict):
+                yield answer_atoms(choice["message"])
+            elif isinstance(choice.get("text"), str):
+                yield text_atoms(choice["text"])
+    elif isinstance(answer.get("output"), list):
+        yield item_atoms(answer["output"])
+    elif isinstance(answer.get("content"), list):
+        yield answer_atoms(answer)
+
+
+def _gathered(body: bytes) -> Mapping[str, Any]:
+    """The answer that a stream builds up, in the shape of the whole one."""
+    choices: dict[int, dict[str, Any]] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    for line in body.split(b"\n"):
+        if not line.startswith(b"data:") or b"{" not in line:
+            continue
+        event = orjson.loads(line[5:])
+        if "choices" in event:
+            for choice in event["choices"]:
+                _add_choice(choices.setdefault(choice.get("index", 0), {}), choice)
+        elif event.get("type") in ("response.completed", "response.incomplete"):
+            return dict(event["response"])
+        elif "index" in event:
+            _add_block(blocks, event)
+    if choices:
+        return {"choices": [_whole(choices[index]) for index in sorted(choices)]}
+    return {"content": [_block(blocks[index]) for index in sorted(blocks)]}
+
+
+def _add_choice(into: dict[str, Any], choice: Mapping[str, Any]) -> None:
+    if isinstance(choice.get("text"), str):
+        into.setdefault("text", []).append(choice["text"])
+    delta = choice.get("delta") or {}
+    if isinstance(delta.get("content"), str):
+        into.setdefault("content", []).append(delta["content"])
+    for part in delta.get("tool_calls") or ():
+        call = into.setdefault("calls", {}).setdefault(part.get("index", 0), {})
+        function = part.get("function") or {}
+        if function.get("name"):
+            call["name"] = function["name"]
+        call.setdefault("arguments", []).append(function.get("arguments") or "")
+
+
+def _whole(parts: Mapping[str, Any]) -> dict[str, Any]:
+    if "text" in parts:
+        return {"text": "".join(parts["text"])}
+    calls = [
+        {"name": call.get("name"), "arguments": "".join(call["arguments"])}
+        for _, call in sorted(parts.get("calls", {}).items())
+    ]
+    return {"message": {"content": "".join(parts.get("content", ())), "tool_calls": calls}}
+
+
+def _add_block(blocks: dict[int, dict[str, Any]], event: Mapping[str, Any]) -> None:
+    """One event of Anthropic's stream."""
+    if isinstance(event.get("content_block"), dict):
+        blocks[event["index"]] = {**event["content_block"], "parts": []}
+    elif isinstance(event.get("delta"), dict) and event["index"] in blocks:
+        delta = event["delta"]
+        blocks[event["index"]]["parts"].append(delta.get("text") or delta.get("partial_json") or "")
+
+
+def _block(block: Mapping[str, Any]) -> dict[str, Any]:
+    said = "".join(block["parts"])
+    if block.get("type") == "tool_use":
+        return {"type": "tool_use", "name": block.get("name"), "input": orjson.loads(said or "{}")}
+    return {**block, "text": said or block.get("text", "")}
