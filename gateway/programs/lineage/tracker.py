@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.programs.lineage.canonical import TEXT, Atom
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
-from gateway.programs.lineage.rules import Verdict, decide
+from gateway.programs.lineage.rules import Verdict, decide, left
 from gateway.programs.lineage.sketch import Sketch, keys, pieces
 from gateway.programs.lineage.store import LineageStore
 
