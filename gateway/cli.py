@@ -281,6 +281,26 @@ def bench_tags(
     raise typer.Exit(run(options))
 
 
+@bench.command("lineage")
+def bench_lineage(
+    data: Annotated[
+        str, typer.Option(help="folder of the recorded programs: tau_airline, agent_calls")
+    ],
+    sets: Annotated[str, typer.Option(help="sets, comma-separated; default: all")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="when programs begin")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=1000, help="calls of each kind whose time is taken")
+    ] = 100,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """Recorded programs with their keys hidden: which calls the gateway puts together, and at what
+    cost."""
+    from loadgen.lineage_command import LineageOptions, run
+
+    names = tuple(name for name in sets.split(",") if name)
+    raise typer.Exit(run(LineageOptions(data, names, seed, rounds, json_file)))
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()

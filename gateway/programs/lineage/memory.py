@@ -113,6 +113,11 @@ class MemoryLineage:
         """Fingerprints and folds that are remembered."""
         return self._held
 
+    def root(self, tenant: str, program: str) -> str:
+        """What a program is part of by now; itself if of none."""
+        shelf = self._shelves.get(tenant)
+        return program if shelf is None else shelf.root(program)
+
     def _turn(self, shelf: _Shelf, now_s: float) -> None:
         before = shelf.size()
         shelf.turn(now_s)

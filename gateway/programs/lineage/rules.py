@@ -143,7 +143,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[tuple[str, str], int]
     found: dict[tuple[str, str], int] = {}
     for fingerprint in known.marks.keys() & pieces.keys():
         marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
-        if len({known.folded.get(mark.program, mark.program) for mark in marks}) == 1:
+        if len({_root(mark, known) for mark in marks}) == 1:
             of = marks[0].program, marks[0].thread
             found[of] = found.get(of, 0) + pieces[fingerprint]
     return found
@@ -163,7 +163,7 @@ def _quoted(
     for candidate in way:
         mark = candidate.mark
         ended = mark.state & State.EXTENDED
-        if not ended and known.folded.get(mark.program, mark.program) == program:
+        if not ended and _root(mark, known) == program:
             how = How.REPEATS if candidate.whole else How.EXTENDS
             return _to(candidate, how, known)
     threads = [of for of in said if known.folded.get(of[0], of[0]) == program]
@@ -199,9 +199,13 @@ def _unproven(
     live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
     if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
         mark = live[0].mark
-        program = known.folded.get(mark.program, mark.program)
+        program = _root(mark, known)
         return Verdict(How.REPEATS, program, fresh, fresh, mark.thread, State.GUESS)
     return Verdict(How.NEW, fresh, fresh, MAIN)
+
+
+def _root(mark: Mark, known: Known) -> str:
+    return known.folded.get(mark.program, mark.program)
 
 
 def _place(candidate: _Candidate) -> tuple[int, int]:
@@ -213,7 +217,7 @@ def _to(
 ) -> Verdict:
     """The verdict that a call is of a candidate's thread, or of a new one that begins there."""
     mark = candidate.mark
-    program = known.folded.get(mark.program, mark.program)
+    program = _root(mark, known)
     if how is How.REPEATS:
         state = mark.state & (State.PROVEN | State.GUESS)
     if fresh:
@@ -265,11 +269,7 @@ def _apart(
     ends: set[int], owner: str, program: str, way: Sequence[_Candidate], known: Known
 ) -> set[str]:
     """Programs that were taken for twins of one first call, and are not: two of them go on."""
-    here = [
-        c.mark
-        for c in way
-        if c.fingerprint in ends and known.folded.get(c.mark.program, c.mark.program) == program
-    ]
+    here = [c.mark for c in way if c.fingerprint in ends and _root(c.mark, known) == program]
     rivals = {m.program for m in here if m.program != owner and m.state & State.EXTENDED}
     if not rivals:
         return set()

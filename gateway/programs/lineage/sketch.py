@@ -19,8 +19,8 @@ from zlib import adler32, crc32
 from gateway.programs.lineage.canonical import ASSISTANT, CALL, Atom, messages_of, root_of
 
 MIN_PIECE_BYTES: Final = 24
-MAX_PIECES: Final = 1024
-_SCANNED_BYTES: Final = 65_536
+MAX_PIECES: Final = 512
+_SCANNED_BYTES: Final = 32_768
 _MARKS: Final = b'".:;!?\\\r\t'
 _TO_LINES: Final = bytes.maketrans(_MARKS, b"\n" * len(_MARKS))
 # Where a text has points: often at first, so that short ones have some too; seldom at last.
@@ -60,8 +60,12 @@ class Sketch:
         state: _Hash = sha1(tenant.encode() + b"\x1d" + root_of(body), usedforsecurity=False)
         self.points: list[int] = []
         for message in messages[:-1]:
-            state.update(_encoded(message))
-            self.points.append(_point(state))
+            if len(message) == 1:  # As most are: a third of the time goes here.
+                kind, text = message[0]
+                state.update(f"\x1e{kind}\x1f{text}".encode("utf-8", "surrogatepass"))
+            else:
+                state.update(_encoded(message))
+            self.points.append(int.from_bytes(state.digest()[:8]))
         self.cuts: dict[int, int] = {}
         self._states: dict[int, _Hash] = {0: state}
         self._text = b""
@@ -171,9 +175,6 @@ def keys(found: Sequence[bytes]) -> dict[int, int]:
 
 
 def _encoded(message: Sequence[Atom]) -> bytes:
-    if len(message) == 1:
-        kind, text = message[0]
-        return f"\x1e{kind}\x1f{text}".encode("utf-8", "surrogatepass")
     return _bytes("".join([f"\x1e{kind}\x1f{text}" for kind, text in message]))
 
 

@@ -1,0 +1,101 @@
+"""What clients do to their calls, for `weft bench lineage`: a variant makes a program's calls anew.
+
+None of them may change whose call it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from loadgen.lineage_data import Calls, body_of
+
+_THOUGHT: Final = "First I look at what is asked, and then at what I have been told. "
+
+
+def as_recorded(calls: Calls) -> Calls:
+    """As they are."""
+    return calls
+
+
+def reasoning_dropped(calls: Calls) -> Calls:
+    """The model reasons, in a field of its own or in the text; the client does not give it back."""
+    return [
+        replace(call, answer=body_of(_reasoned(json.loads(call.answer or b"{}"), number)))
+        for number, call in enumerate(calls)
+    ]
+
+
+def keys_reordered(calls: Calls) -> Calls:
+    """Every second call has its keys in another order, in the arguments of tool calls too, and its
+    texts as lists of parts."""
+    return [
+        replace(call, body=body_of(_parts(_backwards(json.loads(call.body)))))
+        if number % 2
+        else call
+        for number, call in enumerate(calls)
+    ]
+
+
+def repeated(calls: Calls) -> Calls:
+    """Every call breaks off and is sent again."""
+    made = []
+    for call in calls:
+        took = call.took_s / 3
+        made.append(replace(call, took_s=took, answer=None, broken=True))
+        made.append(replace(call, at_s=call.at_s + 1.1 * took, took_s=1.9 * took))
+    return made
+
+
+def asked_twice(calls: Calls) -> Calls:
+    """Every call is answered, and is sent again before the program goes on."""
+    made = []
+    for call in calls:
+        made.append(replace(call, took_s=call.took_s / 2))
+        made.append(replace(call, at_s=call.at_s + 0.6 * call.took_s, took_s=call.took_s / 3))
+    return made
+
+
+def answers_unseen(calls: Calls) -> Calls:
+    """The gateway never sees an answer."""
+    return [replace(call, answer=None) for call in calls]
+
+
+VARIANTS: Final[Mapping[str, Callable[[Calls], Calls]]] = {
+    "as recorded": as_recorded,
+    "reasoning dropped": reasoning_dropped,
+    "keys reordered": keys_reordered,
+    "repeated": repeated,
+    "asked twice": asked_twice,
+    "answers unseen": answers_unseen,
+}
+
+
+def _reasoned(answer: dict[str, Any], number: int) -> dict[str, Any]:
+    choice = answer["choices"][0]
+    if "text" in choice:
+        choice["text"] = f"<think>{_THOUGHT}</think>{choice['text']}"
+    elif number % 2:
+        choice["message"]["reasoning_content"] = _THOUGHT
+    else:
+        said = choice["message"].get("content") or ""
+        choice["message"]["content"] = f"<think>{_THOUGHT}</think>\n\n{said}"
+    return answer
+
+
+def _backwards(value: Any) -> Any:
+    if isinstance(value, dict):
+        turned = {key: _backwards(value[key]) for key in sorted(value, reverse=True)}
+        if isinstance(turned.get("arguments"), str):
+            turned["arguments"] = json.dumps(_backwards(json.loads(turned["arguments"])), indent=1)
+        return turned
+    return [_backwards(item) for item in value] if isinstance(value, list) else value
+
+
+def _parts(body: dict[str, Any]) -> dict[str, Any]:
+    for message in body.get("messages", ()):
+        if message.get("content"):
+            message["content"] = [{"text": message["content"], "type": "text"}]
+    return body
