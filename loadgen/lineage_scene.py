@@ -29,8 +29,8 @@ class Played:
     """What came of one set. Labels are by call: the true program, and the one that was found.
 
     at_once: as told when the call came. with_text: the same, of the calls whose prompt holds any
-    text. in_the_end: as known after the last call, of all. ask_s, answer_s: processor time of lookup and
-    record before a call, and of what is done with its answer afterwards, seconds.
+    text. in_the_end: as known after the last call, of all. ask_s, answer_s: processor time of
+    lookup and record before a call, and of what is done with its answer afterwards, seconds.
     """
 
     at_once: Sequence[tuple[int, str]]

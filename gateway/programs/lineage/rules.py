@@ -129,7 +129,8 @@ def _proven(way: Sequence[_Candidate], known: Known, fresh: str) -> Verdict | No
                 return _to(candidate, How.EXTENDS, known)
             fallback = candidate
         elif not ended and (
-            candidate.fingerprint == fallback.fingerprint or mark.program != fallback.mark.program
+            candidate.fingerprint == fallback.fingerprint
+            or _root(mark, known) != _root(fallback.mark, known)
         ):
             # Twins: two threads whose text is the same up to here; one has not come further.
             return _to(candidate, How.EXTENDS, known)
