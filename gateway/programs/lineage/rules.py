@@ -40,8 +40,8 @@ class How(StrEnum):
 class Verdict(NamedTuple):
     """Whose call it is. program: as it counts now; owner: under which it is remembered, which is
     another while the program is folded. parent: the thread that it came from, or "". joined: other
-    threads whose answers the prompt holds, as (program, thread). proven: as State.PROVEN.
-    entries, folds: what the store is to learn (see LineageStore.put)."""
+    threads whose answers the prompt holds, as (owner, thread). state: bits of State that the call's
+    marks have. entries, folds: what the store is to learn (see LineageStore.put)."""
 
     how: How
     program: str
@@ -129,11 +129,10 @@ def _proven(way: Sequence[_Candidate], known: Known, fresh: str) -> Verdict | No
                 return _to(candidate, How.EXTENDS, known)
             fallback = candidate
         elif not ended and (
-            candidate.fingerprint == fallback.fingerprint
-            or _root(mark, known) != _root(fallback.mark, known)
+            candidate.fingerprint == fallback.fingerprint or mark.program != fallback.mark.program
         ):
             # Twins: two threads whose text is the same up to here; one has not come further.
-            return _to(candidate, How.EXTENDS, known)
+            return _like(fallback, _to(candidate, How.EXTENDS, known), known)
     if fallback is None:
         return None
     return _to(fallback, How.REPEATS if fallback.whole else How.FORKS, known, fresh)
@@ -190,13 +189,14 @@ def _unproven(
         elif mark.state & State.ANSWERED and candidate.answered:
             # The model's message that follows is not the one that the thread was given.
             edited.append(candidate)
-        elif tip is None or _place(tip) == _place(candidate):
-            tip = candidate  # Of several at one place, the one that has waited longest.
+        elif tip is None or (_place(tip) == _place(candidate) and _sooner(candidate, tip, known)):
+            tip = candidate
     if tip is None and len(edited) == 1:
         (tip,) = edited
     if tip is not None:
         spoken = sketch.turn > tip.point + 1
-        return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
+        verdict = _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
+        return _like(twins[0], verdict, known) if twins else verdict
     live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
     if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
         mark = live[0].mark
@@ -207,6 +207,23 @@ def _unproven(
 
 def _root(mark: Mark, known: Known) -> str:
     return known.folded.get(mark.program, mark.program)
+
+
+def _spot(candidate: _Candidate) -> tuple[int, int]:
+    return candidate.fingerprint, candidate.mark.tail
+
+
+def _like(twin: _Candidate, verdict: Verdict, known: Known) -> Verdict:
+    """The verdict, as a guess still if a twin of the same program has asked this very thing."""
+    if twin.whole and _root(twin.mark, known) == verdict.program:
+        return verdict._replace(state=verdict.state | State.GUESS)
+    return verdict
+
+
+def _sooner(candidate: _Candidate, other: _Candidate, known: Known) -> bool:
+    """Whether of two threads at one place this one goes on: no guess, and the longer wait."""
+    mark, mark_ = candidate.mark, other.mark
+    return (mark.program in known.folded, mark.at_s) < (mark_.program in known.folded, mark_.at_s)
 
 
 def _place(candidate: _Candidate) -> tuple[int, int]:
@@ -249,11 +266,13 @@ def _complete(
         entries = [
             Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED)) for c in ends
         ]
-        apart = _apart({c.fingerprint for c in ends}, own[0], program, way, known)
+        apart = set()
+        if not verdict.state & State.GUESS:
+            apart = _apart({_spot(c) for c in ends}, own[0], program, way, known)
         folds = [(owner, "") for owner in apart]
         if own[0] in apart:
             program = own[0]
-    elif verdict.state & State.GUESS and own[0] == fresh:
+    elif own[0] == fresh != program:
         folds = [(fresh, program)]
     joined = tuple(of for of, size in said.items() if of != own and size >= EVIDENCE_BYTES)
     for owner, _ in joined:
@@ -267,10 +286,10 @@ def _complete(
 
 
 def _apart(
-    ends: set[int], owner: str, program: str, way: Sequence[_Candidate], known: Known
+    ends: set[tuple[int, int]], owner: str, program: str, way: Sequence[_Candidate], known: Known
 ) -> set[str]:
     """Programs that were taken for twins of one first call, and are not: two of them go on."""
-    here = [c.mark for c in way if c.fingerprint in ends and _root(c.mark, known) == program]
+    here = [c.mark for c in way if _spot(c) in ends and _root(c.mark, known) == program]
     rivals = {m.program for m in here if m.program != owner and m.state & State.EXTENDED}
     if not rivals:
         return set()
