@@ -7,12 +7,13 @@ call to the end of a thread at most, and once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
 from gateway.programs.lineage.sketch import End, Sketch
+from gateway.programs.lineage.way import Candidate, root_of, way_of
 
 # Bytes of an answer's pieces in a prompt that make it this program's.
 EVIDENCE_BYTES: Final = 64
@@ -20,6 +21,8 @@ EVIDENCE_BYTES: Final = 64
 # nobody has gone on from one, and the last is so recent (seconds): a load generator's are not.
 MAX_TWINS: Final = 4
 TWINS_S: Final = 60.0
+# A program's first thread.
+MAIN: Final = "main"
 
 
 class How(StrEnum):
@@ -54,26 +57,12 @@ class Verdict(NamedTuple):
     folds: tuple[tuple[str, str], ...] = ()
 
 
-class _Candidate(NamedTuple):
-    """A mark on the call's way. fingerprint: where it is put. point: messages before it, less one.
-    whole: it stands at the call's very end. answered: the message after it is the model's."""
-
-    mark: Mark
-    fingerprint: int
-    point: int
-    whole: bool
-    answered: bool
-
-
-MAIN: Final = "main"
-
-
 def decide(
     sketch: Sketch, known: Known, pieces: Mapping[int, int], fresh: str, now_s: float
 ) -> Verdict:
     """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. fresh: the name of a
     new program, which no other has; also the name of a new thread."""
-    way = list(_way(sketch, known))
+    way = list(way_of(sketch, known))
     verdict = _proven(way, known, fresh)
     said = _said(known, pieces)
     if verdict is None:
@@ -81,40 +70,9 @@ def decide(
     return _complete(verdict, way, known, said, sketch, fresh, now_s)
 
 
-def _way(sketch: Sketch, known: Known) -> Iterator[_Candidate]:
-    """Marks from the call's end to its beginning."""
-    marks = known.marks
-    last = len(sketch.points) - 1
-    for point in range(last, -1, -1):
-        fingerprint = sketch.points[point]
-        here = marks.get(fingerprint, ())
-        if len(here) > 1 and known.folded:
-            here = sorted(here, key=lambda mark: mark.program in known.folded)
-        for mark in here:
-            if not mark.tail:
-                whole = point == last and not mark.state & State.ANSWER
-                yield _Candidate(mark, fingerprint, point, whole, sketch.answers_at(point))
-        if point == last:
-            yield from _inside(sketch, marks, last)
-
-
-def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[_Candidate]:
-    """Marks of texts that the last text goes on from."""
-    found = [
-        (mark, fingerprint, cut)
-        for fingerprint, cut in sketch.cuts.items()
-        for mark in marks.get(fingerprint, ())
-        if 0 < mark.length < sketch.length
-    ]
-    found.sort(key=lambda of: of[0].length, reverse=True)
-    for mark, fingerprint, cut in found:
-        if sketch.beginning(cut, mark.length) == mark.tail:
-            yield _Candidate(mark, fingerprint, last - 1, False, False)
-
-
-def _proven(way: Sequence[_Candidate], known: Known, fresh: str) -> Verdict | None:
+def _proven(way: Sequence[Candidate], known: Known, fresh: str) -> Verdict | None:
     """The thread that has seen what was written for it alone."""
-    fallback: _Candidate | None = None
+    fallback: Candidate | None = None
     for candidate in way:
         mark = candidate.mark
         if not mark.state & State.PROVEN:
@@ -143,14 +101,14 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[tuple[str, str], int]
     found: dict[tuple[str, str], int] = {}
     for fingerprint in known.marks.keys() & pieces.keys():
         marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
-        if len({_root(mark, known) for mark in marks}) == 1:
+        if len({root_of(mark, known) for mark in marks}) == 1:
             of = marks[0].program, marks[0].thread
             found[of] = found.get(of, 0) + pieces[fingerprint]
     return found
 
 
 def _quoted(
-    way: Sequence[_Candidate], known: Known, said: Mapping[tuple[str, str], int], fresh: str
+    way: Sequence[Candidate], known: Known, said: Mapping[tuple[str, str], int], fresh: str
 ) -> Verdict | None:
     """The program whose answers the text holds, if it holds enough of them."""
     by_program: dict[str, int] = {}
@@ -163,7 +121,7 @@ def _quoted(
     for candidate in way:
         mark = candidate.mark
         ended = mark.state & State.EXTENDED
-        if not ended and _root(mark, known) == program:
+        if not ended and root_of(mark, known) == program:
             how = How.REPEATS if candidate.whole else How.EXTENDS
             return _to(candidate, how, known)
     threads = [of for of in said if known.folded.get(of[0], of[0]) == program]
@@ -172,12 +130,12 @@ def _quoted(
 
 
 def _unproven(
-    way: Sequence[_Candidate], known: Known, sketch: Sketch, fresh: str, now_s: float
+    way: Sequence[Candidate], known: Known, sketch: Sketch, fresh: str, now_s: float
 ) -> Verdict:
     """By text that others may send as well: the end of one thread, a second try, or a new one."""
-    tip: _Candidate | None = None
-    edited: list[_Candidate] = []
-    twins: list[_Candidate] = []
+    tip: Candidate | None = None
+    edited: list[Candidate] = []
+    twins: list[Candidate] = []
     for candidate in way:
         mark = candidate.mark
         if candidate.whole and mark.state & State.FAILED:
@@ -189,7 +147,7 @@ def _unproven(
         elif mark.state & State.ANSWERED and candidate.answered:
             # The model's message that follows is not the one that the thread was given.
             edited.append(candidate)
-        elif tip is None or (_place(tip) == _place(candidate) and _sooner(candidate, tip, known)):
+        elif tip is None or (tip.place == candidate.place and _sooner(candidate, tip, known)):
             tip = candidate
     if tip is None and len(edited) == 1:
         (tip,) = edited
@@ -200,42 +158,30 @@ def _unproven(
     live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
     if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
         mark = live[0].mark
-        program = _root(mark, known)
+        program = root_of(mark, known)
         return Verdict(How.REPEATS, program, fresh, fresh, mark.thread, State.GUESS)
     return Verdict(How.NEW, fresh, fresh, MAIN)
 
 
-def _root(mark: Mark, known: Known) -> str:
-    return known.folded.get(mark.program, mark.program)
-
-
-def _spot(candidate: _Candidate) -> tuple[int, int]:
-    return candidate.fingerprint, candidate.mark.tail
-
-
-def _like(twin: _Candidate, verdict: Verdict, known: Known) -> Verdict:
+def _like(twin: Candidate, verdict: Verdict, known: Known) -> Verdict:
     """The verdict, as a guess still if a twin of the same program has asked this very thing."""
-    if twin.whole and _root(twin.mark, known) == verdict.program:
+    if twin.whole and root_of(twin.mark, known) == verdict.program:
         return verdict._replace(state=verdict.state | State.GUESS)
     return verdict
 
 
-def _sooner(candidate: _Candidate, other: _Candidate, known: Known) -> bool:
+def _sooner(candidate: Candidate, other: Candidate, known: Known) -> bool:
     """Whether of two threads at one place this one goes on: no guess, and the longer wait."""
     mark, mark_ = candidate.mark, other.mark
     return (mark.program in known.folded, mark.at_s) < (mark_.program in known.folded, mark_.at_s)
 
 
-def _place(candidate: _Candidate) -> tuple[int, int]:
-    return candidate.point, candidate.mark.length
-
-
 def _to(
-    candidate: _Candidate, how: How, known: Known, fresh: str = "", state: int = State.PROVEN
+    candidate: Candidate, how: How, known: Known, fresh: str = "", state: int = State.PROVEN
 ) -> Verdict:
     """The verdict that a call is of a candidate's thread, or of a new one that begins there."""
     mark = candidate.mark
-    program = _root(mark, known)
+    program = root_of(mark, known)
     if how is How.REPEATS:
         state = mark.state & (State.PROVEN | State.GUESS)
     if fresh:
@@ -245,7 +191,7 @@ def _to(
 
 def _complete(
     verdict: Verdict,
-    way: Sequence[_Candidate],
+    way: Sequence[Candidate],
     known: Known,
     said: Mapping[tuple[str, str], int],
     sketch: Sketch,
@@ -268,7 +214,7 @@ def _complete(
         ]
         apart = set()
         if not verdict.state & State.GUESS:
-            apart = _apart({_spot(c) for c in ends}, own[0], program, way, known)
+            apart = _apart({c.spot for c in ends}, own[0], program, way, known)
         folds = [(owner, "") for owner in apart]
         if own[0] in apart:
             program = own[0]
@@ -286,10 +232,10 @@ def _complete(
 
 
 def _apart(
-    ends: set[tuple[int, int]], owner: str, program: str, way: Sequence[_Candidate], known: Known
+    ends: set[tuple[int, int]], owner: str, program: str, way: Sequence[Candidate], known: Known
 ) -> set[str]:
     """Programs that were taken for twins of one first call, and are not: two of them go on."""
-    here = [c.mark for c in way if _spot(c) in ends and _root(c.mark, known) == program]
+    here = [c.mark for c in way if c.spot in ends and root_of(c.mark, known) == program]
     rivals = {m.program for m in here if m.program != owner and m.state & State.EXTENDED}
     if not rivals:
         return set()

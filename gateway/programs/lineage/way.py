@@ -1,0 +1,66 @@
+"""The way of a call: whose marks stand on it, from its end to its beginning. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from gateway.programs.lineage.marks import Known, Mark, State
+from gateway.programs.lineage.sketch import Sketch
+
+
+class Candidate(NamedTuple):
+    """A mark on the call's way. fingerprint: where it is put. point: messages before it, less one.
+    whole: it stands at the call's very end. answered: the message after it is the model's."""
+
+    mark: Mark
+    fingerprint: int
+    point: int
+    whole: bool
+    answered: bool
+
+    @property
+    def spot(self) -> tuple[int, int]:
+        """Which end of messages the mark is of."""
+        return self.fingerprint, self.mark.tail
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far on the way it stands."""
+        return self.point, self.mark.length
+
+
+def way_of(sketch: Sketch, known: Known) -> Iterator[Candidate]:
+    """Marks from the call's end to its beginning."""
+    marks = known.marks
+    last = len(sketch.points) - 1
+    for point in range(last, -1, -1):
+        fingerprint = sketch.points[point]
+        here = marks.get(fingerprint, ())
+        if len(here) > 1 and known.folded:
+            here = sorted(here, key=lambda mark: mark.program in known.folded)
+        for mark in here:
+            if not mark.tail:
+                whole = point == last and not mark.state & State.ANSWER
+                yield Candidate(mark, fingerprint, point, whole, sketch.answers_at(point))
+        if point == last:
+            yield from _inside(sketch, marks, last)
+
+
+def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[Candidate]:
+    """Marks of texts that the last text goes on from."""
+    found = [
+        (mark, fingerprint, cut)
+        for fingerprint, cut in sketch.cuts.items()
+        for mark in marks.get(fingerprint, ())
+        if 0 < mark.length < sketch.length
+    ]
+    found.sort(key=lambda of: of[0].length, reverse=True)
+    for mark, fingerprint, cut in found:
+        if sketch.beginning(cut, mark.length) == mark.tail:
+            yield Candidate(mark, fingerprint, last - 1, False, False)
+
+
+def root_of(mark: Mark, known: Known) -> str:
+    """The program that a mark counts for now."""
+    return known.folded.get(mark.program, mark.program)
