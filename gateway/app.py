@@ -29,6 +29,7 @@ from gateway.engine.tokens import TokenCounter
 from gateway.policies.route import registry as routers
 from gateway.programs.identity import ChainRoots
 from gateway.programs.lineage.memory import MemoryLineage
+from gateway.programs.lineage.store import LineageStore
 from gateway.programs.lineage.tracker import Lineage
 from gateway.programs.memory import MemoryTable
 from gateway.programs.table import ProcessTable, TableUnavailable
@@ -72,6 +73,15 @@ def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:
     return ChainRoots(keep_s=settings.answer_keep_s)
 
 
+def make_lineage_store(settings: Settings) -> LineageStore:
+    """What remembers whose the messages of calls without a key are."""
+    if settings.redis_url:
+        from gateway.programs.lineage.redis import RedisLineage
+
+        return RedisLineage(settings.redis_url, settings.redis_prefix)
+    return MemoryLineage()
+
+
 def make_services(settings: Settings, table: ProcessTable | None = None) -> Services:
     """The gateway's parts, wired. `table`: instead of the one that the settings ask for."""
     table = table if table is not None else make_table(settings)
@@ -97,7 +107,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         tokens=tokens,
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
         advisor=KvAdvisor(registry, cold, settings.engine_secret),
-        lineage=Lineage(MemoryLineage()) if settings.lineage else None,
+        lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
     )
 
 
@@ -156,6 +166,8 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         await services.ledger.settle(timeout_s=5.0)
         await services.cold.aclose()
         await services.table.aclose()
+        if services.lineage is not None:
+            await services.lineage.aclose()
         await services.chains.aclose()
 
 

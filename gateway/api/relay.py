@@ -135,7 +135,8 @@ class Relay:
                 if watch is not None:
                     passed = watch.feed(passed)
                 if not data or exchange.complete:
-                    passed += stream.finish()
+                    rest = stream.finish()
+                    passed += rest if watch is None else watch.feed(rest)
                     break
                 if stream.ended:
                     if stream.report is None:

@@ -4,9 +4,9 @@ remembers of it. A call that nobody watches has no watch, and its bytes are not 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from time import perf_counter, time
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
@@ -15,13 +15,10 @@ from gateway.api.services import Services
 from gateway.model import ProgramKey
 from gateway.overlap.answers import AnswerTape
 from gateway.overlap.dispatch import ToolDispatch, as_json
-from gateway.programs.lineage.canonical import Atom, answer_atoms, item_atoms
+from gateway.programs.lineage.answers import read_answer
 from gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
-
-# An answer is worth this much attention; of a larger one lineage knows its question only.
-_MOST_BYTES: Final = 4 << 20
 
 
 class Watch:
@@ -65,18 +62,14 @@ class Watch:
         if not good:
             await forget(self._s, self._request)
             return
-        body: Any = {}
+        stream = whole is None
         if whole is None:
-            body = self._tape.body() if self._tape is not None else {}
-        elif len(whole) <= _MOST_BYTES:
-            try:
-                body = orjson.loads(whole)
-            except orjson.JSONDecodeError:
-                body = {}
+            whole = self._tape.raw() if self._tape is not None else b""
+        said = read_answer(whole, stream)
         lineage, asked, self._request.asked = self._s.lineage, self._request.asked, None
         if lineage is not None:
             try:
-                await lineage.answered(asked, answers(body), time())
+                await lineage.answered(asked, said, time())
             except TableUnavailable:
                 log.debug("an answer could not be remembered", exc_info=True)
 
@@ -94,25 +87,6 @@ async def forget(services: Services, request: Request) -> None:
             await services.lineage.failed(asked, time())
         except TableUnavailable:
             log.debug("a failure could not be remembered", exc_info=True)
-
-
-def answers(body: Any) -> Sequence[Sequence[Atom]]:
-    """What an answer of any API said: a list of atoms for each choice."""
-    if not isinstance(body, Mapping):
-        return ()
-    found = []
-    choices = body.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, Mapping):
-            message = choice.get("message")
-            if not isinstance(message, Mapping):
-                message = {"role": "assistant", "content": choice.get("text")}
-            found.append(answer_atoms(message))
-    if isinstance(body.get("output"), list):
-        found.append(item_atoms(body["output"]))
-    elif isinstance(body.get("content"), list):
-        found.append(answer_atoms({"role": "assistant", "content": body["content"]}))
-    return found
 
 
 def _tool_names(body: Mapping[str, Any]) -> frozenset[str]:

@@ -33,9 +33,13 @@ class AnswerTape:
         else:
             self._parts.clear()
 
+    def raw(self) -> bytes:
+        """What was fed."""
+        return b"".join(self._parts)
+
     def body(self) -> dict[str, Any]:
         """The answer as it would have come without a stream, as far as its messages go."""
-        return assembled(_chunks(b"".join(self._parts)))
+        return assembled(_chunks(self.raw()))
 
 
 def assembled(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -108,6 +108,9 @@ class MemoryLineage:
         self._held += shelf.size() - before
         self._bound(now_s)
 
+    async def aclose(self) -> None:
+        """See LineageStore."""
+
     @property
     def held(self) -> int:
         """Fingerprints and folds that are remembered."""

@@ -68,3 +68,7 @@ class Lineage:
         verdict = call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
         await self._store.put(call.tenant, left(call.sketch.end(), mark), (), now_s)
+
+    async def aclose(self) -> None:
+        """Release the store's connections."""
+        await self._store.aclose()

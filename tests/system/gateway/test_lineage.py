@@ -1,0 +1,142 @@
+"""Calls without a key find their program by what they say, through a real gateway."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+SYSTEM = {"role": "system", "content": "You are an airline's agent. Follow the policy to the word."}
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+
+
+def chat(answer: str, call: str = "") -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer}
+    if call:
+        function = {"name": "find", "arguments": call}
+        message["tool_calls"] = [{"id": "c1", "type": "function", "function": function}]
+    return {"choices": [{"index": 0, "message": message}]}
+
+
+def streamed(answer: str) -> list[bytes]:
+    words = [{"choices": [{"index": 0, "delta": {"content": w + " "}}]} for w in answer.split()]
+    return [*(b"data: %b\n\n" % json.dumps(w).encode() for w in words), b"data: [DONE]\n\n"]
+
+
+def speaks(*answers: str):
+    """An engine that says these, one after the other, streamed where it is asked to."""
+    said = iter(answers)
+
+    async def script(wire: Any, request: Any) -> None:
+        answer = next(said)
+        if request.json.get("stream"):
+            await wire.stream(*streamed(answer))
+        else:
+            await wire.plain(chat(answer))
+
+    return script
+
+
+async def program_of(gateway: Any, *messages: Any, **body: Any) -> str:
+    got = await gateway.call(body={"messages": [SYSTEM, *messages], **body})
+    assert got.status_code == 200
+    return str(got.headers["x-weft-program"])
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_dialogue_without_keys_is_one_program(engine: Any, weft: Any, stream: bool) -> None:
+    answers = ("Which flight is it that you mean?", "It is cancelled, I am sorry.", "Goodbye.")
+    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+        turns = [user("I want to change my flight.")]
+        found = []
+        for answer, reply in zip(answers, ("BA 117", "Then refund it.", ""), strict=True):
+            found.append(await program_of(gateway, *turns, stream=stream))
+            # Clients drop the spaces that engines leave, and cut texts into parts.
+            turns += [
+                {"role": "assistant", "content": [{"type": "text", "text": answer}]},
+                user(reply),
+            ]
+        assert len(set(found)) == 1
+        session = (await gateway.client.get(f"/v1/sessions/{found[0]}")).json()
+        assert (session["calls"], session["calls_in_flight"]) == (3, 0)
+
+
+async def test_two_runs_of_one_task_part_where_their_answers_do(engine: Any, weft: Any) -> None:
+    answers = ("Which flight do you mean?", "What is your name, please?", "a", "b")
+    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+        asked = user("I want to change my flight.")
+        # Until somebody goes on, they could be one program that asks twice.
+        await program_of(gateway, asked), await program_of(gateway, asked)
+        reply = user("BA 117")
+        one = await program_of(gateway, asked, assistant(answers[0]), reply)
+        two = await program_of(gateway, asked, assistant(answers[1]), reply)
+        assert one != two
+
+
+async def test_a_key_comes_before_what_is_said(engine: Any, weft: Any) -> None:
+    answers = ("Which flight do you mean?", "Thank you.")
+    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+        asked = user("I want to change my flight.")
+        await program_of(gateway, asked)
+        turns = [SYSTEM, asked, assistant(answers[0]), user("BA 117")]
+        got = await gateway.call(body={"messages": turns}, headers={"x-session-id": "mine"})
+        assert got.headers["x-weft-program"] == "mine"
+
+
+async def test_tenants_never_share_a_program(engine: Any, weft: Any) -> None:
+    answers = ("Which flight do you mean?", "Which flight do you mean?", "x")
+    async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
+        turns: list[Any] = [SYSTEM, user("I want to change my flight.")]
+        keys = [{"authorization": f"Bearer {name}"} for name in "ab"]
+        mine = await gateway.call(body={"messages": turns}, headers=keys[0])
+        turns += [assistant(answers[0]), user("BA 117")]
+        theirs = await gateway.call(body={"messages": turns}, headers=keys[1])
+        assert mine.headers["x-weft-program"] != theirs.headers["x-weft-program"]
+
+
+async def test_a_call_that_failed_and_is_tried_again_stays_with_its_program(
+    engine: Any, weft: Any
+) -> None:
+    fails = iter((True, False, False))
+
+    async def script(wire: Any, request: Any) -> None:
+        if next(fails):
+            await wire.plain({"error": {"message": "busy"}}, "429 Too Many Requests")
+        else:
+            await wire.plain(chat("Which flight do you mean?"))
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        asked = [SYSTEM, user("I want to change my flight.")]
+        first = await gateway.call(body={"messages": asked})
+        assert first.status_code == 429
+        again = await gateway.call(body={"messages": asked})
+        assert again.headers["x-weft-program"] == first.headers["x-weft-program"]
+
+
+async def test_gateways_on_one_redis_know_what_the_other_has_heard(
+    tmp_path: Path, engine: Any, weft: Any
+) -> None:
+    redis = RedisServer(tmp_path)
+    answers = ("Which flight is it that you mean, please?", "Thank you.")
+    async with (
+        engine(script=speaks(*answers)) as stub,
+        weft(stub, redis_url=redis.url) as one,
+        weft(stub, redis_url=redis.url) as two,
+    ):
+        asked = user("I want to change my flight.")
+        first = await program_of(one, asked)
+        assert await program_of(two, asked, assistant(answers[0]), user("BA 117")) == first
+    redis.kill()
