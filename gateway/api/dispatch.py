@@ -18,6 +18,8 @@ from gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
+# What a session has under its id. An id that ends so has its slash encoded.
+_PARTS = (b"/story", b"/events")
 _EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,64})/extend")
 _CHAT = BY_PATH["/v1/chat/completions"]
 
@@ -84,8 +86,10 @@ class Dispatcher:
             return
         if raw.startswith(_SESSIONS):
             # Kept percent-encoded, so that the id is one segment whatever it contains.
-            encoded = quote_from_bytes(raw[len(_SESSIONS) :], safe="%")
-            scope = {**scope, "path": _SESSIONS.decode() + encoded}
+            rest = raw[len(_SESSIONS) :]
+            part = next((part for part in _PARTS if rest.endswith(part)), b"")
+            encoded = quote_from_bytes(rest.removesuffix(part), safe="%")
+            scope = {**scope, "path": _SESSIONS.decode() + encoded + part.decode()}
         if scope["method"] == "HEAD":
             # The server leaves the body out: it goes by its own copy of the method.
             scope = {**scope, "method": "GET"}

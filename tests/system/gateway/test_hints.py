@@ -1,0 +1,217 @@
+"""Hints over HTTP: what engines are told, and the fate that the client is told of."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+MESSAGES = [
+    {"role": "system", "content": "You are an agent. " * 40},
+    {"role": "user", "content": "What is the weather in Lyon? " * 10},
+    {"role": "assistant", "content": "I will look. " * 10},
+    {"role": "tool", "tool_call_id": "c", "content": "Sunny. " * 60},
+]
+NAMED = {"x-session-id": "run"}
+
+
+async def test_prompts_are_tagged_by_their_roles(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        await gateway.call(body={"messages": MESSAGES[:2]}, headers=NAMED)
+        await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
+        await gateway.call(body={"messages": MESSAGES, "weft": {"tags": []}}, headers=NAMED)
+        await gateway.call("/v1/completions", body={"prompt": "plain text"}, headers=NAMED)
+        tags = [request.json["vllm_xargs"].get("weft_tags") for request in stub.requests]
+        assert tags[0][1::2] == [4, 3]
+        assert 100 < tags[0][0] < 400
+        assert tags[1][1::2] == [4, 3, 2]
+        assert tags[2] is None
+        assert tags[3][1::2] == [3]
+        assert "weft" not in stub.requests[2].json
+
+
+async def test_tagging_can_be_turned_off(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, tag_prompts=False) as gateway:
+        await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
+        assert "weft_tags" not in stub.requests[0].json["vllm_xargs"]
+
+
+async def test_hints_of_all_dialects_reach_the_engine_and_their_fate_the_receipt(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        body = {
+            "messages": MESSAGES,
+            "weft": {"retain_s": 1e9, "reuse_priority": 1, "colour": "red"},
+            "nvext": {"agent_hints": {"priority": "high"}},
+        }
+        await gateway.call(body=body, headers={**NAMED, "x-request-id": "a"})
+        sent = stub.requests[0].json
+        assert sent["vllm_xargs"]["weft_retain"] == 3600.0
+        assert sent["vllm_xargs"]["weft_priority"] == 1
+        assert not {"weft", "nvext"} & sent.keys()
+        receipt = (await gateway.client.get("/v1/receipts/a")).json()
+        fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
+        assert fates["weft.retain_s"] == "applied, clamped"
+        assert fates["weft.colour"] == "ignored: unknown"
+        assert fates["nvext.agent_hints.priority"].startswith("ignored")
+
+
+async def test_a_step_of_priority_counts_as_half_of_what_was_used(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        call = request.json["vllm_xargs"]["weft_call"]
+        report = {"call": call, "service_s": 8.0, "finished": True}
+        await wire.plain({}, headers={"x-weft-report": json.dumps(report)})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await gateway.call(headers=NAMED)
+        await gateway.call(headers=NAMED, body={"weft": {"priority": 2}})
+        await gateway.call(headers=NAMED)
+        told = [request.json["vllm_xargs"]["weft_service"] for request in stub.requests]
+        assert told == [0.0, 2.0, 16.0]
+
+
+async def test_a_replica_without_the_plugin_takes_no_hint_and_says_so(
+    engine: Any, weft: Any
+) -> None:
+    async with engine(weft=False) as stub, weft(stub) as gateway:
+        await gateway.call(
+            body={"messages": MESSAGES, "weft": {"retain_s": 5}},
+            headers={**NAMED, "x-request-id": "a"},
+        )
+        assert "vllm_xargs" not in stub.requests[0].json
+        (fate,) = (await gateway.client.get("/v1/receipts/a")).json()["hints"]
+        assert fate["fate"] == "ignored: the replica does not run the plugin"
+
+
+async def test_tags_told_ahead_hold_for_the_next_calls(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        hint = {
+            "session_id": "run",
+            "tags": [
+                {"messages": [1, 3], "tag": "SYSTEM_PROMPT"},
+                {"messages": [3, 1], "tag": "USER_QUERY"},
+                {"message": 0, "tag": "GOLD"},
+            ],
+        }
+        told = (await gateway.client.post("/v1/hints/tags", json=hint)).json()
+        assert told["fates"][0] == "tags[0]=noted for the next calls"
+        assert [fate.partition(":")[0] for fate in told["fates"][1:]] == [
+            "tags[1]=ignored",
+            "tags[2]=ignored",
+        ]
+        await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
+        await gateway.call(body={"messages": MESSAGES}, headers={"x-session-id": "other"})
+        first, other = (request.json["vllm_xargs"]["weft_tags"] for request in stub.requests)
+        assert first[1::2] == [4, 2]
+        assert other[1::2] == [4, 3, 2]
+
+
+async def test_reuse_priority_and_pins_go_to_the_replicas_of_the_program_and_end(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(asides={"/weft/kv": {}}) as one,
+        engine(asides={"/weft/kv": {}}) as two,
+        weft(one, two, locality_threshold_tokens=0) as gateway,
+    ):
+        missing = {"session_id": "run", "priority": 1}
+        refused = await gateway.client.post("/v1/hints/priority", json=missing)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (404, "session_not_found")
+        await gateway.call(headers=NAMED)
+        hint = {"session_id": "run", "priority": 2, "retain_s": 60, "ttl_s": 0.1}
+        told = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
+        assert set(told["fates"]["priority"].values()) == {"applied"}
+        sent = lambda: [  # noqa: E731
+            (request.json["action"], request.json.get("priority"))
+            for stub in (one, two)
+            for request in stub.other
+            if request.target == "/weft/kv"
+        ]
+        await until(lambda: ("priority", 0) in sent())
+        assert ("retain", None) in sent()
+        assert ("priority", 2) in sent()
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        {"session_id": "run"},
+        {"session_id": "run", "priority": 9},
+        {"session_id": "run", "priority": "high"},
+        {"session_id": ""},
+        {"priority": 1},
+        {"session_id": "\ud800", "priority": 1},
+    ],
+)
+async def test_bad_hints_get_a_clear_error(engine: Any, weft: Any, hint: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        raw = json.dumps(hint).encode()
+        got = await gateway.client.post("/v1/hints/priority", content=raw)
+        assert got.status_code == 400
+        assert got.json()["error"]["code"]
+
+
+CHUNKS = [
+    {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a"'}}]},
+    {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}]},
+    {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "g", "arguments": "{}"}}]},
+    {"content": "and more"},
+]
+TOOLS = [{"type": "function", "function": {"name": name}} for name in "fg"]
+
+
+async def calls_tools(wire: Any, request: Any) -> None:
+    frames = [
+        b"data: %b\n\n" % json.dumps({"choices": [{"index": 0, "delta": chunk}]}).encode()
+        for chunk in CHUNKS
+    ]
+    await wire.stream(*frames, b"data: [DONE]\n\n")
+
+
+async def test_tool_calls_are_dispatched_in_the_stream_for_who_asks(engine: Any, weft: Any) -> None:
+    async with engine(script=calls_tools) as stub, weft(stub) as gateway:
+        body = {"stream": True, "tools": TOOLS}
+        plain = await gateway.call(body=body, headers=NAMED)
+        assert b"tool_call_dispatch" not in plain.content
+        told = await gateway.call(
+            body={**body, "weft": {"tool_dispatch": True}},
+            headers={**NAMED, "x-request-id": "a", "x-weft-saved-s": "1"},
+        )
+        frames = told.content.split(b"\n\n")
+        events = [n for n, f in enumerate(frames) if f.startswith(b"event: tool_call_dispatch")]
+        # Each right after the chunk that closes its brace.
+        assert events == [2, 4]
+        without = b"\n\n".join(
+            f for n, f in enumerate(frames) if n not in events and not f.startswith(b": ")
+        )
+        assert without == plain.content
+        receipt = (await gateway.client.get("/v1/receipts/a")).json()
+        assert [tool["name"] for tool in receipt["tools_dispatched"]] == ["f", "g"]
+        assert receipt["saved_s"]["dispatch"] >= 0
+        unknown = [h for h in receipt["hints"] if "tool_dispatch" in h["hint"]]
+        assert unknown == []
+
+
+async def test_a_listener_hears_its_programs_tool_calls(engine: Any, weft: Any) -> None:
+    async with engine(script=calls_tools) as stub, weft(stub) as gateway:
+        async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
+            lines = events.aiter_lines()
+            assert await anext(lines) == ": listening"
+            await gateway.call(
+                body={"stream": True, "tools": TOOLS}, headers={**NAMED, "x-request-id": "a"}
+            )
+            heard = []
+            async with asyncio.timeout(10):
+                async for line in lines:
+                    if line.startswith("data: "):
+                        heard.append(json.loads(line[6:]))
+                    if len(heard) == 2:
+                        break
+        assert [h["tool_call"]["function"]["name"] for h in heard] == ["f", "g"]
+        assert {h["request_id"] for h in heard} == {"a"}
+        await asyncio.sleep(0)

@@ -1,0 +1,102 @@
+"""Receipts and stories over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+NAMED = {"x-session-id": "run", "x-weft-thread": "ignored"}
+
+
+async def reporting(wire: Any, request: Any) -> None:
+    call = request.json["vllm_xargs"]["weft_call"]
+    report = {
+        "call": call, "service_s": 2.0, "waiting_s": 0.5, "prompt_tokens": 40, "cached_tokens": 16,
+        "output_tokens": 7, "policy": "plas", "queue_path": [0, 1], "finished": True,
+        "hints": ["weft_tags=applied"],
+    }  # fmt: skip
+    await wire.plain({}, headers={"x-weft-report": json.dumps(report)})
+
+
+async def test_a_receipt_says_where_why_in_what_order_and_what_came_of_it(
+    engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=reporting) as one,
+        engine(models=("other",)) as two,
+        weft(one, two) as gateway,
+    ):
+        await gateway.call(headers=NAMED)
+        got = await gateway.call(headers={**NAMED, "x-request-id": "second"})
+        receipt = (await gateway.client.get("/v1/receipts/second")).json()
+        assert receipt["session"] == "run"
+        assert receipt["known_by"] == "x-session-id"
+        assert receipt["outcome"] == "ok"
+        assert receipt["place"]["replica"] == got.headers["x-weft-replica"] == "r0"
+        assert receipt["place"]["rejected"] == {"r1": "model"}
+        assert receipt["order"] == {
+            "policy": "plas",
+            "program_service_s": 2.0,
+            "program_waiting_s": 0.5,
+            "program_critical_path_s": 2.0,
+            "queues": [0, 1],
+        }
+        assert receipt["predicted"]["service_s"] == 2.0
+        assert receipt["actual"]["service_s"] == 2.0
+        assert receipt["actual"]["cached_tokens"] == 16
+        assert {"hint": "tags", "fate": "applied", "by": "engine"} in receipt["hints"]
+        assert receipt["times"]["total_s"] > 0
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert [r["order"]["program_service_s"] for r in story["receipts"]] == [0.0, 2.0]
+
+
+async def test_a_replica_that_could_not_be_reached_is_in_the_receipt(
+    engine: Any, weft: Any
+) -> None:
+    async with engine(script=reporting) as stub, weft("http://127.0.0.1:9", stub) as gateway:
+        for replica in gateway.services.registry:  # As before anybody knew.
+            replica.circuit = type(replica.circuit)()
+            replica.models, replica.served = {}, frozenset()
+        receipts = []
+        for number in range(2):
+            got = await gateway.call(headers={**NAMED, "x-request-id": f"r-{number}"})
+            assert got.status_code == 200, got.text
+            receipts.append((await gateway.client.get(f"/v1/receipts/r-{number}")).json())
+        failed = [r["place"]["failed"] for r in receipts if r["place"]["failed"]]
+        assert failed == [[{"replica": "r0", "error": "replica_unreachable"}]]
+
+
+async def test_a_receipt_is_its_tenants_and_bounded(engine: Any, weft: Any) -> None:
+    async with engine(script=reporting) as stub, weft(stub, receipts=2) as gateway:
+        mine = {"authorization": "Bearer mine"}
+        for number in range(3):
+            await gateway.call(headers={**mine, "x-request-id": f"r{number}"})
+        codes = [
+            (await gateway.client.get(f"/v1/receipts/r{n}", headers=mine)).status_code
+            for n in range(3)
+        ]
+        assert codes == [404, 200, 200]
+        theirs = await gateway.client.get("/v1/receipts/r2")
+        assert (theirs.status_code, theirs.json()["error"]["code"]) == (404, "receipt_not_found")
+
+
+async def test_without_receipts_calls_go_on(engine: Any, weft: Any) -> None:
+    async with engine(script=reporting) as stub, weft(stub, receipts=0) as gateway:
+        assert (await gateway.call(headers={"x-request-id": "r"})).status_code == 200
+        assert (await gateway.client.get("/v1/receipts/r")).status_code == 404
+        unknown = await gateway.client.get("/v1/sessions/nobody/story")
+        assert unknown.json()["error"]["code"] == "session_not_found"
+
+
+async def test_a_call_that_failed_has_a_receipt(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"error": {"message": "too long"}}, "400 Bad Request")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await gateway.call(headers={**NAMED, "x-request-id": "bad"})
+        receipt = (await gateway.client.get("/v1/receipts/bad")).json()
+        assert (receipt["outcome"], receipt["status"], receipt["actual"]) == ("error", 400, None)
