@@ -28,7 +28,7 @@ _MEDIA_TOKENS: Final = 600.0
 _EXTRA_SPREAD: Final = 6.0
 # What is uncertain of any count: tokens that merge over borders, markup. Tokens, squared.
 _NOISE: Final = 4.0
-# An exact end that is off by so many standard deviations was of another prompt.
+# An error of so many standard deviations is none of ours: the prompt was another.
 _IMPOSSIBLE: Final = 6.0
 _MAX_MODELS: Final = 64
 _GENERATION: Final = 16_384
@@ -155,16 +155,26 @@ class TokenCounter:
         since = counted.since
         error = end - counted.ends[-1]
         variance = _NOISE + sum([doubt for _, _, doubt in since])
-        if counted.start and error * error > _IMPOSSIBLE**2 * variance:
+        impossible = error * error > _IMPOSSIBLE**2 * variance
+        if impossible and counted.start:
             self._exact.drop(counted.origin)
-        elif since:
-            if counted.new_tokens and counted.estimates is not None:
-                features = counted.estimates.features(counted.first_new)
-                self._fit(counted.model).learn(features, counted.new_tokens + error, variance)
-            share = error / variance
-            for key, mean, doubt in since:
-                better = max(1.0, mean + share * doubt)
-                self._sections.put(key, (better, doubt * (1.0 - doubt / variance) + 0.1))
+            since = []
+        elif counted.estimates is not None and counted.new_tokens:
+            features = counted.estimates.features(counted.first_new)
+            self._fit(counted.model).learn(features, counted.new_tokens + error, variance)
+        if impossible:
+            if -error > end / 2:
+                # The engine had not all of what we read. What was thought of it is forgotten.
+                for key, _, _ in since:
+                    self._sections.drop(key)
+                since = []
+            # We were too sure of something: nobody knows of what.
+            since = [(key, mean, (SPREAD * mean) ** 2) for key, mean, _ in since]
+            variance = _NOISE + sum([doubt for _, _, doubt in since])
+        share = error / variance
+        for key, mean, doubt in since:
+            better = max(1.0, mean + share * doubt)
+            self._sections.put(key, (better, doubt * (1.0 - doubt / variance) + 0.1))
         self._exact.put(counted.chain, end)
 
     def _fit(self, model: str) -> TokenFit:

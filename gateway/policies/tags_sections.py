@@ -25,6 +25,10 @@ _TAGS: Final = {
     "tool": Tag.TOOL_OUTPUT,
     "function": Tag.TOOL_OUTPUT,
 }
+# With one of these a prompt is not its messages.
+_OTHERWISE: Final = frozenset(
+    {"previous_response_id", "conversation", "truncate_prompt_tokens", "chat_template", "documents"}
+)
 # Texts longer than this are told apart by their length, beginning, middle and end.
 _WHOLE: Final = 3072
 _SLICE: Final = 1024
@@ -50,7 +54,8 @@ class Section(NamedTuple):
 
 def sections(body: Mapping[str, Any]) -> list[Section]:
     """The prompt's sections in the order in which chat templates write them; [] where nothing can
-    be known: a raw prompt, or the continuation of an answer that only the engine has.
+    be known: a raw prompt, the continuation of an answer that only the engine has, or a prompt that
+    its own options cut or write in another way.
 
     The tools' definitions come after a leading system prompt, which is where templates put them or
     next to it, and are SYSTEM_PROMPT. A system message that follows other messages is a
@@ -61,8 +66,8 @@ def sections(body: Mapping[str, Any]) -> list[Section]:
         messages = body.get("input")
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-        if body.get("previous_response_id") or body.get("conversation"):
-            return []
+    if not _OTHERWISE.isdisjoint(body) and any(body.get(name) for name in _OTHERWISE):
+        return []
     if not isinstance(messages, list) or not messages:
         return []
     found: list[Section] = []

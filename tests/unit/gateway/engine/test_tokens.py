@@ -119,6 +119,20 @@ def test_an_exact_end_that_turns_out_wrong_is_forgotten() -> None:
     assert counter.count("m", found).start == 0
 
 
+def test_a_count_of_another_prompt_does_not_stay_with_its_sections() -> None:
+    """As where a client has its prompt cut: others have the same system prompt."""
+    counter = TokenCounter()
+    for seed in range(2, 8):
+        tell(counter, chat(SYSTEM, ("user", text(seed, 30))))
+    other = chat(SYSTEM, ("user", text(20, 30)))
+    before = counter.count("m", other).ends[0]
+    for cut in (10, 900, 5000):
+        counter.learn(counter.count("m", chat(SYSTEM, ("user", f"cut at {cut}"))), cut)
+        for seed in range(3):
+            tell(counter, chat(SYSTEM, ("user", text(30 + cut + seed, 30))))
+        assert counter.count("m", other).ends[0] == pytest.approx(before, rel=0.02), cut
+
+
 def test_models_do_not_share_what_they_learn() -> None:
     counter = TokenCounter()
     found = chat(SYSTEM, ("user", text(2, 80)))

@@ -103,7 +103,8 @@ def test_items_of_the_responses_api() -> None:
 @pytest.mark.parametrize(
     "body",
     [{}, {"prompt": "p"}, {"messages": []}, {"messages": "m"},
-     {"input": [{"role": "user", "content": "u"}], "previous_response_id": "resp_1"}],
+     {"input": [{"role": "user", "content": "u"}], "previous_response_id": "resp_1"},
+     {"messages": [{"role": "user", "content": "u"}], "truncate_prompt_tokens": 9}],
 )  # fmt: skip
 def test_where_nothing_can_be_known_there_are_no_sections(body: dict[str, Any]) -> None:
     assert sections(body) == []
