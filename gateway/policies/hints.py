@@ -77,7 +77,10 @@ _ROWS: Final = (
 
 _IN_BODY: Final = frozenset(row.place[0] for row in _ROWS if isinstance(row.place, tuple))
 _IN_HEADERS: Final = frozenset(row.place for row in _ROWS if isinstance(row.place, bytes))
-_OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft") | {"tags"}
+# `tool_dispatch` asks for an event and is no belief: others read it.
+_OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft") | {
+    "tags", "tool_dispatch",
+}  # fmt: skip
 _OBJECTS: Final = (("weft",), ("nvext",), ("nvext", "agent_hints"))
 _ABSENT: Final = object()
 

@@ -180,6 +180,7 @@ def test_what_is_ignored_says_why(body: dict[str, Any], fate: str) -> None:
 
 
 def test_absent_is_not_malformed() -> None:
+    assert read_hints({"weft": {"tool_dispatch": True}}, {}) == NO_HINTS
     body = {"weft": None, "nvext": {"agent_hints": None}, "priority": None, "vllm_xargs": {"a": 1}}
     assert read_hints(body, {}) == NO_HINTS
 
