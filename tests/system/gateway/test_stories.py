@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -57,17 +58,16 @@ async def test_a_receipt_says_where_why_in_what_order_and_what_came_of_it(
 async def test_a_replica_that_could_not_be_reached_is_in_the_receipt(
     engine: Any, weft: Any
 ) -> None:
-    async with engine(script=reporting) as stub, weft("http://127.0.0.1:9", stub) as gateway:
-        for replica in gateway.services.registry:  # As before anybody knew.
-            replica.circuit = type(replica.circuit)()
-            replica.models, replica.served = {}, frozenset()
-        receipts = []
-        for number in range(2):
-            got = await gateway.call(headers={**NAMED, "x-request-id": f"r-{number}"})
-            assert got.status_code == 200, got.text
-            receipts.append((await gateway.client.get(f"/v1/receipts/r-{number}")).json())
-        failed = [r["place"]["failed"] for r in receipts if r["place"]["failed"]]
-        assert failed == [[{"replica": "r0", "error": "replica_unreachable"}]]
+    async with contextlib.AsyncExitStack() as dying, engine(script=reporting) as stub:
+        first = await dying.enter_async_context(engine(script=reporting))
+        async with weft(first, stub) as gateway:
+            await dying.aclose()
+            receipts = []
+            for number in range(2):
+                await gateway.call(headers={**NAMED, "x-request-id": f"r-{number}"})
+                receipts.append((await gateway.client.get(f"/v1/receipts/r-{number}")).json())
+            failed = [r["place"]["failed"] for r in receipts if r["place"]["failed"]]
+            assert failed == [[{"replica": "r0", "error": "replica_unreachable"}]]
 
 
 async def test_a_receipt_is_its_tenants_and_bounded(engine: Any, weft: Any) -> None:
