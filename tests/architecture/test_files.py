@@ -40,7 +40,9 @@ ELSEWHERE = {
     "gateway/model/routing.py": "tests/unit/gateway/policies/route/test_router.py",
     "gateway/policies/route/protocols.py": "tests/unit/gateway/policies/route/test_router.py",
     "gateway/programs/table.py": "tests/contract/test_process_table.py",
+    "gateway/programs/lineage/store.py": "tests/contract/test_lineage_store.py",
     # They need a real Redis.
+    "gateway/programs/lineage/redis.py": "tests/contract/test_lineage_store.py",
     "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
     "gateway/programs/redis_chains.py": "tests/contract/test_redis_chains.py",
     "gateway/programs/redis_check.py": "tests/contract/test_redis_table.py",

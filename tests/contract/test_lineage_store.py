@@ -1,0 +1,152 @@
+"""What both lineage stores promise, the Redis one on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import Any
+
+import pytest
+import redis
+from support.redis_server import RedisServer
+
+from gateway.programs.lineage.marks import Entry, Known, Mark, State
+from gateway.programs.lineage.memory import MemoryLineage
+from gateway.programs.lineage.redis import MAX_ASKED, RedisLineage
+from gateway.programs.lineage.store import MAX_MARKS
+
+_prefixes = (f"lineage{number}" for number in count())
+NOW = 1000.0
+
+
+def mark(program: str = "p", thread: str = "main", state: int = State.RUNS, **more: Any) -> Mark:
+    return Mark(program, thread, state, NOW, **more)
+
+
+@pytest.fixture(params=["memory", "redis"])
+def run(request) -> Callable[..., None]:
+    """Runs steps with two gateways' stores: with Redis two of one server, else one twice."""
+
+    def go(steps: Callable[..., Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            if request.param == "memory":
+                store = MemoryLineage()
+                await steps(store, store)
+                return
+            server: RedisServer = request.getfixturevalue("redis_server")
+            prefix = next(_prefixes)
+            stores = [RedisLineage(server.url, prefix) for _ in range(2)]
+            try:
+                await steps(*stores)
+            finally:
+                for store in stores:
+                    await store.aclose()
+
+        asyncio.run(main())
+
+    return go
+
+
+async def put(store, *entries: tuple[int, Mark], folds=(), tenant="t") -> None:
+    await store.put(tenant, [Entry(*entry) for entry in entries], folds, NOW)
+
+
+async def get(store, *fingerprints: int, tenant="t") -> Known:
+    return await store.get_many(tenant, fingerprints, NOW)
+
+
+def test_what_one_gateway_puts_the_other_gets(run):
+    async def steps(left, right):
+        assert await get(right, 1) == Known({}, {})
+        marks = mark(), mark("q", length=7, tail=2**64 - 1, state=State.PROVEN)
+        await put(left, (1, marks[0]), (2**64 - 1, marks[1]))
+        known = await get(right, 1, 2, 2**64 - 1)
+        assert {f: list(m) for f, m in known.marks.items()} == {
+            1: [marks[0]], 2**64 - 1: [marks[1]]
+        }  # fmt: skip
+        assert (await get(right, 1, tenant="u")).marks == {}
+
+    run(steps)
+
+
+def test_the_newest_mark_comes_first_and_those_of_a_thread_become_one(run):
+    async def steps(left, right):
+        await put(left, (1, mark("a", state=State.EXTENDED)))
+        await put(right, (1, mark("b")))
+        await put(left, (1, mark("a", state=State.ANSWERED)))
+        (found,) = (await get(right, 1)).marks.values()
+        assert list(found) == [mark("a", state=State.EXTENDED | State.ANSWERED), mark("b")]
+
+    run(steps)
+
+
+def test_marks_at_one_fingerprint_are_bounded(run):
+    async def steps(left, right):
+        for n in range(2 * MAX_MARKS):
+            await put(left, (1, mark(f"p{n}")))
+        (found,) = (await get(right, 1)).marks.values()
+        assert [m.program for m in found] == [f"p{31 - n}" for n in range(MAX_MARKS)]
+
+    run(steps)
+
+
+def test_programs_fold_and_unfold(run):
+    async def steps(left, right):
+        await put(left, (1, mark("a")), (2, mark("b")), folds=[("a", "b")])
+        await put(left, folds=[("b", "c")])
+        assert (await get(right, 1, 2)).folded == {"a": "c", "b": "c"}
+        await put(right, folds=[("b", "")])
+        assert (await get(left, 1, 2)).folded == {"a": "b"}
+
+    run(steps)
+
+
+def test_many_are_asked_for_at_once(run):
+    async def steps(left, right):
+        await put(left, *((n, mark()) for n in range(0, 600, 2)))
+        assert set((await get(right, *range(MAX_ASKED))).marks) == set(range(0, MAX_ASKED, 2))
+        assert (await get(right)).marks == {}
+
+    run(steps)
+
+
+def test_redis_forgets_the_first_beyond_the_limit_and_all_after_a_while(redis_server):
+    async def main():
+        prefix = next(_prefixes)
+        writer, reader = (RedisLineage(redis_server.url, prefix, limit=10) for _ in range(2))
+        for n in range(30):
+            await put(writer, (n, mark()), folds=[("a", "b")])
+        assert set((await get(reader, *range(30))).marks) == set(range(20, 30))
+        with redis.Redis.from_url(redis_server.url) as client:
+            keys = client.keys(f"{{{prefix}}}lineage:*")
+            assert len(keys) == 12
+            assert all(client.ttl(key) > 0 for key in keys if not key.endswith(b"order"))
+        await writer.aclose()
+        await reader.aclose()
+
+    asyncio.run(main())
+
+
+def test_without_redis_a_gateway_knows_what_it_has_seen_itself(tmp_path):
+    server = RedisServer(tmp_path)
+    try:
+
+        async def main():
+            store = RedisLineage(server.url, next(_prefixes))
+            await put(store, (1, mark()))
+            server.kill()
+            await put(store, (2, mark()))
+            assert set((await get(store, 1, 2)).marks) == {1, 2}
+            server.start()
+            # For a moment nobody asks again.
+            await store.put("t", [Entry(3, mark())], (), NOW + 10)
+            other = RedisLineage(server.url, next(_prefixes))
+            other._base = store._base
+            assert set((await other.get_many("t", [1, 2, 3], NOW)).marks) == {3}
+            await store.aclose()
+            await other.aclose()
+
+        asyncio.run(main())
+    finally:
+        server.kill()

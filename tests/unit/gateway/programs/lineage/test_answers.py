@@ -1,0 +1,129 @@
+"""Answers of every API, whole and streamed, give the atoms of the next request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.programs.lineage.answers import MAX_ANSWER_BYTES, read_answer
+
+EXPECTED = [[("a", "Hi there"), ("c", 'f {"a":1,"b":2}')]]
+ARGUMENTS = '{"b": 2, "a": 1}'
+
+
+def sse(*events: dict[str, Any]) -> bytes:
+    return (
+        b"".join(b"event: x\ndata: " + json.dumps(event).encode() + b"\n\n" for event in events)
+        + b"data: [DONE]\n\n"
+    )
+
+
+def delta(index: int = 0, **fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": fields}]}
+
+
+def tool(**function: Any) -> list[dict[str, Any]]:
+    return [{"index": 0, "function": function}]
+
+
+OUTPUT = [
+    {"type": "reasoning", "summary": []},
+    {"type": "message", "role": "assistant", "content": [
+        {"type": "output_text", "text": "Hi there"}
+    ]},
+    {"type": "function_call", "call_id": "1", "name": "f", "arguments": ARGUMENTS},
+]  # fmt: skip
+BLOCKS = [
+    {"type": "thinking", "thinking": "Hm."},
+    {"type": "text", "text": "Hi there"},
+    {"type": "tool_use", "id": "1", "name": "f", "input": {"a": 1, "b": 2}},
+]
+WHOLE = {
+    "chat": {"choices": [{"message": {"role": "assistant", "content": "Hi there", "tool_calls": [
+        {"id": "1", "function": {"name": "f", "arguments": ARGUMENTS}}
+    ]}}]},
+    "responses": {"output": OUTPUT},
+    "anthropic": {"type": "message", "content": BLOCKS},
+}  # fmt: skip
+STREAMS = {
+    "chat": sse(
+        delta(role="assistant", content="", reasoning_content="Hm."),
+        delta(content="Hi "),
+        delta(content="there"),
+        delta(tool_calls=tool(name="f", arguments="")),
+        delta(tool_calls=tool(arguments=ARGUMENTS[:5])),
+        delta(tool_calls=tool(arguments=ARGUMENTS[5:])),
+        {"choices": [], "usage": {}},
+    ),
+    "responses": sse(
+        {"type": "response.output_text.delta", "delta": "Hi"},
+        {"type": "response.completed", "response": {"output": OUTPUT}},
+    ),
+    "anthropic": sse(
+        {"type": "message_start", "message": {"content": []}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"thinking": "Hm."}},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 1, "delta": {"text": "Hi "}},
+        {"type": "content_block_delta", "index": 1, "delta": {"text": "there"}},
+        {
+            "type": "content_block_start",
+            "index": 2,
+            "content_block": {"type": "tool_use", "name": "f", "input": {}},
+        },
+        {"type": "content_block_delta", "index": 2, "delta": {"partial_json": ARGUMENTS[:4]}},
+        {"type": "content_block_delta", "index": 2, "delta": {"partial_json": ARGUMENTS[4:]}},
+        {"type": "content_block_stop", "index": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("api", WHOLE)
+def test_a_whole_answer(api):
+    assert read_answer(json.dumps(WHOLE[api]).encode(), stream=False) == EXPECTED
+
+
+@pytest.mark.parametrize("api", STREAMS)
+def test_a_streamed_answer(api):
+    assert read_answer(STREAMS[api], stream=True) == EXPECTED
+
+
+def test_each_choice_is_an_answer():
+    stream = sse(delta(1, content="b"), delta(0, content="a"), delta(1, content="c"))
+    assert read_answer(stream, stream=True) == [[("a", "a")], [("a", "bc")]]
+
+
+def test_a_text_of_the_completions_api_goes_on_from_its_prompt():
+    body = json.dumps({"choices": [{"text": " I need"}]}).encode()
+    assert read_answer(body, stream=False) == [[("t", " I need")]]
+    assert read_answer(
+        sse({"choices": [{"text": " I"}]}, {"choices": [{"text": " need"}]}), True
+    ) == [[("t", " I need")]]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b'{"error": {}}', b'{"choices": [null]}', b'{"choices": 1}']
+)
+def test_what_is_no_answer_says_nothing(body):
+    assert read_answer(body, stream=False) == []
+    assert read_answer(b"data: " + body + b"\n\n", stream=True) == []
+
+
+def test_a_very_long_answer_is_not_read():
+    body = json.dumps({"choices": [{"message": {"content": "x" * MAX_ANSWER_BYTES}}]}).encode()
+    assert read_answer(body, stream=False) == []
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_nothing_raises(body, stream):
+    read_answer(body, stream)
+
+
+@pytest.mark.parametrize("api", STREAMS)
+def test_a_stream_that_broke_off_raises_nothing(api):
+    for end in range(0, len(STREAMS[api]), 7):
+        read_answer(STREAMS[api][:end], stream=True)

@@ -1,0 +1,59 @@
+"""Bounds of what is remembered in memory; the rest is in the contract."""
+
+from __future__ import annotations
+
+from support.lineage import run
+
+from gateway.programs.lineage.marks import Entry, Mark, State
+from gateway.programs.lineage.memory import MemoryLineage
+
+MARK = Mark("p", "main", State.RUNS, 1.0)
+
+
+def put(store, tenant, *fingerprints, now=0.0, folds=()):
+    mark = MARK._replace(at_s=now)
+    run(store.put(tenant, [Entry(f, mark) for f in fingerprints], folds, now))
+
+
+def known(store, tenant, *fingerprints, now=0.0):
+    return set(run(store.get_many(tenant, fingerprints, now)).marks)
+
+
+def test_no_more_than_the_limit_is_held_and_what_is_used_stays():
+    store = MemoryLineage(limit=100)
+    for n in range(1000):
+        put(store, "t", n)
+        assert known(store, "t", 0) == {0}
+        assert store.held <= 100
+    assert known(store, "t", 999, 500) == {999}
+
+
+def test_a_tenant_that_floods_pushes_out_his_own():
+    store = MemoryLineage(limit=100)
+    put(store, "small", *range(10))
+    for n in range(0, 10_000, 30):
+        put(store, "big", *range(n, n + 30))
+    assert known(store, "small", *range(10)) == set(range(10))
+    assert store.held <= 100
+
+
+def test_what_is_not_used_goes_after_a_while_and_empty_tenants_with_it():
+    store = MemoryLineage(keep_s=100.0)
+    put(store, "t", 1, 2, folds=[("a", "b")])
+    put(store, "t", 3, now=90.0)
+    assert known(store, "t", 1, 2, 3, now=99.0) == {1, 2, 3}
+    known(store, "t", 2, now=100.0)
+    assert known(store, "t", 1, 2, 3, now=113.0) == {2, 3}
+    assert store.root("t", "a") == "a"
+    assert known(store, "other", 3, now=300.0) == set()
+    assert store.held == 0
+    assert store._shelves == {}
+
+
+def test_folds_end_at_the_root_even_where_they_turn_in_a_circle():
+    store = MemoryLineage()
+    put(store, "t", folds=[("a", "b"), ("b", "c")])
+    assert store.root("t", "a") == "c"
+    put(store, "t", folds=[("c", "a")])
+    assert store.root("t", "a") in {"a", "b", "c"}
+    assert store.root("other", "a") == "a"

@@ -1,0 +1,253 @@
+"""Clients without keys, and whose their calls are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.lineage import SYSTEM, Gateway, called, result, said, user
+
+from gateway.programs.lineage.rules import How
+
+TASK = user("Please book me a flight to Seattle on the 20th of May.")
+ASKS = said("To book your flight I need your user id. Could you please give it to me?")
+CALLS = called("get_user", user_id="mia_li_3668", fields=["name", "email"])
+
+
+@pytest.fixture
+def g() -> Gateway:
+    return Gateway()
+
+
+def program(call: Any) -> str:
+    return call.verdict.program
+
+
+def test_a_conversation_is_one_thread(g):
+    turns = [SYSTEM, TASK, ASKS, user("mia_li_3668"), CALLS, result('{"name": "Mia"}')]
+    first = g.turn(*turns[:2], answer=ASKS)
+    second = g.turn(*turns[:4], answer=CALLS)
+    third = g.ask(*turns)
+    assert first.verdict.how is How.NEW
+    assert [second.verdict.how, third.verdict.how] == [How.EXTENDS] * 2
+    assert {(c.verdict.program, c.verdict.thread) for c in (first, second, third)} == {
+        (program(first), "main")
+    }
+
+
+def test_tenants_are_apart(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    other = g.ask(SYSTEM, TASK, ASKS, user("mia"), tenant="u")
+    assert program(other) != program(first)
+
+
+def test_programs_that_share_prompt_and_task_go_apart_by_their_answers(g):
+    answers = [said(f"This is answer number {n}, and no other.") for n in range(2)]
+    first = [g.turn(SYSTEM, TASK, answer=answer) for answer in answers]
+    second = [g.ask(SYSTEM, TASK, answer, user("Go on.")) for answer in answers]
+    third = [
+        g.ask(SYSTEM, TASK, answer, user("Go on."), said("Yes."), user("?")) for answer in answers
+    ]
+    assert program(first[0]) == program(second[0]) == program(third[0])
+    assert program(second[1]) == program(third[1]) != program(second[0])
+    assert first[1].verdict.owner == second[1].verdict.owner
+
+
+def test_programs_whose_answers_are_the_same_go_apart_where_they_differ(g):
+    g.turn(SYSTEM, TASK, answer=ASKS)
+    one = g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said("Hello, Mia."))
+    g.turn(SYSTEM, TASK, answer=ASKS)
+    other = g.turn(SYSTEM, TASK, ASKS, user("I am Raj."), answer=said("Hello, Raj."))
+    assert program(one) != program(other)
+    turn = user("Go on.")
+    more = g.ask(SYSTEM, TASK, ASKS, user("I am Raj."), said("Hello, Raj."), turn)
+    assert program(more) == program(other)
+
+
+def test_a_program_begun_after_another_of_the_same_task_is_its_own(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said("Hello."))
+    again = g.ask(SYSTEM, TASK)
+    assert again.verdict.how is How.NEW
+    assert program(again) != program(first)
+
+
+def test_a_failed_call_is_tried_again_by_its_program(g):
+    first = g.ask(SYSTEM, TASK)
+    g.fail(first)
+    again = g.turn(SYSTEM, TASK, answer=ASKS)
+    assert (again.verdict.program, again.verdict.thread) == (program(first), "main")
+    assert program(g.ask(SYSTEM, TASK, ASKS, user("Mia"))) == program(first)
+
+
+def test_calls_that_run_at_once_and_ask_the_same_are_one_program_while_they_are_few(g):
+    calls = [g.ask(SYSTEM, TASK) for _ in range(6)]
+    assert len({program(c) for c in calls[:4]}) == 1
+    assert len({c.verdict.thread for c in calls[:4]}) == 4
+    assert len({program(c) for c in calls}) == 3
+
+
+def test_a_question_repeated_much_later_is_a_new_program(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    g.now += 61.0
+    assert program(g.ask(SYSTEM, TASK)) != program(first)
+
+
+def test_a_deep_call_asked_again_is_a_thread_beside_the_first(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    deep = (SYSTEM, TASK, ASKS, user("I am Mia."))
+    second = g.turn(*deep, answer=said("Hello."))
+    again = g.ask(*deep)
+    assert again.verdict.how is How.REPEATS
+    assert program(again) == program(second) == program(first)
+    assert again.verdict.thread != second.verdict.thread == again.verdict.parent
+
+
+def test_a_call_that_goes_on_from_an_earlier_point_forks(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said("Hello, Mia."))
+    fork = g.ask(SYSTEM, TASK, ASKS, user("I am Raj."))
+    assert fork.verdict.how is How.FORKS
+    assert program(fork) == program(first)
+    assert fork.verdict.parent == "main" != fork.verdict.thread
+
+
+def test_each_of_several_choices_can_be_gone_on_from(g):
+    first = g.ask(SYSTEM, TASK, n=2)
+    g.answer(first, said("One way to see it."), said("Another way to see it."))
+    for text in ("One way to see it.", "Another way to see it."):
+        assert program(g.ask(SYSTEM, TASK, said(text), user("Go on."))) == program(first)
+
+
+ORDER = (
+    "Look up the sunset tours of all operators in Maui. Then write down what each of them costs."
+)
+
+
+def test_a_helper_who_is_told_what_the_model_wrote_is_a_thread_of_its_program(g):
+    lead = g.turn(SYSTEM, TASK, answer=said(json.dumps({"to": "web", "order": ORDER})))
+    helper = g.ask(user(f"You are a helper with a browser.\n{ORDER}"))
+    assert helper.verdict.how is How.QUOTES
+    assert (helper.verdict.program, helper.verdict.parent) == (program(lead), "main")
+
+
+def test_calls_that_nothing_joined_are_joined_by_the_one_that_reads_their_answers(g):
+    notes = [
+        f"Number {n} of the documents tells of rivers and bridges. It was written in 19{n}0 at sea."
+        for n in range(3)
+    ]
+    maps = [g.turn(user(f"Sum up: {n}"), answer=said(note)) for n, note in enumerate(notes)]
+    assert len({program(m) for m in maps}) == 3
+    reduced = g.ask(user("Write one summary of these:\n" + "\n".join(notes)))
+    assert program(reduced) in {program(m) for m in maps}
+    assert len(reduced.verdict.joined) == 3
+    owners = {g.store.root("t", m.verdict.owner) for m in maps}
+    assert owners == {program(reduced)}
+
+
+def test_what_two_programs_said_and_what_clients_wrote_proves_nothing(g):
+    both = said("The cheapest operator in the harbour is known as Daniels. Its tours begin at six.")
+    g.turn(user("Who is cheap?"), answer=both)
+    g.turn(user("Whose tours are early?"), answer=both)
+    assert g.ask(user(f"Is this right? {both['content']}")).verdict.how is How.NEW
+    g.turn(user(f"Say again: {ORDER}"), answer=said(ORDER))
+    assert g.ask(user(f"Do what follows. {ORDER}")).verdict.how is How.NEW
+
+
+def test_a_history_that_the_client_has_cut_is_found_by_what_was_said(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    g.turn(SYSTEM, TASK, ASKS, user("I am Mia."), answer=said(ORDER))
+    cut = g.ask(SYSTEM, user("(what came before was left out)"), said(ORDER), user("Go on."))
+    assert program(cut) == program(first)
+
+
+def test_a_growing_text_is_one_thread_with_or_without_its_answers(g):
+    text = "Question: " + "what is the tallest of all these mountains, and who says so " * 9
+    first = g.ask(prompt=f"{text}\nThought:")
+    g.answer_body(first, {"choices": [{"text": " I must look.\n"}]})
+    second = g.ask(prompt=f"{text}\nThought: I must look.\nObservation: 8848\nThought:")
+    dropped = g.ask(
+        prompt=f"{text}\nThought: I must look.\nObservation: 8848\nThought: \n<out>1</out>"
+    )
+    assert [c.verdict.how for c in (second, dropped)] == [How.EXTENDS] * 2
+    assert program(first) == program(second) == program(dropped)
+
+
+def test_an_answer_that_was_never_seen_does_not_part_a_thread(g):
+    first = g.ask(SYSTEM, TASK)
+    second = g.ask(SYSTEM, TASK, ASKS, user("I am Mia."))
+    third = g.ask(SYSTEM, TASK, ASKS, user("I am Mia."), said("Hello."), user("Hm."))
+    assert program(first) == program(second) == program(third)
+
+
+def test_an_answer_that_the_client_has_edited_does_not_part_a_thread(g):
+    first = g.turn(SYSTEM, TASK, answer=ASKS)
+    assert program(g.ask(SYSTEM, TASK, said("Your id?"), user("mia"))) == program(first)
+
+
+def test_nothing_is_known_of_a_call_that_says_nothing(g):
+    calls = [g.ask(prompt="") for _ in range(3)]
+    assert len({program(c) for c in calls}) == 3
+
+
+def rewritten(messages: list[dict[str, Any]], draw: Any) -> list[dict[str, Any]]:
+    """The messages as another client would send them."""
+    made = []
+    for message in messages:
+        message = dict(message)
+        if isinstance(message.get("content"), str):
+            text = message["content"]
+            if message["role"] == "assistant" and draw(st.booleans()):
+                text = f"<think>So be it.</think>\n{text}"
+            cut = draw(st.integers(0, len(text)))
+            parts = [{"type": "text", "text": t} for t in (text[:cut], text[cut:])]
+            message["content"] = draw(st.sampled_from([text, f"{text}\n", parts]))
+        if message.get("tool_calls"):
+            call = json.loads(json.dumps(message["tool_calls"][0]))
+            arguments = json.loads(call["function"]["arguments"])
+            turned = dict(draw(st.permutations(list(arguments.items()))))
+            call["function"]["arguments"] = json.dumps(turned, indent=draw(st.integers(0, 2)))
+            call["id"] = draw(st.text(max_size=5))
+            message["tool_calls"] = [call]
+        if draw(st.booleans()):
+            message["reasoning_content"] = "Hm."
+        made.append(dict(draw(st.permutations(list(message.items())))))
+    return made
+
+
+@given(st.data())
+def test_how_a_client_writes_its_messages_does_not_change_whose_they_are(data):
+    g = Gateway()
+    turns = [SYSTEM, TASK, CALLS, result('{"name": "Mia"}'), ASKS, user("I am Mia.")]
+    first = g.turn(*rewritten(turns[:2], data.draw), answer=CALLS)
+    other = g.turn(SYSTEM, TASK, answer=said("Another program's answer."))
+    second = g.turn(*rewritten(turns[:4], data.draw), answer=ASKS)
+    third = g.ask(*rewritten(turns, data.draw))
+    assert program(first) == program(second) == program(third)
+    g.ask(SYSTEM, TASK, said("Another program's answer."), user("Go on."))
+    assert g.store.root("t", other.verdict.owner) != program(first)
+
+
+@given(
+    st.lists(st.text(min_size=1).filter(str.strip), min_size=2, max_size=6, unique_by=str.strip),
+    st.randoms(use_true_random=False),
+)
+def test_programs_with_different_answers_never_merge(answers, rng):
+    g = Gateway()
+    answers = [a for a in answers if "</think>" not in a]
+    calls = [g.turn(SYSTEM, TASK, answer=said(a)) for a in answers]
+    turns = {n: [SYSTEM, TASK, said(a)] for n, a in enumerate(answers)}
+    order = list(turns)
+    for _ in range(3):
+        rng.shuffle(order)
+        last = {}
+        for n in order:
+            turns[n] += [user("Go on.")]
+            last[n] = program(g.turn(*turns[n], answer=said("Yes.")))
+            turns[n] += [said("Yes.")]
+    # A first call that repeats another's counts with it until both have gone on.
+    assert len(set(last.values())) == len(answers)
+    assert len({g.store.root("t", c.verdict.owner) for c in calls}) == len(answers)

@@ -1,0 +1,51 @@
+"""Marks on the way of a call, from its end to its beginning."""
+
+from __future__ import annotations
+
+from support.lineage import SYSTEM, said, user
+
+from gateway.programs.lineage.marks import Known, Mark, State
+from gateway.programs.lineage.rules import left
+from gateway.programs.lineage.sketch import Sketch
+from gateway.programs.lineage.way import root_of, way_of
+
+
+def mark(program: str, state: int = State.RUNS) -> Mark:
+    return Mark(program, "main", state, 1.0)
+
+
+def sketch(*messages):
+    return Sketch("t", {"messages": list(messages)})
+
+
+def test_the_nearest_comes_first_and_what_is_folded_last():
+    call = sketch(SYSTEM, user("a"), said("b"), user("c"))
+    known = Known(
+        {
+            call.points[0]: [mark("first")],
+            call.points[1]: [mark("folded"), mark("own")],
+            call.points[3]: [mark("same")],
+        },
+        {"folded": "own"},
+    )
+    way = list(way_of(call, known))
+    assert [c.mark.program for c in way] == ["same", "own", "folded", "first"]
+    assert [c.whole for c in way] == [True, False, False, False]
+    assert [c.answered for c in way] == [False, True, True, False]
+    assert root_of(mark("folded"), known) == "own"
+
+
+def test_the_end_of_an_answer_is_never_the_whole_call():
+    call = sketch(user("a"), said("b"))
+    known = Known({call.points[-1]: [mark("p", State.ANSWER)]}, {})
+    assert [c.whole for c in way_of(call, known)] == [False]
+
+
+def test_a_text_finds_its_own_beginnings_and_no_others():
+    texts = ["x" * 600, "x" * 500 + "y" * 100, "x" * 700]
+    marks: dict[int, list[Mark]] = {}
+    for text in texts:
+        for entry in left(Sketch("t", {"prompt": text}).end(), mark(text[-1] + str(len(text)))):
+            marks.setdefault(entry.fingerprint, []).append(entry.mark)
+    way = way_of(Sketch("t", {"prompt": "x" * 900}), Known(marks, {}))
+    assert [c.mark.program for c in way] == ["x700", "x600"]
