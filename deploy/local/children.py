@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from deploy.local import logs
+
 _STOP_S: Final = 20.0
+_TAIL_BYTES: Final = 65_536
 
 
 @dataclass(slots=True)
@@ -28,25 +31,27 @@ class Child:
         """Its exit status, or None while it runs."""
         return self.process.poll()
 
-    def last_lines(self, count: int = 1) -> str:
-        """The end of its log."""
+    def tail(self) -> str:
+        """The last 64 KiB of its log, where there is one."""
         try:
             with self.log.open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-                text = file.read().decode("utf-8", "replace")
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return file.read().decode("utf-8", "replace")
         except OSError:
             return ""
-        lines = [line for line in text.splitlines() if line.strip()]
-        return "\n".join(lines[-count:])
+
+    def last_lines(self, count: int = 1) -> str:
+        """The end of its log, without noise."""
+        return logs.end(self.tail(), count)
 
 
 class Children:
     """Starts children and ends every one of them. Use as a context manager."""
 
-    def __init__(self, logs: Path) -> None:
-        self.logs = logs
+    def __init__(self, folder: Path) -> None:
+        self.logs = folder
         self._children: list[Child] = []
-        logs.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self) -> Children:
         return self

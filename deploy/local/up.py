@@ -18,6 +18,7 @@ from rich.console import Console
 from deploy.local import plan, usage
 from deploy.local.children import Child, Children
 from deploy.local.demo_model import default_folder, ensure_demo_model
+from deploy.local.logs import engine_core_died
 from deploy.local.plan import OptionError, Start, UpOptions
 from deploy.local.ports import PortTaken, check_free, free_ports
 from deploy.local.progress import Progress
@@ -184,6 +185,8 @@ def _bring_up(starts: list[Start], console: Console, children: Children) -> None
 def _watch(children: Children) -> None:
     crashed = children.crashed()
     if crashed is not None:
+        if engine_core_died(crashed.tail()):
+            raise _Failed(crashed, "has ended: its engine core died")
         raise _Failed(crashed, f"ended with status {crashed.exited}")
 
 

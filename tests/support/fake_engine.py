@@ -3,8 +3,9 @@
     python fake_engine.py PORT FOLDER
 
 Like vLLM it has a process of its own below it; unlike vLLM that one ignores SIGTERM. `crash` in
-FOLDER ends the engine with status 3 and leaves its helper behind. While `hold` is there the engine
-is not ready.
+FOLDER ends the engine with status 3 and leaves its helper behind; with `core-dies` it says what vLLM
+says when its engine core dies, and ends with status 0 as vLLM does. While `hold` is there the
+engine is not ready.
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 _HELPER = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)"
+
+_CORE_DIES = (
+    """
+ERROR [core.py:1512] EngineCore encountered a fatal error.
+ERROR [core.py:1512] RuntimeError: no reason to go on
+ERROR [async_llm.py:906] AsyncLLM output_handler failed.
+ERROR [async_llm.py:906] vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue.
+INFO:     Shutting down
+nanobind: leaked 514 functions!
+"""
+    + 40 * ' - leaked function "get_half_ty"\n'
+)
 
 
 def main(port: int, folder: Path) -> None:
@@ -63,6 +76,9 @@ def main(port: int, folder: Path) -> None:
 
     def crash() -> None:
         while not (folder / "crash").exists():
+            if (folder / "core-dies").exists():
+                print(_CORE_DIES, flush=True)
+                os._exit(0)
             time.sleep(0.02)
         print("the fake engine found a reason to die", flush=True)
         os._exit(3)

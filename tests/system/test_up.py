@@ -146,6 +146,18 @@ def test_a_crash_of_one_engine_stops_all_and_shows_its_log(start):
     assert not any(map(alive, pids))
 
 
+def test_an_engine_that_lost_its_core_is_said_to_have(start):
+    up = start()
+    pids = up.ready()
+    (up.folder / "0" / "core-dies").touch()
+    assert up.wait() == 1
+    assert "weft up: replica-0 has ended: its engine core died; the end of" in up.output
+    assert "no reason to go on" in up.output
+    assert "nanobind" not in up.output
+    assert "leaked" not in up.output
+    assert not any(map(alive, pids))
+
+
 def test_a_supervisor_that_is_killed_leaves_no_orphan(start):
     up = start()
     pids = up.ready()

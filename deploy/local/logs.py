@@ -1,0 +1,37 @@
+"""What a child's log says, for people: without noise, and why an engine has ended. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# What nanobind, under Triton, tells at the end of every process that was not quite tidy.
+_NOISE: Final = re.compile(
+    r"nanobind: | - leaked (?:instance|type|function) | - \.\.\. skipped remainder"
+    r"|See https://nanobind\.|\s*$"
+)
+# vLLM's words, in the engine core itself and in the API server that lost it.
+_CORE_DIED: Final = re.compile(
+    r"EngineCore encountered a fatal error|engine core exited unexpectedly|EngineDeadError"
+)
+
+
+def clean(text: str) -> list[str]:
+    """The lines that say something."""
+    return [line for line in text.splitlines() if not _NOISE.match(line)]
+
+
+def engine_core_died(text: str) -> bool:
+    """Whether the log is that of an engine that lost its engine core. Its API server then ends in
+    good order, with status 0."""
+    return _CORE_DIED.search(text) is not None
+
+
+def end(text: str, count: int) -> str:
+    """The last `count` lines that say something: after the death of an engine core, up to its last
+    mention, for what follows is tidying up."""
+    lines = clean(text)
+    died = [number for number, line in enumerate(lines) if _CORE_DIED.search(line)]
+    if died:
+        lines = lines[: died[-1] + 1]
+    return "\n".join(lines[-count:])
