@@ -72,6 +72,16 @@ def test_any_split_gives_the_same_events_at_the_same_places(loads, text, cuts):
     assert out == expected
 
 
+@pytest.mark.parametrize("cut", [0, 20])
+def test_the_end_that_completes_a_call_need_not_speak_of_tools(cut):
+    dispatch = ToolDispatch(text=False)
+    end = chunk({}, "stop")
+    assert dispatch.feed(chunk(call(0, name="f", arguments="")))[1] == []
+    _, before = dispatch.feed(end[:cut])
+    _, calls = dispatch.feed(end[cut:])
+    assert [c.arguments for c in (*before, *calls)] == ["{}"]
+
+
 @given(CUTS)
 def test_without_the_event_the_bytes_pass_and_the_calls_are_told(cuts):
     dispatch = ToolDispatch(insert=False)

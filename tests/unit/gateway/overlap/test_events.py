@@ -50,6 +50,14 @@ def test_an_event_that_is_too_long_is_left_out_and_not_kept(piece, monkeypatch):
     assert [event.data for event in reader.feed(b"data: next\n\n")] == [b"next"]
 
 
+def test_lines_that_are_not_kept_do_not_count(monkeypatch):
+    monkeypatch.setattr(events, "MAX_EVENT_BYTES", 1000)
+    reader = EventReader()
+    for _ in range(1000):
+        assert reader.feed(b": a com") + reader.feed(b"ment\n") == []
+    assert [event.data for event in reader.feed(b"data: x\n\n")] == [b"x"]
+
+
 @given(st.lists(st.binary()))
 def test_nothing_raises(pieces):
     reader = EventReader()
