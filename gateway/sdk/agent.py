@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 GRACE_S = 0.1
 
 _NO_HINTS: Final = (404, 405, 501)
+# Fields beside messages and tools that decide how an engine writes out the prompt.
+_PROMPT: Final = ("chat_template", "chat_template_kwargs", "cache_salt")
 
 
 @dataclass(slots=True)
@@ -177,9 +179,11 @@ class _Ahead:
     async def _submit(self, body: Mapping[str, Any]) -> Prefill | None:
         import openai
 
+        fields = {**body, **(body.get("extra_body") or {})}
+        prompt = {name: fields[name] for name in _PROMPT if name in fields}
         try:
             return await self._hints.submit_partial_prefill(
-                body["model"], body["messages"], body.get("tools"), self._ttl_s
+                body["model"], body["messages"], body.get("tools"), self._ttl_s, **prompt
             )
         except openai.APIStatusError as error:
             self._supported = error.status_code not in _NO_HINTS

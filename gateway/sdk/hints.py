@@ -37,15 +37,19 @@ class Prefill:
         return cls(data["id"], data.get("status", "running"), data.get("expires_at"))
 
 
-def _prefill(
-    model: str, messages: Iterable[Json], tools: Sequence[Json] | None, ttl_s: float | None
-) -> dict[str, Any]:
-    return _without_none(model=model, messages=list(messages), tools=tools, ttl_s=ttl_s)
+def _tags(spans: Iterable[tuple[int, int, str]]) -> list[dict[str, Any]]:
+    return [{"messages": [first, end], "tag": tag} for first, end, tag in spans]
 
 
-def _tags(session_id: str, spans: Iterable[tuple[int, int, str]]) -> dict[str, Any]:
-    tags = [{"messages": [first, end], "tag": tag} for first, end, tag in spans]
-    return {"session_id": session_id, "tags": tags}
+# What methods of `openai` take beside the fields of a request, and what the client calls it.
+_OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
+
+
+def _split(call: Json) -> tuple[dict[str, Any], Any]:
+    """The body and the options of a call that is written as for `chat.completions.create`."""
+    body = {k: v for k, v in call.items() if k not in _OPTIONS and k != "extra_body"}
+    options = {name: call[k] for k, name in _OPTIONS.items() if call.get(k) is not None}
+    return body | dict(call.get("extra_body") or {}), options
 
 
 def _without_none(**fields: Any) -> dict[str, Any]:
@@ -71,10 +75,14 @@ class Hints:
         messages: Iterable[Json],
         tools: Sequence[Json] | None = None,
         ttl_s: float | None = None,
+        **fields: Any,
     ) -> Prefill:
         """Have the messages prefilled that the next call is going to begin with, and kept for at
-        most `ttl_s` seconds (4.1). Returns at once: the prefill runs on."""
-        body = _prefill(model, messages, tools, ttl_s)
+        most `ttl_s` seconds (4.1). fields: what else of the call decides how its prompt is written,
+        as `chat_template_kwargs`. Returns at once: the prefill runs on."""
+        body = _without_none(
+            model=model, messages=list(messages), tools=tools, ttl_s=ttl_s, **fields
+        )
         return Prefill.from_json(self._quick.post("/hints/prefill", cast_to=object, body=body))
 
     def extend_prefill(self, prefill: Prefill | str, **call: Any) -> Any:
@@ -84,11 +92,13 @@ class Hints:
         import openai
         from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+        body, options = _split(call)
         return self._client.with_options(max_retries=0).post(
             _at(prefill, "extend"),
             cast_to=ChatCompletion,
-            body=call,
-            stream=bool(call.get("stream")),
+            body=body,
+            options=options,
+            stream=bool(body.get("stream")),
             stream_cls=openai.Stream[ChatCompletionChunk],
         )
 
@@ -96,10 +106,13 @@ class Hints:
         """The announced call will not come: what was kept for it may go."""
         self._quick.delete(_at(prefill), cast_to=object)
 
-    def tag_kv_blocks(self, spans: Iterable[tuple[int, int, str]]) -> None:
+    def tag_kv_blocks(
+        self, spans: Iterable[tuple[int, int, str]], ttl_s: float | None = None
+    ) -> None:
         """Say what messages hold (4.3): (first, end, tag) of each span of them, end excluded, tag
-        as `SYSTEM_PROMPT`, `USER_QUERY`, `TOOL_OUTPUT` or `RESPONSE`."""
-        body = _tags(self._session_id, spans)
+        as `SYSTEM_PROMPT`, `USER_QUERY`, `TOOL_OUTPUT` or `RESPONSE`. For the program's next calls,
+        at most `ttl_s` seconds long."""
+        body = _without_none(session_id=self._session_id, tags=_tags(spans), ttl_s=ttl_s)
         self._quick.post("/hints/tags", cast_to=object, body=body)
 
     def set_reuse_priority(self, priority: int, ttl_s: float | None = None) -> None:
@@ -123,9 +136,12 @@ class AsyncHints:
         messages: Iterable[Json],
         tools: Sequence[Json] | None = None,
         ttl_s: float | None = None,
+        **fields: Any,
     ) -> Prefill:
         """As in Hints."""
-        body = _prefill(model, messages, tools, ttl_s)
+        body = _without_none(
+            model=model, messages=list(messages), tools=tools, ttl_s=ttl_s, **fields
+        )
         answer = await self._quick.post("/hints/prefill", cast_to=object, body=body)
         return Prefill.from_json(answer)
 
@@ -134,11 +150,13 @@ class AsyncHints:
         import openai
         from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+        body, options = _split(call)
         return await self._client.with_options(max_retries=0).post(
             _at(prefill, "extend"),
             cast_to=ChatCompletion,
-            body=call,
-            stream=bool(call.get("stream")),
+            body=body,
+            options=options,
+            stream=bool(body.get("stream")),
             stream_cls=openai.AsyncStream[ChatCompletionChunk],
         )
 
@@ -146,9 +164,11 @@ class AsyncHints:
         """As in Hints."""
         await self._quick.delete(_at(prefill), cast_to=object)
 
-    async def tag_kv_blocks(self, spans: Iterable[tuple[int, int, str]]) -> None:
+    async def tag_kv_blocks(
+        self, spans: Iterable[tuple[int, int, str]], ttl_s: float | None = None
+    ) -> None:
         """As in Hints."""
-        body = _tags(self._session_id, spans)
+        body = _without_none(session_id=self._session_id, tags=_tags(spans), ttl_s=ttl_s)
         await self._quick.post("/hints/tags", cast_to=object, body=body)
 
     async def set_reuse_priority(self, priority: int, ttl_s: float | None = None) -> None:

@@ -13,7 +13,7 @@ from agents.items import ToolCallOutputItem
 from langchain_core.messages import ToolMessage
 from support.stack import until
 
-from gateway.sdk import session
+from gateway.sdk import Tool, session
 from gateway.sdk.examples import langgraph_agent, openai_agents, overlap, plain_openai
 from gateway.sdk.examples.plain_openai import FORCED, WEATHER
 
@@ -135,6 +135,61 @@ async def test_anthropic_and_responses_streams_say_their_calls(stack):
         )  # fmt: skip
         [call] = [call async for call in s.tool_calls(stream)]
         assert json.loads(call.arguments).keys() == {"city", "unit"}
+
+
+@pytest.mark.anyio
+async def test_the_gateway_tells_calls_to_those_who_ask_and_to_those_who_listen(stack):
+    heard, events = asyncio.Queue(), []
+    async with session(stack.url) as s, s.register_streaming_callback(heard.put_nowait):
+        stream = await s.async_openai().chat.completions.create(
+            model=MODEL, messages=ASK, tools=[WEATHER], tool_choice="required", max_tokens=400,
+            stream=True, extra_body={"weft": {"tool_dispatch": True}},
+        )  # fmt: skip
+        calls = s.tool_calls(stream, on_chunk=lambda c: events.append(c.model_extra))
+        found = [call async for call in calls]
+        async with asyncio.timeout(20):
+            assert [await heard.get() for _ in found] == found
+    told = [extra["tool_call"] for extra in events if "tool_call" in extra]
+    assert [(t["id"], t["function"]["arguments"]) for t in told] == [
+        (call.id, call.arguments) for call in found
+    ]
+    assert found
+
+
+@pytest.mark.anyio
+async def test_what_was_announced_is_extended_with_the_same_answer(stack):
+    more = [*ASK, {"role": "user", "content": "And in Rome?"}]
+    whole = {"model": MODEL, "messages": more, "max_tokens": 24, "temperature": 0}
+    async with session(stack.url) as s, s.async_openai() as client:
+        hints = s.async_hints(client)
+        plain = await client.chat.completions.create(**whole)
+        prefill = await hints.submit_partial_prefill(MODEL, ASK, ttl_s=30)
+        extended = await hints.extend_prefill(prefill, **whole)
+        assert extended.choices[0].message == plain.choices[0].message
+        other = await hints.submit_partial_prefill(MODEL, [{"role": "user", "content": "No"}])
+        with pytest.raises(openai.ConflictError):
+            await hints.extend_prefill(other, **whole)
+        await hints.discard_prefill(other)
+        with pytest.raises(openai.NotFoundError):
+            await hints.extend_prefill(other, **whole)
+        await hints.tag_kv_blocks([(0, 1, "USER_QUERY")], ttl_s=30)
+        await hints.set_reuse_priority(1, ttl_s=30)
+
+
+@pytest.mark.anyio
+async def test_the_loop_prefills_while_its_tool_runs(stack):
+    async def slow(city, unit):
+        await asyncio.sleep(0.5)
+        return unit
+
+    tool = Tool("get_weather", slow, parameters=WEATHER["function"]["parameters"])
+    async with session(stack.url) as s:
+        run = await s.run_tools(
+            model=MODEL, messages=ASK, tools=[tool], tool_choice=FORCED, max_turns=2, max_tokens=200
+        )
+    assert run.turns == 2
+    assert run.extended == 1
+    assert run.answer
 
 
 def test_a_broken_key_is_the_engines_error(stack):

@@ -134,6 +134,22 @@ async def test_the_next_prompt_is_prefilled_while_tools_run_and_then_extended():
     assert server.to("DELETE", "pf_1") == []
 
 
+async def test_options_of_the_client_reach_the_extension_as_they_reach_a_plain_call():
+    with scripted(Model(calls("f"), prefill=HANDLE, extend=answer_frames("Done."))) as server:
+        tool = Tool("f", lambda: server.wait_for("POST", "/hints/prefill") or "ok")
+        await run(
+            server, [tool], extra_headers={"x-own": "1"}, timeout=30, temperature=0,
+            extra_body={"chat_template_kwargs": {"thinking": False}, "top_k": 1},
+        )  # fmt: skip
+        [plain] = server.to("POST", "/chat/completions")
+        [announced] = server.to("POST", "/hints/prefill")
+        [extended] = server.to("POST", "/extend")
+    assert extended.json.keys() == plain.json.keys()
+    assert extended.json["top_k"] == 1
+    assert extended.headers["x-own"] == plain.headers["x-own"] == "1"
+    assert announced.json["chat_template_kwargs"] == {"thinking": False}
+
+
 @pytest.mark.parametrize("status", [404, 405, 501])
 async def test_without_hints_it_does_the_same_and_asks_for_them_once(status):
     with scripted(
