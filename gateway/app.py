@@ -26,8 +26,10 @@ from gateway.engine.health import HealthLoop
 from gateway.engine.pool import Timeouts, watch
 from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
+from gateway.policies.retain.idle import IdlePolicy
 from gateway.policies.route import registry as routers
 from gateway.programs.identity import ChainRoots
+from gateway.programs.idle import IdleTimes
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.store import LineageStore
 from gateway.programs.lineage.tracker import Lineage
@@ -103,6 +105,11 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         metrics=metrics,
         chains=make_chains(settings, table),
         estimator=estimator,
+        idle=IdleTimes(
+            IdlePolicy(
+                min(settings.program_idle_min_s, settings.program_idle_s), settings.program_idle_s
+            )
+        ),
         cold=cold,
         tokens=tokens,
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
@@ -181,10 +188,11 @@ async def _sweep(desk: PrefillDesk) -> None:
 async def _reap(services: Services) -> None:
     """End the programs that nobody has called for long, and calls that nobody has any more."""
     idle_s = services.settings.program_idle_s
-    every_s = min(_REAP_EVERY_S, idle_s / 2, services.settings.call_lease_s / _SIGNS)
+    shortest_s = min(idle_s, services.settings.program_idle_min_s)
+    every_s = min(_REAP_EVERY_S, shortest_s / 2, services.settings.call_lease_s / _SIGNS)
     while True:
         try:
-            await services.table.expire(time(), idle_s)
+            services.idle.ended(await services.table.expire(time(), idle_s), time())
             await services.chains.flush()
         except TableUnavailable as error:
             log.warning("the process table cannot be reached: %s", error)

@@ -99,6 +99,11 @@ class Settings(BaseSettings):
     program_idle_s: float = Field(
         3600.0, gt=0, description="a program without calls for so long is ended, seconds"
     )
+    program_idle_min_s: float = Field(
+        300.0,
+        gt=0,
+        description="the same of kinds that are known to call sooner: never less, seconds",
+    )
     lineage: bool = Field(
         True, description="calls without a key are joined to programs by what they say"
     )

@@ -30,6 +30,7 @@ from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
 from gateway.programs.identity import Identity
+from gateway.programs.idle import Kind
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
 
@@ -160,6 +161,11 @@ class CallHandler:
         if request.prefill is not None and request.prefill.replica in decision.eligible:
             # Its KV is there, wherever the program's home is.
             proposed, sticky = request.prefill.replica, False
+        # A nameless program ends with its call: nobody waits for another one.
+        kind, sooner_s = None, 0.0
+        if not identity.ephemeral:
+            kind = Kind(identity.key.tenant, identity.source, request.model)
+            sooner_s = s.idle.sooner_s(kind)
         opening = Opening(
             identity.key,
             call,
@@ -169,8 +175,11 @@ class CallHandler:
             sticky,
             now,
             identity.ephemeral,
+            sooner_s,
         )
         opened = await s.ledger.open(opening)
+        if kind is not None:
+            s.idle.opened(kind, opened, now)
         receipt = None
         if s.receipts.on:
             receipt = Receipt(
@@ -199,6 +208,7 @@ class CallHandler:
             opened.program,
             identity.final,
             opened.local,
+            sooner_s,
             None,
             receipt,
             request.prefill,

@@ -22,6 +22,7 @@ from gateway.overlap.prefill import Prefills
 from gateway.overlap.told import ToldTags
 from gateway.policies.route.registry import Router
 from gateway.programs.identity import ChainRoots
+from gateway.programs.idle import IdleTimes
 from gateway.programs.lineage.tracker import Lineage
 from gateway.programs.table import ProcessTable
 from gateway.telemetry.listeners import Listeners
@@ -50,6 +51,7 @@ class Services:
     metrics: Metrics
     chains: ChainRoots
     estimator: PromptEstimator
+    idle: IdleTimes
     cold: httpx.AsyncClient
     tokens: TokenCounter
     receipts: Receipts

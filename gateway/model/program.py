@@ -93,7 +93,8 @@ class Opening:
     candidate: the replica that the router proposes. sticky: the program's home decides where the
     call goes (Algorithm 2, long calls); then the home wins over the candidate if it is one of
     `eligible`, else the candidate becomes the home. The table settles this atomically, so that
-    several gateways agree.
+    several gateways agree. sooner_s: if nobody calls again, the program is taken for idle so many
+    seconds sooner than others.
     """
 
     key: ProgramKey
@@ -104,6 +105,7 @@ class Opening:
     sticky: bool
     now_s: float
     ephemeral: bool = False
+    sooner_s: float = 0.0
 
 
 @record
@@ -121,7 +123,8 @@ class Opened:
 
 @record
 class Closing:
-    """A call that has ended, with what the engine reported (zeros where it reported nothing)."""
+    """A call that has ended, with what the engine reported (zeros where it reported nothing).
+    sooner_s: as in Opening."""
 
     key: ProgramKey
     call: str
@@ -133,3 +136,4 @@ class Closing:
     cached_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
+    sooner_s: float = 0.0

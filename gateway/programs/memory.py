@@ -12,6 +12,7 @@ from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
 from gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
+_NEVER: Final = (-1.0, float("-inf"))
 
 
 class _OpenCall(NamedTuple):
@@ -37,8 +38,10 @@ class MemoryTable:
             raise ValueError(f"max_programs must be positive, got {max_programs}")
         self._max_programs = max_programs
         self._programs: dict[ProgramKey, Program] = {}
-        # Instant of each program's last activity, the longest ago first.
-        self._activity: OrderedDict[ProgramKey, float] = OrderedDict()
+        # Instant of each program's last activity, the longest ago first, and that instant less what
+        # makes it idle sooner; the most of these.
+        self._activity: OrderedDict[ProgramKey, tuple[float, float]] = OrderedDict()
+        self._soonest_s = 0.0
         # Ids of each tenant, for listing, which is rare and so pays for the order. Ephemeral
         # programs have no handle and are not listed.
         self._named: dict[str, set[str]] = {}
@@ -54,7 +57,7 @@ class MemoryTable:
         before = self._programs.get(opening.key)
         row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
-        self._put(before, program, opening.now_s)
+        self._put(before, program, opening.now_s, opening.sooner_s)
         self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
         in_flight = self._in_flight
         in_flight[replica] = in_flight.get(replica, 0) + 1
@@ -77,7 +80,7 @@ class MemoryTable:
         if rules.goes(program):
             self._remove(call.key)
         else:
-            self._put(before, program, closing.now_s)
+            self._put(before, program, closing.now_s, closing.sooner_s)
         return program
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
@@ -126,10 +129,11 @@ class MemoryTable:
         before = now_s - idle_s
         too_many = len(self._programs) - self._max_programs
         gone: list[ProgramKey] = []
-        for key, last_s in self._activity.items():
-            if last_s >= before and len(gone) >= too_many:
+        for key, (last_s, counted_s) in self._activity.items():
+            if last_s >= before + self._soonest_s and len(gone) >= too_many:
                 break
-            if not self._programs[key].threads:
+            idle = counted_s < before or len(gone) < too_many
+            if idle and not self._programs[key].threads:
                 gone.append(key)
         for key in gone:
             self._remove(key)
@@ -184,17 +188,22 @@ class MemoryTable:
     async def aclose(self) -> None:
         """See ProcessTable. Nothing to release."""
 
-    def _put(self, before: Program | None, program: Program, now_s: float) -> None:
+    def _put(
+        self, before: Program | None, program: Program, now_s: float, sooner_s: float = 0.0
+    ) -> None:
         key = program.key
         self._created += before is None
         self._programs[key] = program
         if not program.ephemeral and (before is None or before.ephemeral):
             self._named.setdefault(key.tenant, set()).add(key.program)
-        last_s = self._activity.get(key)
+        if sooner_s > self._soonest_s:
+            self._soonest_s = sooner_s
+        last_s, counted_s = self._activity.get(key, _NEVER)
         # A clock that went back leaves the order as it was.
-        if last_s is None or now_s > last_s:
-            self._activity[key] = now_s
-            self._activity.move_to_end(key)
+        if now_s > last_s or now_s - sooner_s > counted_s:
+            self._activity[key] = max(now_s, last_s), max(now_s - sooner_s, counted_s)
+            if now_s > last_s:
+                self._activity.move_to_end(key)
 
     def _remove(self, key: ProgramKey) -> None:
         program = self._programs.pop(key)

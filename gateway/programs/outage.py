@@ -20,13 +20,15 @@ MAX_EVENTS: Final = 100_000
 
 class Held:
     """A call of this gateway that is open in the shared table: how it was opened there, with the
-    replica that the table settled, and its program as it was then."""
+    replica that the table settled; its program's critical path then, seconds; and its program as
+    last seen where nothing else remembers that, which is so for nameless ones."""
 
-    __slots__ = ("opening", "program")
+    __slots__ = ("opening", "path_s", "program")
 
     def __init__(self, opening: Opening, opened: Opened) -> None:
         self.opening = _as_settled(opening, opened.replica)
         self.program = opened.program
+        self.path_s = opened.program.critical_path_s
 
 
 class Outage:
@@ -48,7 +50,7 @@ class Outage:
         self._open: dict[str, Held] = dict(held)
         self._unnoted: set[str] = set()
         self._max_events = max_events
-        paths_s = {call: each.program.critical_path_s for call, each in held.items()}
+        paths_s = {call: each.path_s for call, each in held.items()}
         for program in _with_calls(self._base, held.values()):
             self.view.adopt(program, paths_s)
 
@@ -128,9 +130,13 @@ def _as_settled(opening: Opening, replica: str) -> Opening:
 def _with_calls(seen: Mapping[ProgramKey, Program], held: Iterable[Held]) -> Sequence[Program]:
     """The programs as last seen, with every call that this gateway has open."""
     programs = dict(seen)
+    held = list(held)
+    for each in held:
+        if each.opening.key not in seen:  # The latest is as last seen.
+            programs[each.opening.key] = replace(each.program, threads=())
     for each in held:
         key, opening = each.opening.key, each.opening
-        program = programs.setdefault(key, each.program)
+        program = programs[key]
         if all(thread.call != opening.call for thread in program.threads):
             thread = Thread(opening.call, opening.thread, opening.candidate, opening.now_s)
             programs[key] = replace(program, threads=(*program.threads, thread))

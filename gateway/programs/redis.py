@@ -83,7 +83,10 @@ class RedisTable:
     async def end(self, key: ProgramKey, now_s: float, event: str = "") -> Program | None:
         """See ProcessTable. event: as for `start`."""
         program = await self._store.end(Ended(key, now_s, event))
-        self._seen.pop(key, None)
+        if program is None:
+            self._seen.pop(key, None)
+        else:
+            self._saw(program)
         return program
 
     async def get(self, key: ProgramKey) -> Program | None:

@@ -272,6 +272,7 @@ class RedisStore:
             int(opening.ephemeral),
             rows.lease(opening.key, opening.call),
             int(replay),
+            number(opening.now_s - opening.sooner_s),
             *map(encode, opening.eligible),
         ]
 
@@ -289,6 +290,7 @@ class RedisStore:
             closing.output_tokens,
             closing.preemptions,
             rows.lease(closing.key, closing.call),
+            number(closing.now_s - closing.sooner_s),
         ]
 
     def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:

@@ -82,6 +82,8 @@ class ResilientTable:
                 outage = self._leave(error)
             else:
                 self._held.pop(closing.call, None)
+                if program is not None and program.ephemeral and program.threads:
+                    self._note(program)
                 if self._outage is not None:
                     await self._outage.closed_there(closing, program)
                 return program
@@ -106,9 +108,13 @@ class ResilientTable:
         event = new_id()
         if self._outage is None:
             try:
-                return await self._shared.end(key, now_s, event)
+                program = await self._shared.end(key, now_s, event)
             except TableUnavailable as error:
                 self._leave(error)
+            else:
+                if program is not None and program.ephemeral and program.threads:
+                    self._note(program)
+                return program
         return await self._away().end(key, now_s, event)
 
     async def get(self, key: ProgramKey) -> Program | None:
@@ -193,6 +199,12 @@ class ResilientTable:
     async def _turned(self) -> None:
         while self._turning is not None:
             await asyncio.shield(self._turning)
+
+    def _note(self, program: Program) -> None:
+        """A nameless program with several calls at once, which is rare: `seen` has none."""
+        for held in self._held.values():
+            if held.opening.key == program.key:
+                held.program = program
 
     def _away(self) -> Outage:
         """The outage. A call of this follows at once upon `_leave`, or a look at `_outage`."""

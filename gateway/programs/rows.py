@@ -4,7 +4,7 @@
 |---|---|---|
 | p:TENANT/PROGRAM | hash | the row; a field `t:CALL` for each active call |
 | in_flight | hash | replica to open calls |
-| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
+| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity, less `sooner_s` |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
 | leases | sorted set | TENANT/PROGRAM and call by the Unix time of the last sign of its gateway |
 | totals | hash | programs created and ended since the table began |

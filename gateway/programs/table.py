@@ -78,7 +78,8 @@ class ProcessTable(Protocol):
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
         """Remove programs without active calls whose last activity (start, opening or closing) is
-        older than `idle_s`. Returns what was removed.
+        older than `idle_s`, less what the opening or closing gave as `sooner_s`. Returns what was
+        removed.
 
         To be called every 30 seconds or so by every gateway that shares the table: calls of a
         gateway that does not are taken for lost after a while and closed as aborted."""

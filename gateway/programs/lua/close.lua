@@ -1,7 +1,7 @@
 -- Close a call, once. Returns the row as it is afterwards, even if it goes with this call.
 -- KEYS: row, in-flight counts, activity, tenant's names, leases, totals
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
---       lease
+--       lease, last activity as the index has it
 local row, in_flight, activity, names, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 
@@ -41,6 +41,6 @@ local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
   forget(row, activity, names, KEYS[6], member, program)
 else
-  touch(activity, member, now)
+  touch(activity, member, ARGV[13])
 end
 return reply

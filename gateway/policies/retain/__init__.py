@@ -1,0 +1,1 @@
+"""How long what nobody asks for is kept."""
