@@ -3,8 +3,8 @@
     python fake_engine.py PORT FOLDER
 
 Like vLLM it has a process of its own below it; unlike vLLM that one ignores SIGTERM. `crash` in
-FOLDER ends the engine with status 3 and leaves its helper behind; with `core-dies` it says what vLLM
-says when its engine core dies, and ends with status 0 as vLLM does. While `hold` is there the
+FOLDER ends the engine with status 3 and leaves its helper behind; with `core-dies` it says what
+vLLM says when its engine core dies, and ends with status 0 as vLLM does. While `hold` is there the
 engine is not ready.
 """
 
