@@ -96,24 +96,27 @@ def _proven(way: Sequence[Candidate], known: Known, fresh: str) -> Verdict | Non
     return _to(fallback, How.REPEATS if fallback.whole else How.FORKS, known, fresh)
 
 
-def _said(known: Known, pieces: Mapping[int, int]) -> dict[tuple[str, str], int]:
-    """Bytes of the pieces that one program alone has said, by its thread."""
-    found: dict[tuple[str, str], int] = {}
+def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
+    """Bytes of the pieces that one program alone has said, by the mark of who did."""
+    found: dict[Mark, int] = {}
+    names: dict[tuple[str, str], Mark] = {}
     for fingerprint in known.marks.keys() & pieces.keys():
         marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
         if len({root_of(mark, known) for mark in marks}) == 1:
-            of = marks[0].program, marks[0].thread
-            found[of] = found.get(of, 0) + pieces[fingerprint]
+            # What twins have both said is the first one's.
+            mark = min(marks, key=lambda mark: mark.program in known.folded)
+            mark = names.setdefault(mark[:2], mark)
+            found[mark] = found.get(mark, 0) + pieces[fingerprint]
     return found
 
 
 def _quoted(
-    way: Sequence[Candidate], known: Known, said: Mapping[tuple[str, str], int], fresh: str
+    way: Sequence[Candidate], known: Known, said: Mapping[Mark, int], fresh: str
 ) -> Verdict | None:
     """The program whose answers the text holds, if it holds enough of them."""
     by_program: dict[str, int] = {}
-    for (owner, _), size in said.items():
-        program = known.folded.get(owner, owner)
+    for mark, size in said.items():
+        program = root_of(mark, known)
         by_program[program] = by_program.get(program, 0) + size
     program = max(by_program, key=by_program.__getitem__, default="")
     if by_program.get(program, 0) < EVIDENCE_BYTES:
@@ -124,9 +127,8 @@ def _quoted(
         if not ended and root_of(mark, known) == program:
             how = How.REPEATS if candidate.whole else How.EXTENDS
             return _to(candidate, how, known)
-    threads = [of for of in said if known.folded.get(of[0], of[0]) == program]
-    owner, parent = max(threads, key=said.__getitem__)
-    return Verdict(How.QUOTES, program, owner, fresh, parent, State.PROVEN)
+    mark = max((m for m in said if root_of(m, known) == program), key=said.__getitem__)
+    return Verdict(How.QUOTES, program, mark.program, fresh, mark.thread, State.PROVEN)
 
 
 def _unproven(
@@ -193,7 +195,7 @@ def _complete(
     verdict: Verdict,
     way: Sequence[Candidate],
     known: Known,
-    said: Mapping[tuple[str, str], int],
+    said: Mapping[Mark, int],
     sketch: Sketch,
     fresh: str,
     now_s: float,
@@ -202,45 +204,58 @@ def _complete(
     own = verdict.owner, verdict.thread
     program = verdict.program
     folds: list[tuple[str, str]] = []
-    entries: list[Entry] = []
+    ends: list[Candidate] = []
     if verdict.how is How.EXTENDS:
-        ends = [
-            c
-            for c in way
-            if c.mark[:2] == own and not c.whole and not c.mark.state & State.EXTENDED
-        ]
-        entries = [
-            Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED)) for c in ends
-        ]
-        apart = set()
-        if not verdict.state & State.GUESS:
-            apart = _apart({c.spot for c in ends}, own[0], program, way, known)
-        folds = [(owner, "") for owner in apart]
-        if own[0] in apart:
-            program = own[0]
-    elif own[0] == fresh != program:
-        folds = [(fresh, program)]
-    joined = tuple(of for of, size in said.items() if of != own and size >= EVIDENCE_BYTES)
-    for owner, _ in joined:
-        root = known.folded.get(owner, owner)
-        if root != program and (root, program) not in folds:
-            folds.append((root, program))
+        ends = [c for c in way if c.mark[:2] == own and not c.whole]
+        ends = [c for c in ends if not c.mark.state & State.EXTENDED]
+    if own[0] == fresh != program:
+        folds.append((fresh, program))
+    elif not verdict.state & State.GUESS:
+        apart = _apart(ends, own[0], program, way, known) | _alone(ends, verdict, way, said)
+        folds += [(owner, "") for owner in apart & known.folded.keys()]
+        program = own[0] if own[0] in apart else program
+    joined = [m for m, size in said.items() if m[:2] != own and size >= EVIDENCE_BYTES]
+    others = {root_of(m, known) for m in joined if m.program != own[0]} - {program}
+    folds += [(other, program) for other in others if other != verdict.program]
+    entries = [
+        Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED)) for c in ends
+    ]
     entries += left(sketch.end(), Mark(*own, verdict.state, now_s))
     return verdict._replace(
-        program=program, joined=joined, entries=tuple(entries), folds=tuple(folds)
+        program=program,
+        joined=tuple((mark.program, mark.thread) for mark in joined),
+        entries=tuple(entries),
+        folds=tuple(folds),
     )
 
 
 def _apart(
-    ends: set[tuple[int, int]], owner: str, program: str, way: Sequence[Candidate], known: Known
+    ends: Sequence[Candidate], owner: str, program: str, way: Sequence[Candidate], known: Known
 ) -> set[str]:
     """Programs that were taken for twins of one first call, and are not: two of them go on."""
-    here = [c.mark for c in way if c.spot in ends and root_of(c.mark, known) == program]
+    spots = {c.spot for c in ends}
+    here = [c.mark for c in way if c.spot in spots and root_of(c.mark, known) == program]
     rivals = {m.program for m in here if m.program != owner and m.state & State.EXTENDED}
-    if not rivals:
-        return set()
     guessed = {m.program for m in here if m.state & State.GUESS}
-    return guessed & (rivals | {owner}) & known.folded.keys()
+    return guessed & (rivals | {owner}) if rivals else set()
+
+
+def _alone(
+    ends: Sequence[Candidate],
+    verdict: Verdict,
+    way: Sequence[Candidate],
+    said: Mapping[Mark, int],
+) -> set[str]:
+    """The call's own program, if it was taken for a twin and has gone on from an answer that only
+    it was given."""
+    owner = verdict.owner
+    if verdict.how is How.QUOTES:
+        guess = any(m.program == owner and m.state & State.GUESS for m in said)
+        return {owner} if guess else set()
+    answers = {c.spot for c in ends if c.mark.state & State.ANSWER}
+    shared = any(c.spot in answers and c.mark.program != owner for c in way)
+    guess = any(c.mark.state & State.GUESS for c in ends)
+    return {owner} if answers and guess and not shared else set()
 
 
 def left(end: End | None, mark: Mark) -> list[Entry]:

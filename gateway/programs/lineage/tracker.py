@@ -59,7 +59,7 @@ class Lineage:
         found = set(pieces(answers)) - sketch.own()
         if found:
             step = -(-len(found) // SAID_PIECES)
-            said = mark._replace(state=State.SAID)
+            said = mark._replace(state=State.SAID | (verdict.state & State.GUESS))
             entries += [Entry(key, said) for key in keys(sorted(found)[::step])]
         await self._store.put(call.tenant, entries, (), now_s)
 

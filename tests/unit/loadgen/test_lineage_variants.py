@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -57,5 +57,5 @@ def test_each_way_to_repeat_sends_every_call_twice():
     assert len(twice) == 4
     assert all(call.answer for call in twice)
     for made in (broken, twice):
-        assert all(a.at_s + a.took_s < b.at_s for a, b in itertools.pairwise(made))
+        assert all(a.at_s + a.took_s < b.at_s for a, b in pairwise(made))
     assert all(c.answer is None and not c.broken for c in VARIANTS["answers unseen"](CALLS))
