@@ -152,8 +152,10 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
     texts: list[str] = []
     size = 0
     for message in messages if beginning else reversed(messages):
-        texts += [text for _, text in (message if beginning else reversed(message))]
-        size += len(texts[-1])
+        # An answer may say nothing at all.
+        said = [text for _, text in (message if beginning else reversed(message))]
+        texts += said
+        size += sum(map(len, said))
         if size >= _SCANNED_BYTES:
             break
     if beginning:
