@@ -108,6 +108,9 @@ class Settings(BaseSettings):
         True, description="calls without a key are joined to programs by what they say"
     )
     tag_prompts: bool = Field(True, description="engines are told what each prompt's tokens hold")
+    auto_prefill: bool = Field(
+        True, description="next turns are prefilled while tools run, where that has shown to pay"
+    )
     receipts: int = Field(
         4096, ge=0, le=1_000_000, description="calls whose receipts are kept; 0: none"
     )

@@ -70,6 +70,10 @@ class CallHandler:
                 await self._extend(request, prefill_id)
             elif request.identity.source == "none":
                 await join_lineage(self._s, request)
+            if request.prefill is None and len(self._s.prefills) and endpoint.name == "chat":
+                request.prefill = await self._desk.meet(
+                    request.identity.key, request.model, request.body
+                )
             departure = self._s.departures.expect(receive)
             try:
                 await self._serve(request, call, departure, send)
@@ -108,7 +112,7 @@ class CallHandler:
                 try:
                     departure.stop_on_departure(exchange)
                     await self._send(request, open_call, replica, exchange)
-                    relay = Relay(self._s, request, open_call, replica, exchange)
+                    relay = Relay(self._s, request, open_call, replica, exchange, self._desk)
                     await relay.run(send)
                     return
                 except ConnectFailed as error:

@@ -34,14 +34,6 @@ from gateway.programs.identity import resolve
 from gateway.programs.ids import from_json
 
 DEFAULT_TTL_S: Final = 60.0
-# What decides how an engine writes out the messages, and so their tokens.
-_PROMPT_FIELDS: Final = (
-    "messages",
-    "tools",
-    "chat_template",
-    "chat_template_kwargs",
-    "cache_salt",
-)
 _MOST_TAGGED_MESSAGES: Final = 4096
 
 _CHAT: Final[list[Any]] = [
@@ -154,12 +146,8 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             chains=s.chains,
             traceparent=s.settings.traceparent_programs,
         )
-        chat = {name: body[name] for name in _PROMPT_FIELDS if body.get(name) is not None}
-        if chat.get("tools"):
-            # No answer begins here, and so none is parsed for calls.
-            chat["tool_choice"] = "none"
         prefill = await desk.submit(
-            caller, identity.key, chat, model_of(s.registry, body), _ttl(body)
+            caller, identity.key, body, model_of(s.registry, body), _ttl(body)
         )
         return JSONResponse(prefill.to_json(), status_code=201)
 

@@ -79,9 +79,9 @@ class Ledger:
             await self._write(call, closing)
         except TableUnavailable:
             self._metrics.error("table_unavailable")
-            self._spawn(self._write_later(call, closing))
+            self.spawn(self._write_later(call, closing))
         except asyncio.CancelledError:
-            self._spawn(self._write_later(call, closing))
+            self.spawn(self._write_later(call, closing))
             raise
 
     def close_later(
@@ -92,7 +92,7 @@ class Ledger:
     ) -> None:
         """Close a call off the hot path, after asking what it had used."""
         if not call.closed:
-            self._spawn(self._ask_and_close(call, outcome, ask))
+            self.spawn(self._ask_and_close(call, outcome, ask))
 
     async def settle(self, timeout_s: float) -> None:
         """Wait for what is still being written, at most `timeout_s` seconds."""
@@ -127,7 +127,8 @@ class Ledger:
                 await asyncio.sleep(_RETRY_S * 2**attempt)
         log.error("call %s could not be closed in the process table", call.call)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it behind the client's back; `settle` waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -43,6 +43,16 @@ _STATUS: Final = {
 }
 # A turn that comes while its prefill runs waits so long for it; what it has computed by then stays.
 _WAIT_S: Final = 0.25
+# Tools that take longer are rare (Sutradhara 3.2), and KV is held meanwhile.
+FORESEEN_TTL_S: Final = 60.0
+# What decides how an engine writes out the messages, and so their tokens.
+PROMPT_FIELDS: Final = (
+    "messages",
+    "tools",
+    "chat_template",
+    "chat_template_kwargs",
+    "cache_salt",
+)
 
 
 class PrefillDesk:
@@ -53,23 +63,36 @@ class PrefillDesk:
         self._running: dict[str, tuple[asyncio.Task[None], Exchange]] = {}
 
     async def submit(
-        self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str, ttl_s: float
+        self,
+        caller: Caller,
+        key: ProgramKey,
+        body: Mapping[str, Any],
+        model: str,
+        ttl_s: float,
+        *,
+        by_itself: bool = False,
     ) -> Prefill:
-        """Announce the prefix in `body`, whose model is known. ApiError; TableUnavailable."""
+        """Announce the prefix in `body`, whose model is known. by_itself: nobody asked for it.
+        ApiError; TableUnavailable."""
         s = self._s
         chat = {
-            **body,
+            **{name: body[name] for name in PROMPT_FIELDS if body.get(name) is not None},
             "model": model,
             "max_tokens": 1,
             "stream": False,
             # The turn goes on after these messages: no answer begins here.
             "add_generation_prompt": False,
         }
+        if chat.get("tools"):
+            # Nor is one parsed for calls.
+            chat["tool_choice"] = "none"
         try:
             prefix = announced(body)
             call = await self._open(key, model, len(orjson.dumps(chat)))
             try:
-                prefill = s.prefills.begin(key, model, prefix, call.replica, time(), ttl_s)
+                prefill = s.prefills.begin(
+                    key, model, prefix, call.replica, time(), ttl_s, by_itself=by_itself
+                )
             except PrefillError:
                 await s.ledger.close(call, Outcome.ABORTED, None)
                 raise
@@ -98,6 +121,28 @@ class PrefillDesk:
             if not task.done():
                 exchange.cancel(ReplicaError("The turn has come."))
                 await asyncio.wait((task,), timeout=_WAIT_S)
+
+    async def foresee(
+        self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
+    ) -> None:
+        """Prefill what the program's next turn is thought to begin with. Never raises."""
+        try:
+            await self.submit(caller, key, body, model, FORESEEN_TTL_S, by_itself=True)
+        except (ApiError, TableUnavailable) as error:
+            log.debug("a next turn was not prefilled: %s", error)
+
+    async def meet(self, key: ProgramKey, model: str, body: Mapping[str, Any]) -> Prefill | None:
+        """A call of a program that has prefills has come as any other call does. The prefill that
+        it begins with is its own; those that were foreseen otherwise are let go."""
+        found = None
+        for prefill in self._s.prefills.of_program(key):
+            try:
+                await self.take(prefill, model, body)
+                found = prefill
+            except ApiError:
+                if prefill.by_itself and not prefill.taken_s:
+                    await self.discard(prefill)
+        return found
 
     def find(self, tenant: str, prefill_id: str) -> Prefill:
         """A tenant's handle. ApiError 404."""

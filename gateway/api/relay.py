@@ -13,6 +13,7 @@ from gateway.api import reports
 from gateway.api.errors import ApiError
 from gateway.api.http import Send
 from gateway.api.ledger import OpenCall
+from gateway.api.prefills import PrefillDesk
 from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.api.watch import Watch
@@ -56,6 +57,7 @@ class Relay:
         call: OpenCall,
         replica: Replica,
         exchange: Exchange,
+        desk: PrefillDesk,
     ) -> None:
         self._s = services
         self._request = request
@@ -65,7 +67,7 @@ class Relay:
         self._metrics = services.metrics.bind(call.endpoint, replica.name)
         self._watch: Watch | None = None
         if Watch.wanted(services, call.key, request):
-            self._watch = Watch(services, call.key, request)
+            self._watch = Watch(services, desk, call.key, request)
         self._stored: str | None = None
 
     async def run(self, send: Send) -> None:
@@ -108,9 +110,10 @@ class Relay:
             await self._remember()
         if self._watch is not None:
             await self._watch.ended(body, good)
-        await self._s.ledger.close(
-            call, Outcome.OK if good else Outcome.ERROR, reports.parse(report, call.call)
-        )
+        parsed = reports.parse(report, call.call)
+        await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, parsed)
+        if self._watch is not None and good:
+            await self._watch.closed(body, parsed)
         if self._asks_what_was_saved():
             headers.append((SAVED_HEADER, _saved(call)))
         headers.append((b"content-length", str(len(body)).encode()))
@@ -181,6 +184,8 @@ class Relay:
         await self._s.ledger.close(self._call, outcome, report)
         if self._watch is not None:
             self._s.ledger.dispatched(self._call, self._watch.ahead_s())
+            if outcome is Outcome.OK:
+                await self._watch.closed(None, report)
 
     def _mark(self, status: int) -> None:
         """Tell the registry of a whole answer. What the replica does not implement (501) is no

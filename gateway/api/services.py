@@ -18,6 +18,7 @@ from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
+from gateway.overlap.ahead import Ahead
 from gateway.overlap.prefill import Prefills
 from gateway.overlap.told import ToldTags
 from gateway.policies.route.registry import Router
@@ -58,6 +59,7 @@ class Services:
     advisor: KvAdvisor
     lineage: Lineage | None = None
     prefills: Prefills = field(default_factory=Prefills)
+    ahead: Ahead = field(default_factory=Ahead)
     told: ToldTags = field(default_factory=ToldTags)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)

@@ -3,6 +3,7 @@ remembers of it. A call that nobody watches has no watch, and its bytes are not 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from time import perf_counter, time
@@ -10,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from engine_patches.wire import CallReport
+from gateway.api.prefills import PrefillDesk
 from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.model import ProgramKey
@@ -24,23 +27,46 @@ log = logging.getLogger(__name__)
 class Watch:
     """One answer's. tools: those that were told, by name, and when on the performance counter."""
 
-    __slots__ = ("_dispatch", "_key", "_request", "_s", "_tape", "tools")
+    __slots__ = (
+        "_ahead",
+        "_call",
+        "_desk",
+        "_dispatch",
+        "_key",
+        "_request",
+        "_s",
+        "_tape",
+        "tools",
+    )
 
-    def __init__(self, services: Services, key: ProgramKey, request: Request) -> None:
+    def __init__(
+        self, services: Services, desk: PrefillDesk, key: ProgramKey, request: Request
+    ) -> None:
         self._s = services
+        self._desk = desk
         self._key = key
         self._request = request
         self._dispatch: ToolDispatch | None = None
-        self._tape = AnswerTape() if request.asked is not None else None
+        self._ahead = foresees(services, request)
+        self._tape = AnswerTape() if request.asked is not None or self._ahead else None
         self.tools: list[tuple[str, float]] = []
-        names = _tool_names(request.body)
-        if names and (request.dispatch or key in services.listeners):
-            self._dispatch = ToolDispatch(insert=request.dispatch, names=names, loads=orjson.loads)
+        if request.dispatch or key in services.listeners:
+            # Without tools a call may be text, and names any.
+            names = _tool_names(request.body) or None
+            if names or request.dispatch:
+                self._dispatch = ToolDispatch(
+                    insert=request.dispatch, names=names, loads=orjson.loads
+                )
 
     @staticmethod
     def wanted(services: Services, key: ProgramKey, request: Request) -> bool:
         """Whether anybody watches the answer."""
-        return request.asked is not None or request.dispatch or key in services.listeners
+        return (
+            request.asked is not None
+            or request.dispatch
+            or key in services.listeners
+            or foresees(services, request)
+        )
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of a stream; return those for the client."""
@@ -73,10 +99,56 @@ class Watch:
             except TableUnavailable:
                 log.debug("an answer could not be remembered", exc_info=True)
 
+    async def closed(self, whole: bytes | None, report: CallReport | None) -> None:
+        """The call is closed. Learn from it what a next turn begins with, and see to that of this
+        one where it called tools."""
+        if not self._ahead or report is None:
+            return
+        s, request, thread = self._s, self._request, self._request.identity.thread
+        cached = report.cached_tokens if request.prefill is None else None
+        s.ahead.came(self._key, thread, request.body, cached)
+        message = self._message(whole)
+        if not message.get("tool_calls"):
+            return
+        ahead = s.ahead.called(
+            self._key,
+            thread,
+            request.body,
+            message,
+            report.prompt_tokens + report.output_tokens,
+            wanted=bool(request.hints.prefill_next),
+        )
+        if ahead is not None:
+            body = {**request.body, **ahead}
+            s.ledger.spawn(self._desk.foresee(request.caller, self._key, body, request.model))
+
+    def _message(self, whole: bytes | None) -> dict[str, Any]:
+        """The answer's message, {} where there is not just one."""
+        body: Any = {}
+        if whole is None:
+            body = self._tape.body() if self._tape is not None else {}
+        else:
+            with contextlib.suppress(orjson.JSONDecodeError):
+                body = orjson.loads(whole)
+        choices = body.get("choices") if isinstance(body, dict) else None
+        if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+            return {}
+        message = choices[0].get("message")
+        return message if isinstance(message, dict) else {}
+
     def ahead_s(self) -> tuple[tuple[str, float], ...]:
         """How long before now, the answer's end, each tool was told, seconds."""
         now = perf_counter()
         return tuple((name, now - at) for name, at in self.tools)
+
+
+def foresees(services: Services, request: Request) -> bool:
+    """Whether the call may be a turn between tools, whose next one is worth to be foreseen."""
+    return (
+        services.settings.auto_prefill
+        and request.endpoint.name == "chat"
+        and bool(request.body.get("tools"))
+    )
 
 
 async def forget(services: Services, request: Request) -> None:

@@ -46,8 +46,8 @@ class PrefillError(ValueError):
 @dataclass(slots=True)
 class Prefill:
     """One handle. prefix: what was announced, as `announced` gives it. replica: where its KV is.
-    created_s, expires_s, taken_s: Unix time; taken_s when the turn came, 0 before. report: what the
-    engine said when the prefill was done."""
+    by_itself: the gateway foresaw the turn. created_s, expires_s, taken_s: Unix time; taken_s when
+    the turn came, 0 before. report: what the engine said when the prefill was done."""
 
     id: str
     key: ProgramKey
@@ -57,6 +57,7 @@ class Prefill:
     created_s: float
     expires_s: float
     state: PrefillState = PrefillState.RUNNING
+    by_itself: bool = False
     taken_s: float = 0.0
     done_s: float = 0.0
     report: CallReport | None = None
@@ -102,9 +103,19 @@ def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
         raise PrefillError("prefill_invalid", "messages must be a list with at least one message.")
     head = [body.get("tools") or None, body.get("chat_template"), body.get("chat_template_kwargs")]
     try:
-        return tuple(orjson.dumps(part, option=orjson.OPT_SORT_KEYS) for part in (head, *messages))
+        return tuple(
+            orjson.dumps(part, option=orjson.OPT_SORT_KEYS)
+            for part in (head, *map(_without_empty, messages))
+        )
     except orjson.JSONEncodeError as error:
         raise PrefillError("prefill_invalid", f"The messages cannot be read: {error}") from None
+
+
+def _without_empty(message: Any) -> Any:
+    """Clients bring back what is absent as null, as empty text, or not at all."""
+    if not isinstance(message, dict):
+        return message
+    return {name: value for name, value in message.items() if value not in (None, "", [])}
 
 
 @dataclass(slots=True)
@@ -115,6 +126,7 @@ class Prefills:
     in_all: int = _IN_ALL
     _kept: OrderedDict[str, Prefill] = field(default_factory=OrderedDict)
     _tenants: dict[str, int] = field(default_factory=dict)
+    _programs: dict[ProgramKey, list[Prefill]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -127,6 +139,8 @@ class Prefills:
         replica: str,
         now_s: float,
         ttl_s: float,
+        *,
+        by_itself: bool = False,
     ) -> Prefill:
         """A new handle, for `ttl_s` seconds, at most MAX_TTL_S. PrefillError where the tenant has
         too many."""
@@ -136,9 +150,17 @@ class Prefills:
             )
         expires_s = now_s + min(max(ttl_s, 0.0), MAX_TTL_S)
         prefill = Prefill(
-            f"pf_{secrets.token_hex(12)}", key, model, prefix, replica, now_s, expires_s
+            f"pf_{secrets.token_hex(12)}",
+            key,
+            model,
+            prefix,
+            replica,
+            now_s,
+            expires_s,
+            by_itself=by_itself,
         )
         self._kept[prefill.id] = prefill
+        self._programs.setdefault(key, []).append(prefill)
         self._tenants[key.tenant] = self._tenants.get(key.tenant, 0) + 1
         return prefill
 
@@ -181,6 +203,10 @@ class Prefills:
                 self._tenants[prefill.key.tenant] = left
             else:
                 del self._tenants[prefill.key.tenant]
+            there = self._programs[prefill.key]
+            there.remove(prefill)
+            if not there:
+                del self._programs[prefill.key]
 
     def expired(self, now_s: float) -> list[Prefill]:
         """Forget the handles whose time is over, and return them."""
@@ -191,4 +217,4 @@ class Prefills:
 
     def of_program(self, key: ProgramKey) -> list[Prefill]:
         """A program's handles."""
-        return [prefill for prefill in self._kept.values() if prefill.key == key]
+        return list(self._programs.get(key, ()))

@@ -30,6 +30,14 @@ def test_a_turn_that_begins_with_what_was_announced_is_taken():
     assert prefill.taken_s == 1.0
 
 
+def test_what_is_empty_may_be_left_out():
+    prefills = Prefills()
+    prefill = begin(prefills, {"role": "assistant", "content": None, "tool_calls": [1]})
+    turn = {"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}, TOOL]}
+    prefills.take(prefill, "m", turn, 1.0)
+    assert prefill.taken_s == 1.0
+
+
 @pytest.mark.parametrize(
     ("model", "body", "reason"),
     [
