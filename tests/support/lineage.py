@@ -82,7 +82,7 @@ def run(step: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(step)
 
 
-def synthetic(seed: int, programs: int = 40) -> list[Calls]:
+def synthetic(seed: int, programs: int = 40, tasks: int = 30) -> list[Calls]:
     """Programs at once under one system prompt: dialogues with tools, several of one task each, and
     orchestrators whose helpers are told and asked in texts that do not go on from each other."""
     rng = Random(seed)
@@ -91,10 +91,10 @@ def synthetic(seed: int, programs: int = 40) -> list[Calls]:
     def text(size: int) -> str:
         return " ".join(rng.choices(words, k=size))
 
-    tasks = [text(30) for _ in range(max(1, programs // 4))]
+    given = [user(text(30)) for _ in range(tasks)]
     made = []
     for number in range(programs):
-        task = user(tasks[number % len(tasks)])
+        task = given[number % tasks]
         made.append(_team(rng, task, text) if number % 4 == 0 else _dialogue(rng, task, text))
     return made
 
