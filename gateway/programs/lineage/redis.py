@@ -73,8 +73,13 @@ class RedisLineage:
         asked = fingerprints[:MAX_ASKED]
         if not asked or now_s < self._silent_until_s:
             return local
-        keys = [self._mark_key(tenant, fingerprint) for fingerprint in asked]
-        reply = await self._run(self._get, keys, [self._fold_key(tenant, ""), self._keep_s], now_s)
+        arguments = [
+            self._marks(tenant),
+            self._fold_key(tenant, ""),
+            self._keep_s,
+            b"".join([b"%016x" % fingerprint for fingerprint in asked]),
+        ]
+        reply = await self._run(self._get, [self._base + b"order"], arguments, now_s)
         return local if reply is None else _joined(local, _read(reply, asked))
 
     async def put(
@@ -89,9 +94,10 @@ class RedisLineage:
         if now_s < self._silent_until_s or not (entries or folds):
             return
         arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, len(entries)]
+        marks = self._marks(tenant)
         keys = [
             self._base + b"order",
-            *(self._mark_key(tenant, entry.fingerprint) for entry in entries),
+            *(b"%b%016x" % (marks, entry.fingerprint) for entry in entries),
             *(self._fold_key(tenant, program) for program, _ in folds),
         ]
         arguments += [_line(entry.mark) for entry in entries]
@@ -102,8 +108,8 @@ class RedisLineage:
         """Close every connection."""
         await self._redis.aclose()
 
-    def _mark_key(self, tenant: str, fingerprint: int) -> bytes:
-        return b"%bm:%b/%x" % (self._base, encode(tenant), fingerprint)
+    def _marks(self, tenant: str) -> bytes:
+        return b"%bm:%b/" % (self._base, encode(tenant))
 
     def _fold_key(self, tenant: str, program: str) -> bytes:
         return b"%bf:%b/%b" % (self._base, encode(tenant), encode(program))

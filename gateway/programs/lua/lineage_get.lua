@@ -1,15 +1,21 @@
 -- What is known of fingerprints.
--- KEYS: fingerprints
--- ARGV: what the keys of folded programs begin with, seconds to keep what is used
--- One string: a line for each mark, after the number of its key; a line for each folded program.
-local folds, keep = ARGV[1], ARGV[2]
+-- KEYS: the list of all fingerprints, which says where the others are
+-- ARGV: what the keys of fingerprints begin with, what those of folded programs begin with, seconds
+--       to keep what is used, the fingerprints, 16 digits each: one argument, since a client takes
+--       longer to send many than this takes to look them up
+-- One string: a line for each mark, after the number of its fingerprint; a line for each folded
+-- program.
+local base, folds, keep, wanted = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local lines, programs = {}, {}
 
 local function look(first, last)
-  local found = redis.call('MGET', unpack(KEYS, first, last))
-  for i, marks in ipairs(found) do
+  local keys = {}
+  for number = first, last do
+    keys[#keys + 1] = base .. string.sub(wanted, 16 * number - 15, 16 * number)
+  end
+  for i, marks in ipairs(redis.call('MGET', unpack(keys))) do
     if marks then
-      redis.call('EXPIRE', KEYS[first + i - 1], keep)
+      redis.call('EXPIRE', keys[i], keep)
       for mark in string.gmatch(marks, '[^\n]+') do
         lines[#lines + 1] = (first + i - 1) .. ' ' .. mark
         programs[string.match(mark, '%S+$')] = true
@@ -18,8 +24,9 @@ local function look(first, last)
   end
 end
 
-for first = 1, #KEYS, 500 do
-  look(first, math.min(first + 499, #KEYS))
+local count = #wanted / 16
+for first = 1, count, 500 do
+  look(first, math.min(first + 499, count))
 end
 for program in pairs(programs) do
   local into, steps = program, 0

@@ -251,3 +251,15 @@ def test_programs_with_different_answers_never_merge(answers, rng):
     # A first call that repeats another's counts with it until both have gone on.
     assert len(set(last.values())) == len(answers)
     assert len({g.store.root("t", c.verdict.owner) for c in calls}) == len(answers)
+
+
+def test_a_twin_that_goes_on_in_other_words_is_a_program_of_its_own(g):
+    """An orchestrator and another program of the same task begin together."""
+    calls = [g.ask(SYSTEM, TASK) for _ in range(2)]
+    g.answer(calls[0], said("The first plan is to ask the user for his id. Nothing else is known."))
+    g.answer(calls[1], said(ORDER))
+    assert program(calls[0]) == program(calls[1])
+    helper = g.ask(user(f"You are a helper with a browser.\n{ORDER}"))
+    assert helper.verdict.how is How.QUOTES
+    assert program(helper) != program(calls[0])
+    assert g.store.root("t", calls[1].verdict.owner) == program(helper)
