@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.programs.lineage.answers import MAX_ANSWER_BYTES, read_answer
@@ -118,6 +118,7 @@ def test_a_very_long_answer_is_not_read():
     assert read_answer(body, stream=False) == []
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.booleans())
 def test_nothing_raises(body, stream):
     read_answer(body, stream)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lineage import SYSTEM, called, result, said, user
 
@@ -36,6 +36,7 @@ def test_tenants_models_and_tools_are_apart():
     assert len(points) == 4
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
 def test_a_text_that_goes_on_passes_the_end_of_the_shorter(text, more):
     first, then = Sketch("t", {"prompt": text}), Sketch("t", {"prompt": text + more})

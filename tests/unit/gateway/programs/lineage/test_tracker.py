@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lineage import SYSTEM, Gateway, called, result, said, user
 
@@ -218,6 +218,7 @@ def rewritten(messages: list[dict[str, Any]], draw: Any) -> list[dict[str, Any]]
     return made
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_how_a_client_writes_its_messages_does_not_change_whose_they_are(data):
     g = Gateway()
@@ -231,6 +232,7 @@ def test_how_a_client_writes_its_messages_does_not_change_whose_they_are(data):
     assert g.store.root("t", other.verdict.owner) != program(first)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.text(min_size=1).filter(str.strip), min_size=2, max_size=6, unique_by=str.strip),
     st.randoms(use_true_random=False),
