@@ -34,6 +34,24 @@ async def test_gateways_see_each_others_programs(
         assert (session["calls"], session["calls_in_flight"]) == (3, 0)
 
 
+async def test_each_gateway_tells_of_all_programs(
+    redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine() as stub,
+        weft(stub, redis_url=redis.url) as first,
+        weft(stub, redis_url=redis.url) as second,
+    ):
+        for name in "abc":
+            await first.client.post("/v1/sessions", json={"id": name})
+        for gateway in (first, second):
+            assert "weft_programs 3.0" in (await gateway.client.get("/metrics")).text
+        for name in "ab":
+            await second.client.delete(f"/v1/sessions/{name}")
+        for gateway in (first, second):
+            assert "weft_programs 1.0" in (await gateway.client.get("/metrics")).text
+
+
 async def test_many_calls_through_both_leave_nothing_behind(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
