@@ -180,6 +180,7 @@ class CallHandler:
             now,
             identity.ephemeral,
             sooner_s,
+            identity.parent,
         )
         opened = await s.ledger.open(opening)
         if kind is not None:

@@ -30,6 +30,7 @@ from gateway.model.hint import OwnTag
 from gateway.overlap.prefill import MAX_TTL_S
 from gateway.policies.hints import DEFAULT_LIMITS
 from gateway.policies.hints_values import own_tag
+from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import resolve
 from gateway.programs.ids import from_json
 
@@ -146,6 +147,8 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             chains=s.chains,
             traceparent=s.settings.traceparent_programs,
         )
+        if has_parent(identity):
+            identity = await fold(s.chains, identity)
         prefill = await desk.submit(
             caller, identity.key, body, model_of(s.registry, body), _ttl(body)
         )

@@ -20,6 +20,7 @@ from gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from gateway.overlap.dispatch import opted_in
 from gateway.overlap.prefill import Prefill
 from gateway.policies.hints import DEFAULT_LIMITS, read_hints
+from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.lineage.tracker import Asked
 from gateway.programs.table import TableUnavailable
@@ -83,6 +84,8 @@ async def read_request(
         )
     except IdentityError as error:
         raise errors.wrong_id(error) from None
+    if identity.parent and has_parent(identity):
+        identity = await fold(s.chains, identity)
     query = scope["query_string"]
     return Request(
         endpoint,

@@ -48,6 +48,7 @@ def session_json(program: Program) -> dict[str, Any]:
             {
                 "call": thread.call,
                 "thread": thread.thread,
+                "parent": thread.parent or None,
                 "replica": thread.replica,
                 "arrival": thread.arrival_s,
                 "waiting_s": thread.waiting_s,

@@ -37,8 +37,9 @@ class Census(NamedTuple):
 class Thread:
     """One active call of a program: "each thread corresponds to an active LLM call".
 
-    arrival_s: Unix time, seconds. waiting_s, service_s: seconds, as far as the engine has
-    reported; both 0 until then.
+    thread, parent: the chain of calls that this one goes on with, and the chain that began that
+    one, "" for none. arrival_s: Unix time, seconds. waiting_s, service_s: seconds, as far as the
+    engine has reported; both 0 until then.
     """
 
     call: str
@@ -47,6 +48,7 @@ class Thread:
     arrival_s: float
     waiting_s: float = 0.0
     service_s: float = 0.0
+    parent: str = ""
 
 
 @record
@@ -93,8 +95,8 @@ class Opening:
     candidate: the replica that the router proposes. sticky: the program's home decides where the
     call goes (Algorithm 2, long calls); then the home wins over the candidate if it is one of
     `eligible`, else the candidate becomes the home. The table settles this atomically, so that
-    several gateways agree. sooner_s: if nobody calls again, the program is taken for idle so many
-    seconds sooner than others.
+    several gateways agree. parent: the thread that began this one, or "". sooner_s: if nobody calls
+    again, the program is taken for idle so many seconds sooner than others.
     """
 
     key: ProgramKey
@@ -106,6 +108,7 @@ class Opening:
     now_s: float
     ephemeral: bool = False
     sooner_s: float = 0.0
+    parent: str = ""
 
 
 @record

@@ -76,5 +76,10 @@ BODY: Final = (
     BodyAlias(("conversation",), chained=True),
 )
 
+# Names whose companion `parent` is a program, and not a thread of the same one.
+PARENT_IS_A_PROGRAM: Final = frozenset(
+    {"x-session-id", "x-dynamo-session-id", "vllm_xargs.agentic_context.program_id"}
+)
+
 # Row 4, when configured.
 TRACEPARENT: Final = b"traceparent"

@@ -138,7 +138,15 @@ def _with_calls(seen: Mapping[ProgramKey, Program], held: Iterable[Held]) -> Seq
         key, opening = each.opening.key, each.opening
         program = programs[key]
         if all(thread.call != opening.call for thread in program.threads):
-            thread = Thread(opening.call, opening.thread, opening.candidate, opening.now_s)
+            thread = Thread(
+                opening.call,
+                opening.thread,
+                opening.candidate,
+                opening.now_s,
+                0.0,
+                0.0,
+                opening.parent,
+            )
             programs[key] = replace(program, threads=(*program.threads, thread))
     # One that is only there until its last call is gone where that call is over.
     return [

@@ -273,6 +273,7 @@ class RedisStore:
             rows.lease(opening.key, opening.call),
             int(replay),
             number(opening.now_s - opening.sooner_s),
+            encode(opening.parent),
             *map(encode, opening.eligible),
         ]
 

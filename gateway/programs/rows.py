@@ -180,11 +180,11 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
     threads = []
     for name, packed in row.items():
         if name.startswith(_CALL):
-            # Only the thread's id, which is last, may hold a newline.
-            arrival, _, replica, thread = packed.split(b"\n", 3)
-            threads.append(
-                Thread(decode(name[2:]), decode(thread), decode(replica), float(arrival))
-            )
+            # Only the threads' ids, which are last, may hold a newline.
+            arrival, _, replica, size, ids = packed.split(b"\n", 4)
+            parent, thread = decode(ids[: int(size)]), decode(ids[int(size) :])
+            call, at_s = decode(name[2:]), float(arrival)
+            threads.append(Thread(call, thread, decode(replica), at_s, 0.0, 0.0, parent))
     threads.sort(key=lambda t: (t.arrival_s, t.call))
     return Program(
         key=key,

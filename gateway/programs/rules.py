@@ -35,7 +35,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
     ephemeral one that is called by its name has been named, and stays.
     """
     replica, home = settle(program, opening)
-    thread = Thread(opening.call, opening.thread, replica, opening.now_s)
+    thread = Thread(opening.call, opening.thread, replica, opening.now_s, 0.0, 0.0, opening.parent)
     # By position, as in `closed`: every call makes two rows, and names would double what one costs.
     after = Program(
         program.key,

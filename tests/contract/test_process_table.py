@@ -40,6 +40,16 @@ def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):
     scenario(make_table, steps)
 
 
+def test_an_active_call_names_its_thread_and_that_threads_parent(make_table):
+    async def steps(table):
+        for thread, parent in (("main", ""), ("sub\n1", "ma\nin"), ("日", "本")):
+            await table.open_call(opening(thread=thread, parent=parent))
+        found = {(t.thread, t.parent) for t in (await table.get(KEY)).threads}
+        assert found == {("main", ""), ("sub\n1", "ma\nin"), ("日", "本")}
+
+    scenario(make_table, steps)
+
+
 def test_service_adds_up_and_the_critical_path_is_the_longest_chain(make_table):
     async def steps(table):
         root = opening()

@@ -70,6 +70,7 @@ class Twin:
                 KEYS[which], replica=f"r{which % 2 if amount < 8 else 2}", sticky=flag,
                 now=self.now, thread=f"t{which}", ephemeral=which == 3 and amount < 5,
                 eligible=frozenset(eligible), sooner_s=2.0 * (which % 3),
+                parent="" if flag else f"t{which % 2}",
             )  # fmt: skip
             ours, theirs = await table.open_call(o), await self.table.open_call(o)
             assert (ours.replica, ours.created) == (theirs.replica, theirs.created)

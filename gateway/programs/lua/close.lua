@@ -10,7 +10,7 @@ local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
   return false
 end
--- arrival, the program's critical path then, replica, thread
+-- arrival, the program's critical path then, replica, and the threads
 local path_then, replica = string.match(packed, '^[^\n]*\n([^\n]*)\n([^\n]*)\n')
 redis.call('HDEL', row, 't:' .. call)
 if redis.call('HINCRBY', in_flight, replica, -1) <= 0 then

@@ -1,7 +1,7 @@
 -- Open a call. One atomic change; nothing is written before every refusal has been ruled out.
 -- KEYS: row, in-flight counts, activity, tenant's names, leases, totals, marks of replays
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, replay,
---       last activity as the index has it, eligible...
+--       last activity as the index has it, parent, eligible...
 local row, in_flight, activity, names, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local totals, marks = KEYS[6], KEYS[7]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -15,7 +15,7 @@ end
 local replica = candidate
 if sticky then
   local home = redis.call('HGET', row, 'home')
-  for i = 12, #ARGV do
+  for i = 13, #ARGV do
     if ARGV[i] == home then
       replica = home
       break
@@ -41,7 +41,8 @@ if not last or tonumber(now) > tonumber(last) then
 end
 redis.call('HDEL', row, 'ended')
 redis.call('HINCRBY', row, 'calls', 1)
-redis.call('HSET', row, 't:' .. call, table.concat({now, path, replica, thread}, '\n'))
+redis.call('HSET', row, 't:' .. call, 
+  table.concat({now, path, replica, #ARGV[12], ARGV[12] .. thread}, '\n'))
 redis.call('HINCRBY', in_flight, replica, 1)
 redis.call('ZADD', leases, now, lease)
 touch(activity, member, ARGV[11])

@@ -124,3 +124,38 @@ async def test_health_tells_of_the_table_and_readiness_goes_by_it(
         await until(lambda: not gateway.services.table.local)
         got = await gateway.client.get("/ready")
         assert (got.status_code, got.json()["status"]) == (200, "ok")
+
+
+async def test_a_family_of_agents_is_one_program_through_both(
+    redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await release.wait()
+        await wire.plain({})
+
+    release = asyncio.Event()
+    async with (
+        engine(script=script) as stub,
+        weft(stub, redis_url=redis.url) as left,
+        weft(stub, redis_url=redis.url) as right,
+    ):
+        calls = []
+        for number, (gateway, name, parent) in enumerate(
+            ((left, "root", ""), (right, "child", "root"), (left, "grandchild", "child"))
+        ):
+            headers = {"x-session-id": name} | ({"x-parent-session-id": parent} if parent else {})
+            calls.append(asyncio.create_task(gateway.call(headers=headers)))
+            async with asyncio.timeout(20):
+                while len(stub.requests) <= number:  # noqa: ASYNC110
+                    await asyncio.sleep(0.005)
+        session = (await right.client.get("/v1/sessions/root")).json()
+        assert {(t["thread"], t["parent"]) for t in session["threads"]} == {
+            ("main", None),
+            ("child", "main"),
+            ("grandchild", "child"),
+        }
+        release.set()
+        assert {(await call).headers["x-weft-program"] for call in calls} == {"root"}
+        assert (await left.client.get("/v1/sessions/child")).status_code == 404
+        for gateway in (left, right):
+            await gateway.call()

@@ -64,8 +64,8 @@ def test_a_row_is_read_whole():
         b"home": b"r1",
         b"calls": b"3",
         b"calls_closed": b"1",
-        b"t:late": b"9.0\n0\nr0\nmain",
-        b"t:early": b"2.0\n0\nr1\na\nb",
+        b"t:late": b"9.0\n0\nr0\n0\nmain",
+        b"t:early": b"2.0\n0\nr1\n3\np\nqa\nb",
     }
     program = rows.program(key, row)
     assert (program.arrival_s, program.service_s, program.home, program.calls) == (
@@ -75,7 +75,7 @@ def test_a_row_is_read_whole():
         3,
     )
     assert program.threads == (
-        Thread("early", "a\nb", "r1", 2.0),
+        Thread("early", "a\nb", "r1", 2.0, parent="p\nq"),
         Thread("late", "main", "r0", 9.0),
     )
     assert (program.ephemeral, program.ended) == (False, False)

@@ -1,0 +1,72 @@
+"""Sub-agents with sessions of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.model import ProgramKey
+from gateway.programs.chains import ChainRoots
+from gateway.programs.families import fold, has_parent
+from gateway.programs.identity import Identity, resolve
+
+pytestmark = pytest.mark.anyio
+
+
+def call(name: str, parent: str = "", **headers: str) -> Identity:
+    named = {"x-session-id": name, "x-parent-session-id": parent} | headers
+    raw = [(key.encode(), value.encode()) for key, value in named.items() if value]
+    return resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ChainRoots())
+
+
+@pytest.mark.parametrize(
+    ("headers", "folds"),
+    [
+        ({"x-session-id": "a", "x-parent-session-id": "b"}, True),
+        ({"x-dynamo-session-id": "a", "x-dynamo-parent-session-id": "b"}, True),
+        ({"x-session-id": "a"}, False),
+        ({"x-session-id": "a", "x-parent-session-id": "a"}, False),
+        # Their parents are threads of the same program.
+        ({"x-weft-program": "a", "x-weft-thread": "t", "x-weft-parent": "b"}, False),
+        ({"x-claude-code-session-id": "a", "x-claude-code-parent-agent-id": "b"}, False),
+    ],
+)
+def test_only_a_parent_that_is_a_program_folds(headers, folds):
+    raw = [(key.encode(), value.encode()) for key, value in headers.items()]
+    identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ChainRoots())
+    assert has_parent(identity) is folds
+
+
+async def test_a_sub_agent_is_a_thread_of_its_parents_program():
+    found = await fold(ChainRoots(), call("child", "root"))
+    assert (found.key, found.thread, found.parent) == (ProgramKey("t", "root"), "child", "main")
+
+
+async def test_a_sub_agent_of_a_sub_agent_is_a_thread_of_the_root():
+    chains = ChainRoots()
+    await fold(chains, call("child", "root"))
+    for _ in range(2):
+        found = await fold(chains, call("grandchild", "child"))
+        assert (found.key.program, found.thread, found.parent) == ("root", "grandchild", "child")
+    found = await fold(chains, call("third", "grandchild"))
+    assert (found.key.program, found.parent) == ("root", "grandchild")
+
+
+async def test_a_circle_of_parents_ends():
+    chains = ChainRoots()
+    assert (await fold(chains, call("a", "b"))).key.program == "b"
+    assert (await fold(chains, call("b", "a"))).key.program == "b"
+
+
+async def test_the_last_call_of_a_sub_agent_is_not_its_programs_last():
+    headers = {"x-dynamo-session-id": "a", "x-dynamo-parent-session-id": "b",
+               "x-dynamo-session-final": "1"}  # fmt: skip
+    raw = [(key.encode(), value.encode()) for key, value in headers.items()]
+    identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ChainRoots())
+    assert identity.final
+    assert not (await fold(ChainRoots(), identity)).final
+
+
+async def test_a_session_and_an_answer_of_one_name_do_not_meet():
+    chains = ChainRoots()
+    chains.record(ProgramKey("t", "someone"), "root")
+    assert (await fold(chains, call("child", "root"))).key.program == "root"
