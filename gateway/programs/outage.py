@@ -19,16 +19,28 @@ MAX_EVENTS: Final = 100_000
 
 
 class Held:
-    """A call of this gateway that is open in the shared table: how it was opened there, with the
-    replica that the table settled; its program's critical path then, seconds; and its program as
-    last seen where nothing else remembers that, which is so for nameless ones."""
+    """A call of this gateway that is open in the shared table. path_s: its program's critical path
+    when it was opened, seconds. program: as last seen where nothing else remembers that, which is
+    so for nameless ones."""
 
-    __slots__ = ("opening", "path_s", "program")
+    __slots__ = ("_asked", "_replica", "path_s", "program")
 
     def __init__(self, opening: Opening, opened: Opened) -> None:
-        self.opening = _as_settled(opening, opened.replica)
+        self._asked = opening
+        self._replica = opened.replica
         self.program = opened.program
         self.path_s = opened.program.critical_path_s
+
+    @property
+    def key(self) -> ProgramKey:
+        """The call's program."""
+        return self._asked.key
+
+    @property
+    def opening(self) -> Opening:
+        """How it was opened, with the replica that the table settled. Made when asked for: few
+        calls ever see an outage."""
+        return _as_settled(self._asked, self._replica)
 
 
 class Outage:
@@ -66,7 +78,7 @@ class Outage:
 
     def touched(self) -> list[ProgramKey]:
         """The programs that events are about, or that have calls from before."""
-        keys = [held.opening.key for held in self.before.values()]
+        keys = [held.key for held in self.before.values()]
         return list(dict.fromkeys([*keys, *(event.key for event in self.events)]))
 
     async def open_call(self, opening: Opening) -> Opened:
@@ -132,8 +144,8 @@ def _with_calls(seen: Mapping[ProgramKey, Program], held: Iterable[Held]) -> Seq
     programs = dict(seen)
     held = list(held)
     for each in held:
-        if each.opening.key not in seen:  # The latest is as last seen.
-            programs[each.opening.key] = replace(each.program, threads=())
+        if each.key not in seen:  # The latest is as last seen.
+            programs[each.key] = replace(each.program, threads=())
     for each in held:
         key, opening = each.opening.key, each.opening
         program = programs[key]

@@ -203,7 +203,7 @@ class ResilientTable:
     def _note(self, program: Program) -> None:
         """A nameless program with several calls at once, which is rare: `seen` has none."""
         for held in self._held.values():
-            if held.opening.key == program.key:
+            if held.key == program.key:
                 held.program = program
 
     def _away(self) -> Outage:
