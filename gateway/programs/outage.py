@@ -69,6 +69,10 @@ class Outage:
     @property
     def still_open(self) -> dict[str, Held]:
         """The calls of this gateway that are open now and that the shared table is to know."""
+        for held in self._open.values():
+            program = self.view.peek(held.key)
+            if program is not None and program.ephemeral:
+                held.program = program
         return self._open
 
     @property
