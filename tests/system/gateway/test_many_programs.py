@@ -47,6 +47,8 @@ class Gateway:
             "WEFT_REDIS_URL": redis_url,
             "WEFT_CALL_LEASE_S": str(LEASE_S),
             "WEFT_LOCALITY_THRESHOLD_TOKENS": "8",
+            # A call without a name is a program of one call here: see `_open`.
+            "WEFT_LINEAGE": "false",
         }
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
