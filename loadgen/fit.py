@@ -74,4 +74,6 @@ def fit(
 
 
 def _tokens(call: TraceCall, bytes_per_token: float) -> int:
+    if call.parts:
+        return sum(part.tokens for part in call.parts)
     return len(call.prompt_ids) or round(message_bytes(call.messages) / bytes_per_token)

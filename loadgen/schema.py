@@ -11,8 +11,22 @@ TAGS: Final = {"RESPONSE": 1, "TOOL_OUTPUT": 2, "USER_QUERY": 3, "SYSTEM_PROMPT"
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a prompt of which the length counts and the text does not.
+
+    name: whose content it is; of two parts of one name the shorter is how the longer begins. tokens:
+    how many. kind: "system", "user", "tool" or "assistant", as the roles of messages; "" where
+    nobody knows.
+    """
+
+    name: str
+    tokens: int
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TraceCall:
-    """One call. It has either chat messages or prompt token ids.
+    """One call. It has chat messages, prompt token ids, or parts.
 
     messages: the whole conversation before the answer, as recorded: the recorded answers are used
     as history, not the model's, so that contexts are the real ones. prompt_ids: token ids below
@@ -20,6 +34,8 @@ class TraceCall:
     knows. tags: what the prompt's ids hold, as (end, name in TAGS) with ends that grow.
     gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
     earlier calls of the program must have answered first; None: the call before it, (): none.
+    answer: the name of the part that its answer is in later prompts, "" where answers do not return
+    as they were.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -30,6 +46,8 @@ class TraceCall:
     output_tokens: int = 0
     gap_s: float = 0.0
     after: tuple[int, ...] | None = None
+    parts: tuple[Part, ...] = ()
+    answer: str = ""
 
     def needs(self, number: int) -> tuple[int, ...]:
         """Numbers of the calls whose answers this one waits for, as the program's call `number`."""

@@ -1,0 +1,149 @@
+"""The gateway's part of a call, with the gateway's own objects: its router, its process table and
+its records, in the order in which `gateway.api.call` uses them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Coroutine, Sequence
+from random import Random
+from typing import Any, Final, TypeVar
+
+from engine_patches.tags import Tag, flatten
+from engine_patches.wire import CallContext, CallReport
+from gateway.model import Closing, Opening, Outcome, ProgramKey, ReplicaView, RouteRequest
+from gateway.policies.route.registry import build
+from gateway.programs.memory import MemoryTable
+from loadgen.schema import Part
+
+_T = TypeVar("_T")
+
+LOCALITY_THRESHOLD_TOKENS: Final = 2048
+_MODEL: Final = "simulated"
+_TENANT: Final = "tenant"
+_TAGS: Final = {
+    "system": Tag.SYSTEM_PROMPT,
+    "user": Tag.USER_QUERY,
+    "tool": Tag.TOOL_OUTPUT,
+    "assistant": Tag.RESPONSE,
+}
+
+
+class Front:
+    """Places calls and closes them. balancer: a router's name; ValueError lists the known ones.
+    threshold_tokens: longer calls go home, where the balancer has homes."""
+
+    def __init__(
+        self,
+        replicas: Sequence[str],
+        balancer: str,
+        rng: Random,
+        threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
+    ) -> None:
+        self.table = MemoryTable()
+        self._router = build(balancer, threshold_tokens)
+        self._replicas = tuple(replicas)
+        self._rng = rng
+        self._placed = itertools.count()
+        self._keys: dict[str, ProgramKey] = {}
+
+    def begin(self, program: str, now: float) -> None:
+        """The program's client makes its session."""
+        at_once(self.table.start(ProgramKey(_TENANT, program), now))
+
+    def place(
+        self,
+        program: str,
+        thread: str,
+        call: str,
+        prompt_tokens: int,
+        now: float,
+        *,
+        tags: list[int] | None = None,
+        remaining_s: float | None = None,
+    ) -> tuple[str, CallContext]:
+        """Route and open a call: its replica, and what the engine is told. RuntimeError where no
+        replica is eligible."""
+        key = ProgramKey(_TENANT, program)
+        in_flight = self.table.in_flight()
+        views = tuple(
+            [ReplicaView(name, frozenset(), True, in_flight.get(name, 0)) for name in self._replicas]
+        )
+        question = RouteRequest(
+            _MODEL, prompt_tokens, self.table.peek(key), views, frozenset(), next(self._placed)
+        )
+        decision = self._router.route(question, now, self._rng)
+        if not decision.replica:
+            raise RuntimeError(f"no replica for {call}: {decision.reason}")
+        opened = at_once(
+            self.table.open_call(
+                Opening(
+                    key, call, thread, decision.replica, decision.eligible, decision.sticky, now
+                )
+            )
+        )
+        self._keys[call] = key
+        row = opened.program
+        return opened.replica, CallContext(
+            call,
+            program,
+            row.service_s,
+            row.waiting_s,
+            row.arrival_s,
+            row.critical_path_s,
+            remaining_s=remaining_s,
+            tags=None if tags is None else tuple(tags),
+        )
+
+    def close(self, report: CallReport, now: float) -> None:
+        """A call was answered."""
+        key = self._keys.pop(report.call)
+        closing = Closing(
+            key,
+            report.call,
+            now,
+            Outcome.OK,
+            report.service_s,
+            report.waiting_s,
+            report.prompt_tokens,
+            report.cached_tokens,
+            report.output_tokens,
+            report.preemptions,
+        )
+        at_once(self.table.close_call(closing))
+
+    def end(self, program: str, now: float) -> None:
+        """The program's client deletes its session."""
+        at_once(self.table.end(ProgramKey(_TENANT, program), now))
+
+    def violations(self) -> list[str]:
+        """What is wrong with a table whose programs have all ended."""
+        found = list(at_once(self.table.check()))
+        if self._keys or self.table.in_flight():
+            found.append(f"calls are open: {sorted(self._keys)[:5]}")
+        return [f"process table: {what}" for what in found]
+
+
+def tags_of(parts: Sequence[Part]) -> list[int] | None:
+    """The flat list of tags for the engine; None where a part has no kind."""
+    spans: list[tuple[int, Tag]] = []
+    end = 0
+    for part in parts:
+        end += part.tokens
+        tag = _TAGS.get(part.kind)
+        if tag is None:
+            return None
+        if spans and spans[-1][1] is tag:
+            spans.pop()
+        spans.append((end, tag))
+    return flatten(spans)
+
+
+def at_once(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run what never waits. RuntimeError if it does."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    work.close()
+    raise RuntimeError("the process table in memory was expected not to wait")

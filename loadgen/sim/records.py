@@ -1,0 +1,98 @@
+"""What a simulation has to tell: a record of each call and of each program. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(slots=True)
+class CallRecord:
+    """One call. Instants are seconds since the beginning; durations are seconds.
+
+    arrival_s: when it came to the gateway. start_s: when an engine first computed for it.
+    first_token_s, end_s: of its answer. service_s, waiting_s and the counts are its engine's report.
+    """
+
+    program: str
+    number: int
+    replica: str
+    arrival_s: float
+    prompt_tokens: int
+    start_s: float = -1.0
+    first_token_s: float = -1.0
+    end_s: float = -1.0
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    recomputed_tokens: int = 0
+    blocks_swapped_out: int = 0
+    blocks_swapped_in: int = 0
+
+
+@dataclass(slots=True)
+class ProgramRecord:
+    """One program: from its arrival to its last answer; sums over its calls. replicas: where its
+    calls went, in the order of their first use. migrations: calls that went elsewhere than the call
+    before them."""
+
+    id: str
+    arrival_s: float
+    end_s: float
+    calls: int
+    output_tokens: int
+    service_s: float
+    waiting_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    preemptions: int
+    migrations: int
+    replicas: tuple[str, ...]
+
+    @property
+    def response_s(self) -> float:
+        """Arrival to last answer, tool gaps included."""
+        return self.end_s - self.arrival_s
+
+    @property
+    def token_latency_s(self) -> float:
+        """Agentix 6.2: response time over the tokens that the program generated."""
+        return self.response_s / self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """All records: calls in the order of their arrival, programs in the workload's. steps: the
+    steps that the engines took. violations: invariants that did not hold, in words."""
+
+    calls: Sequence[CallRecord]
+    programs: Sequence[ProgramRecord]
+    end_s: float
+    violations: Sequence[str] = field(default_factory=tuple)
+
+    def lines(self) -> str:
+        """All records as JSON lines; equal simulations give equal bytes."""
+        records = [*self.calls, *self.programs]
+        return "".join(json.dumps(asdict(r), separators=(",", ":")) + "\n" for r in records)
+
+
+def program_record(id_: str, arrival_s: float, calls: Sequence[CallRecord]) -> ProgramRecord:
+    """Sum up a program's calls, in the order of their arrival; there must be one."""
+    places = [call.replica for call in calls]
+    return ProgramRecord(
+        id=id_,
+        arrival_s=arrival_s,
+        end_s=max(call.end_s for call in calls),
+        calls=len(calls),
+        output_tokens=sum(call.output_tokens for call in calls),
+        service_s=sum(call.service_s for call in calls),
+        waiting_s=sum(call.waiting_s for call in calls),
+        prompt_tokens=sum(call.prompt_tokens for call in calls),
+        cached_tokens=sum(call.cached_tokens for call in calls),
+        preemptions=sum(call.preemptions for call in calls),
+        migrations=sum(a != b for a, b in zip(places, places[1:], strict=False)),
+        replicas=tuple(dict.fromkeys(places)),
+    )

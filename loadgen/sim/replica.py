@@ -1,0 +1,192 @@
+"""One engine in virtual time: steps of the real scheduler that take what the cost model says."""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vllm import SamplingParams
+from vllm.v1.request import Request
+
+from engine_patches.wire import CallContext, CallReport
+from loadgen.sim.content import Prompt, PromptBook
+from loadgen.sim.engine import EngineSettings, build_scheduler
+from loadgen.sim.presets import EngineShape
+
+# Steps in a row that compute nothing: a call that can never be admitted.
+_EMPTY_STEPS: Final = 1000
+
+
+class SimulationError(RuntimeError):
+    """The simulation cannot go on. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a step has brought: calls that got their first token, and those that ended."""
+
+    first_tokens: Sequence[str]
+    reports: Sequence[CallReport]
+
+
+class Replica:
+    """A scheduler and its clock. One step, or one leap of several, is on its way at most.
+
+    `start` begins a step and tells when it ends; `finish` ends it; `add` takes a call in between,
+    and tells when the step at hand ends now, since no leap goes on past an arrival.
+    """
+
+    def __init__(self, name: str, shape: EngineShape, settings: EngineSettings) -> None:
+        self.name = name
+        self.shape = shape
+        self.now = 0.0
+        self.busy = False
+        self.started: list[str] = []
+        self._book = PromptBook(shape.block_tokens)
+        self._answers: dict[str, int] = {}
+        self._output: Any = None
+        self._leap: list[float] = []
+        self._begun = 0.0
+        self._empty = 0
+        self._swapped = 0
+        self._params = SamplingParams(max_tokens=1, ignore_eos=True)
+        self.scheduler = build_scheduler(shape, settings)
+        self.scheduler.clock = lambda: self.now  # type: ignore[method-assign]
+
+    def prompt(self, program: str, parts: Any) -> Prompt:
+        """The tokens of a prompt of these parts."""
+        return self._book.prompt(program, parts)
+
+    def add(
+        self, context: CallContext, prompt: Prompt, answer: int, output_tokens: int, now: float
+    ) -> float | None:
+        """A call comes. answer: where its answer's tokens begin. Returns when the step at hand
+        ends, if that has changed; SimulationError for a call that can never run."""
+        shape = self.shape
+        length = len(prompt.tokens) + output_tokens
+        if length > min(shape.context, (shape.kv_blocks - 1) * shape.block_tokens):
+            raise SimulationError(f"a call of {length} tokens fits no replica like {self.name}")
+        changed = self._cut(now)
+        self.now = now
+        params = copy.copy(self._params)
+        params.max_tokens = output_tokens
+        params.extra_args = context.to_xargs()
+        self._answers[context.call] = answer
+        self.scheduler.add_request(
+            Request(
+                request_id=context.call,
+                prompt_token_ids=prompt.tokens,
+                sampling_params=params,
+                pooling_params=None,
+                arrival_time=now,
+                block_hasher=self._book.hasher(prompt),
+            )
+        )
+        self.scheduler.quiet = False
+        return changed
+
+    def start(self, now: float) -> float | None:
+        """Begin the next step, if there is work. Returns when it will have ended."""
+        self.now = now
+        scheduler = self.scheduler
+        if not scheduler.has_unfinished_requests():
+            return None
+        self.busy = True
+        self._begun = now
+        self._leap = self._plan(now)
+        if self._leap:
+            return self._leap[-1]
+        self._output = output = scheduler.schedule()
+        self.started = [new.req_id for new in output.scheduled_new_reqs]
+        self._empty = 0 if output.num_scheduled_tokens else self._empty + 1
+        if self._empty > _EMPTY_STEPS:
+            raise SimulationError(f"{self.name} has calls waiting and computes nothing")
+        return now + self.shape.cost.step(
+            scheduler.prefill_tokens,
+            scheduler.decode_sequences,
+            scheduler.context_tokens,
+            self._newly_swapped(),
+        )
+
+    def finish(self, now: float) -> Happened:
+        """The step at hand has ended."""
+        self.now = now
+        self.busy = False
+        scheduler = self.scheduler
+        if self._leap:
+            self._land(len(self._leap))
+            return Happened((), ())
+        output, self._output = self._output, None
+        scheduler.update_from_output(output, self._answers)
+        firsts, scheduler.first_tokens = scheduler.first_tokens, []
+        reports, scheduler.reports = scheduler.reports, []
+        for report in reports:
+            del self._answers[report.call]
+        return Happened(firsts, reports)
+
+    def violations(self) -> list[str]:
+        """What is wrong with an engine that has nothing to do; empty if all is well."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        found = self.scheduler.violations()
+        # One block is the null block.
+        missing = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
+        if missing:
+            found.append(f"{missing} KV blocks are in use")
+        if self.scheduler.requests or self._answers or self.busy:
+            found.append("calls are left")
+        return [f"{self.name}: {what}" for what in found]
+
+    def _plan(self, now: float) -> list[float]:
+        """When each step of a leap will have ended; empty if the next step is an ordinary one."""
+        scheduler = self.scheduler
+        steps, quantum, due = scheduler.furthest(now)
+        if steps < 2:
+            return []
+        cost = self.shape.cost.step
+        count = len(scheduler.running)
+        context = sum(r.num_computed_tokens for r in scheduler.running)
+        last = min(now + quantum, due)
+        ends: list[float] = []
+        end = now
+        for _ in range(steps):
+            end += cost(0, count, context)
+            context += count
+            ends.append(end)
+            if end >= last:
+                break
+        return ends
+
+    def _cut(self, now: float) -> float | None:
+        """End a leap with the step that is at hand now. Returns its end."""
+        if not self._leap or not self.busy:
+            return None
+        done = bisect_right(self._leap, now)
+        if done == len(self._leap) - 1 and not done:
+            return None
+        if done:
+            rest = self._leap[done:]
+            self._land(done)
+            self._leap = rest
+        if self._begun == now:
+            # A step has just ended: the next one is to be scheduled with the call.
+            self._leap, self.busy = [], False
+            return now
+        del self._leap[1:]
+        return self._leap[0]
+
+    def _land(self, steps: int) -> None:
+        end = self._leap[steps - 1]
+        self.now = end
+        self.scheduler.leap(self._answers, steps, end - self._begun, end)
+        self._begun = end
+        self._leap = []
+
+    def _newly_swapped(self) -> int:
+        swap = self.scheduler.state()["swap"] if self.scheduler._swap else None
+        if swap is None:
+            return 0
+        before, self._swapped = self._swapped, swap["swapped_out"] + swap["swapped_in"]
+        return self._swapped - before
