@@ -36,7 +36,7 @@ class Parking(SchedulerHooks):
     """Schedules what may change; who only decodes is carried along.
 
     naive: carry nobody. first_tokens: sequences that have got their first token, for whoever takes
-    them out. quiet: in the last step everybody decoded, and nobody came or was put back.
+    them out. quiet: in the last step everybody decoded, and nobody came, left or was put back.
     prefill_tokens, decode_sequences, context_tokens: what the last step computed, and on how many
     tokens before these. preemptions: so far.
     """
@@ -92,7 +92,8 @@ class Parking(SchedulerHooks):
             tokens.append([model_runner_output[name] + done])
         names = list(rest)
         scheduler_output.num_scheduled_tokens = rest
-        return super().update_from_output(
+        before = len(self.running)
+        outputs = super().update_from_output(
             scheduler_output,
             ModelRunnerOutput(
                 req_ids=names,
@@ -100,6 +101,8 @@ class Parking(SchedulerHooks):
                 sampled_token_ids=tokens,
             ),
         )
+        self.quiet = self.quiet and len(self.running) == before
+        return outputs
 
     def advance(self, requests: list[Request], steps: int) -> None:
         """KV blocks for so many more tokens of sequences that decode; the last token's is not
