@@ -60,6 +60,10 @@ class TagSpans:
             first, beyond = number * block_size, (number + 1) * block_size
             while span < len(self.ends) and self.ends[span] <= first:
                 span += 1
+            if span < len(self.ends) and self.ends[span] >= beyond:
+                # Most blocks are inside one span.
+                found.append(self.tags[span])
+                continue
             highest, reach = Tag.NONE, span
             while reach < len(self.ends):
                 highest = max(highest, self.tags[reach])

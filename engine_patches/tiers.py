@@ -80,8 +80,12 @@ class TieredFreeQueue:
 
     def append_n(self, blocks: Sequence[Any]) -> None:
         """Several blocks were freed, the first to be reused first."""
+        queues, place, tier_of = self._queues, self._place, self._tier_of
         for block in blocks:
-            self.append(block)
+            tier = tier_of(block)
+            queues[tier].append(block)
+            place[block.block_id] = tier
+        self.num_free_blocks += len(blocks)
 
     def prepend_n(self, blocks: Sequence[Any]) -> None:
         """Blocks with nothing in them: the first of all."""

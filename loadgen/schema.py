@@ -14,9 +14,9 @@ TAGS: Final = {"RESPONSE": 1, "TOOL_OUTPUT": 2, "USER_QUERY": 3, "SYSTEM_PROMPT"
 class Part:
     """A piece of a prompt of which the length counts and the text does not.
 
-    name: whose content it is; of two parts of one name the shorter is how the longer begins. tokens:
-    how many. kind: "system", "user", "tool" or "assistant", as the roles of messages; "" where
-    nobody knows.
+    name: whose content it is; of two parts of one name the shorter is how the longer begins.
+    tokens: how many. kind: "system", "user", "tool" or "assistant", as the roles of messages; ""
+    where nobody knows.
     """
 
     name: str

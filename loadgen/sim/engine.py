@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,16 +54,15 @@ class EngineSettings:
 
 
 def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimScheduler:
-    """A scheduler with an empty cache. ValueError for settings that the plugin refuses."""
-    # It tells at length how it would start a model.
-    logging.getLogger("vllm").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder:
-        model = {**_MODEL, "max_position_embeddings": shape.context}
-        (Path(folder) / "config.json").write_text(json.dumps(model))
-        config = _config(folder, shape, settings)
-    config.cache_config.num_gpu_blocks = shape.kv_blocks
-    # Steps that overlap hide the scheduler's own time; the cost model's steps hold no such time.
-    config.scheduler_config.async_scheduling = False
+    """A scheduler with an empty cache. ValueError for settings that are refused."""
+    weft = {
+        "policy": settings.policy,
+        "options": dict(settings.options),
+        "tags": settings.tags,
+        "swap_gib": settings.swap_gib,
+        **settings.plugin,
+    }
+    config = _config(shape, settings.prefix_cache, json.dumps(weft, sort_keys=True))
     init_none_hash(sha256)
     scheduler = SimScheduler(
         vllm_config=config,
@@ -80,6 +80,22 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
     return scheduler
 
 
+@lru_cache(maxsize=64)
+def _config(shape: EngineShape, prefix_cache: bool, weft_json: str) -> Any:
+    """vLLM's configuration. It takes far longer to make than a scheduler, and no scheduler changes
+    it for longer than a step: equal replicas share one."""
+    # It tells at length how it would start a model.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        model = {**_MODEL, "max_position_embeddings": shape.context}
+        (Path(folder) / "config.json").write_text(json.dumps(model))
+        config = _arguments(folder, shape, prefix_cache, json.loads(weft_json))
+    config.cache_config.num_gpu_blocks = shape.kv_blocks
+    # Steps that overlap hide the scheduler's own time; the cost model's steps hold no such time.
+    config.scheduler_config.async_scheduling = False
+    return config
+
+
 def _spec(shape: EngineShape) -> Any:
     # One layer with heads so large that a block has the bytes of all layers: the swap buffer's
     # slots are counted in these.
@@ -89,22 +105,15 @@ def _spec(shape: EngineShape) -> Any:
     )
 
 
-def _config(folder: str, shape: EngineShape, settings: EngineSettings) -> Any:
-    weft = {
-        "policy": settings.policy,
-        "options": dict(settings.options),
-        "tags": settings.tags,
-        "swap_gib": settings.swap_gib,
-        **settings.plugin,
-    }
+def _arguments(folder: str, shape: EngineShape, prefix_cache: bool, weft: Mapping[str, Any]) -> Any:
     swap = None
-    if settings.swap_gib:
+    if weft["swap_gib"]:
         swap = KVTransferConfig(
             kv_connector="SwapConnector",
             kv_role="kv_both",
             kv_connector_module_path="engine_patches.swap.connector",
             kv_connector_extra_config={
-                "swap_gib": settings.swap_gib,
+                "swap_gib": weft["swap_gib"],
                 "tenant_share": weft.get("swap_share", 1.0),
             },
         )
@@ -117,7 +126,7 @@ def _config(folder: str, shape: EngineShape, settings: EngineSettings) -> Any:
         max_model_len=shape.context,
         max_num_seqs=shape.slots,
         max_num_batched_tokens=shape.step_tokens,
-        enable_prefix_caching=settings.prefix_cache,
+        enable_prefix_caching=prefix_cache,
         kv_transfer_config=swap,
         additional_config={"weft": weft},
     ).create_engine_config()

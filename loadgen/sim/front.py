@@ -66,7 +66,10 @@ class Front:
         key = ProgramKey(_TENANT, program)
         in_flight = self.table.in_flight()
         views = tuple(
-            [ReplicaView(name, frozenset(), True, in_flight.get(name, 0)) for name in self._replicas]
+            [
+                ReplicaView(name, frozenset(), True, in_flight.get(name, 0))
+                for name in self._replicas
+            ]
         )
         question = RouteRequest(
             _MODEL, prompt_tokens, self.table.peek(key), views, frozenset(), next(self._placed)

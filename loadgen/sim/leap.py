@@ -77,7 +77,7 @@ class Parking(SchedulerHooks):
     ) -> Any:
         """The step is over: everybody whose prefill is done gets a token."""
         for request in self._parked:
-            _append(request, model_runner_output[request.request_id], 1)
+            self._append(request, model_runner_output[request.request_id], 1)
         self._parked = []
         rest = self._rest
         tokens = []
@@ -114,6 +114,19 @@ class Parking(SchedulerHooks):
             if computed % size == 0 or computed // size != (computed + steps) // size:
                 self.kv_cache_manager.allocate_slots(request, steps)
             request.num_computed_tokens = computed + steps
+
+    def _append(self, request: Request, answer: int, count: int) -> None:
+        """The next tokens of an answer."""
+        outputs, tokens = request._output_token_ids, request._all_token_ids
+        first = answer + len(outputs)
+        if count == 1:
+            outputs.append(first)
+            tokens.append(first)
+        else:
+            outputs.extend(range(first, first + count))
+            tokens.extend(range(first, first + count))
+        if len(tokens) // self.block_size > len(request.block_hashes):
+            request.update_block_hashes()
 
     def _part(self) -> tuple[list[Request], list[Request]]:
         """Who can be parked in this step, and who runs beside; two empty lists if nobody can."""
@@ -238,7 +251,7 @@ class SimScheduler(WeftScheduler, Parking):
         """So many steps in which everybody who runs decoded; the last has ended now."""
         running = self.running
         for request in running:
-            _append(request, answers[request.request_id], steps)
+            self._append(request, answers[request.request_id], steps)
         self.advance(running, steps)
         self.ledger.serve(dict.fromkeys([r.request_id for r in running], 1), duration_s, now)
         self._last_step_end = now
@@ -249,17 +262,3 @@ class SimScheduler(WeftScheduler, Parking):
             -(-(r.num_computed_tokens + steps) // size) - -(-r.num_computed_tokens // size)
             for r in self.running
         )
-
-
-def _append(request: Request, answer: int, count: int) -> None:
-    """The next tokens of an answer."""
-    outputs = request._output_token_ids
-    first = answer + len(outputs)
-    tokens = request._all_token_ids
-    if count == 1:
-        outputs.append(first)
-        tokens.append(first)
-    else:
-        outputs.extend(range(first, first + count))
-        tokens.extend(range(first, first + count))
-    request.update_block_hashes()

@@ -201,9 +201,7 @@ class _World:
                 self._push(due, _COMES, program.ready.id, follower)
 
 
-def _program(
-    ready: ReadyProgram, arrival_s: float, alone: Callable[[int, int], float]
-) -> _Program:
+def _program(ready: ReadyProgram, arrival_s: float, alone: Callable[[int, int], float]) -> _Program:
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
     costs = []
@@ -228,7 +226,6 @@ def _program(
 def _without_collections() -> Iterator[None]:
     """What is alive is not looked through again and again: a simulation leaves no cycles to find
     but what the schedulers are made of."""
-    gc.collect()
     gc.freeze()
     enabled = gc.isenabled()
     gc.disable()

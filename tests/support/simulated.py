@@ -1,0 +1,74 @@
+"""Small workloads and engines for tests of the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from loadgen.fit import ReadyProgram, fit
+from loadgen.schema import Part, TraceCall, TraceProgram
+from loadgen.sim.costs import CostModel
+from loadgen.sim.presets import EngineShape, preset
+from loadgen.streams import stream
+
+CONTEXT = 131_072
+
+
+def engine(**changes: Any) -> EngineShape:
+    """An 8B model on an A100 with room for little."""
+    return replace(preset("8b-a100"), **{"slots": 8, "kv_blocks": 400, **changes})
+
+
+def ticking(step_s: float = 1.0, **changes: Any) -> EngineShape:
+    """An engine whose steps all take the same."""
+    return engine(cost=CostModel(step_s=step_s), **changes)
+
+
+def ready(name: str, *calls: TraceCall) -> ReadyProgram:
+    """A program that fits any context of these tests."""
+    program = fit(TraceProgram(name, calls), CONTEXT, 4.0)
+    assert program is not None
+    return program
+
+
+def single(name: str, prompt: int, output: int) -> ReadyProgram:
+    """A program of one call."""
+    parts = (Part(f"{name}/prompt", prompt, "user"),)
+    return ready(name, TraceCall(parts=parts, output_tokens=output))
+
+
+def chat(seed: int, number: int, *, wide: bool = False) -> ReadyProgram:
+    """A dialogue of at most 2,200 tokens, most far below, with a shared system prompt, growing context and tool gaps; with `wide` each
+    second call is asked twice, side by side."""
+    draw = stream(seed, f"chat/{number}")
+    name = f"chat-{number}"
+    parts: tuple[Part, ...] = (Part("system", 150, "system"),)
+    calls: list[TraceCall] = []
+    last: tuple[int, ...] = ()
+    for turn in range(1 + min(6, int(draw.expovariate(1 / 3)))):
+        parts += (
+            Part(f"{name}/asked/{turn}", 1 + min(150, int(draw.expovariate(1 / 60))), "tool"),
+        )
+        answer = Part(
+            f"{name}/answer/{turn}", 1 + min(130, int(draw.expovariate(1 / 50))), "assistant"
+        )
+        twins = 2 if wide and turn % 2 else 1
+        first = len(calls)
+        for twin in range(twins):
+            calls.append(
+                TraceCall(
+                    parts=parts,
+                    output_tokens=answer.tokens,
+                    gap_s=draw.choice((0.0, 0.0, draw.expovariate(1.0))),
+                    after=last,
+                    answer="" if twin else answer.name,
+                )
+            )
+        last = tuple(range(first, len(calls)))
+        parts += (answer,)
+    return ready(name, *calls)
+
+
+def chats(seed: int, count: int, *, wide: bool = False) -> list[ReadyProgram]:
+    """So many dialogues."""
+    return [chat(seed, number, wide=wide) for number in range(count)]

@@ -1,0 +1,48 @@
+"""Cost models by specification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from loadgen.sim.presets import GPUS, MODELS, PRESETS, derive, preset
+
+
+def test_every_model_is_there_for_every_gpu():
+    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "70b") for g in GPUS}
+    assert {"a100", "h100", "l40", "a6000"} == set(GPUS)
+
+
+def test_an_8b_model_on_an_a100_by_hand():
+    shape = preset("8b-a100")
+    # 16.06 GB at three quarters of 2,039 GB/s; 16.06 GFLOP at half of 312 TFLOP/s.
+    assert shape.cost.weights_s == pytest.approx(16.06 / (2039 * 0.75))
+    assert shape.cost.prefill_token_s == pytest.approx(16.06e9 / 156e12)
+    # 128 KiB a token.
+    assert shape.block_bytes == 16 * 131_072
+    assert shape.cost.context_token_s == pytest.approx(131_072 / (2.039e12 * 0.75))
+    assert shape.kv_blocks == int((73.6e9 - 16.06e9 - 2e9) / shape.block_bytes)
+    assert (shape.slots, shape.step_tokens) == (256, 2048)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_faster_gpu_is_faster_in_everything(model):
+    fast, slow = preset(f"{model}-h100").cost, preset(f"{model}-a6000").cost
+    for name in ("weights_s", "prefill_token_s", "context_token_s", "swapped_block_s"):
+        assert getattr(fast, name) < getattr(slow, name)
+
+
+def test_several_gpus_pay_for_what_they_tell_each_other():
+    one = derive(replace(MODELS["8b"], gpus=1), GPUS["l40"]).cost
+    four = derive(replace(MODELS["8b"], gpus=4), GPUS["l40"]).cost
+    assert four.weights_s == pytest.approx(one.weights_s / 4)
+    assert four.prefill_token_s > one.prefill_token_s / 4
+    assert four.step_s > one.step_s
+
+
+def test_what_is_unknown_or_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="8b-a100"):
+        preset("8b-b200")
+    with pytest.raises(ValueError, match="no room"):
+        derive(replace(MODELS["70b"], gpus=1), GPUS["l40"])
