@@ -8,8 +8,8 @@ one more token. Two shortcuts leave that out, and nothing else:
   KV-cache manager before anybody is admitted, as it would. Not where budget or blocks are short of
   what all that run want: then vLLM decides about everybody.
 - Leaping. After a step in which everybody decoded and nobody came, nothing can change until a
-  sequence ends, a call comes, a quantum is used up, a wait is long enough for a promotion, or blocks
-  run out. The steps until then are one.
+  sequence ends, a call comes, a quantum is used up, a wait is long enough for a promotion, or
+  blocks run out. The steps until then are one.
 
 With `naive` neither is taken; a test holds that the records are the same, byte for byte.
 """
@@ -42,6 +42,10 @@ class Parking(SchedulerHooks):
     """
 
     naive = False
+    running: list[Request]
+    max_num_scheduled_tokens: int
+    max_num_running_reqs: int
+    max_num_active_reqs: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -80,7 +84,7 @@ class Parking(SchedulerHooks):
             self._append(request, model_runner_output[request.request_id], 1)
         self._parked = []
         rest = self._rest
-        tokens = []
+        tokens: list[list[int]] = []
         for name in rest:
             request = self.requests[name]
             if request.is_prefill_chunk:

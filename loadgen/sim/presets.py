@@ -11,15 +11,15 @@ Where the numbers come from:
   their parameter counts on the model cards (8.03 and 70.6 billion), two bytes a parameter. GPUs a
   replica: 1 and 4, as Agentix 6.1 runs them.
 - vLLM 0.32: `max_num_seqs` and `max_num_batched_tokens` of its API server on such a GPU
-  (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048), blocks
-  of 16 tokens, `gpu_memory_utilization` 0.92 (`config/cache.py`).
+  (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048),
+  blocks of 16 tokens, `gpu_memory_utilization` 0.92 (`config/cache.py`).
 
 The formulas, for G GPUs of bandwidth B, arithmetic F, peer link L and host link H:
 - weights_s = bytes of weights / (G B m), context_token_s = KV bytes of a token / (G B m).
 - prefill_token_s = decode_sequence_s = 2 x parameters / (G F a) + what the token's all-reduces
   move: 2 a layer, each 2 (G-1)/G x hidden x 2 bytes over L.
 - swapped_block_s = bytes of a block / (G H): each GPU moves its heads over its own link.
-- step_s = 1 ms + 2 x layers x 10 us with more than one GPU, for launches and latency of all-reduces.
+- step_s = 1 ms, and 2 x layers x 10 us with more than one GPU: launches, latency of all-reduces.
 - KV blocks = (0.92 x memory - weights / G - 2 GB of activations) x G / bytes of a block.
 
 Assumed, since no data sheet says them: m = 0.75 and a = 0.5, what well-made kernels reach of the

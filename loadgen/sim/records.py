@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 
 
 @dataclass(slots=True)
@@ -12,7 +13,7 @@ class CallRecord:
     """One call. Instants are seconds since the beginning; durations are seconds.
 
     arrival_s: when it came to the gateway. start_s: when an engine first computed for it.
-    first_token_s, end_s: of its answer. service_s, waiting_s and the counts are its engine's report.
+    first_token_s, end_s: of its answer. service_s, waiting_s and the counts: its engine's report.
     """
 
     program: str
@@ -65,8 +66,8 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """All records: calls in the order of their arrival, programs in the workload's. steps: the
-    steps that the engines took. violations: invariants that did not hold, in words."""
+    """All records: calls in the order of their arrival, programs in the workload's. end_s: when all
+    was over. violations: invariants that did not hold, in words."""
 
     calls: Sequence[CallRecord]
     programs: Sequence[ProgramRecord]
@@ -75,7 +76,7 @@ class Simulation:
 
     def lines(self) -> str:
         """All records as JSON lines; equal simulations give equal bytes."""
-        records = [*self.calls, *self.programs]
+        records: list[CallRecord | ProgramRecord] = [*self.calls, *self.programs]
         return "".join(json.dumps(asdict(r), separators=(",", ":")) + "\n" for r in records)
 
 
@@ -93,6 +94,6 @@ def program_record(id_: str, arrival_s: float, calls: Sequence[CallRecord]) -> P
         prompt_tokens=sum(call.prompt_tokens for call in calls),
         cached_tokens=sum(call.cached_tokens for call in calls),
         preemptions=sum(call.preemptions for call in calls),
-        migrations=sum(a != b for a, b in zip(places, places[1:], strict=False)),
+        migrations=sum(a != b for a, b in pairwise(places)),
         replicas=tuple(dict.fromkeys(places)),
     )

@@ -54,7 +54,7 @@ class Replica:
         self._swapped = 0
         self._params = SamplingParams(max_tokens=1, ignore_eos=True)
         self.scheduler = build_scheduler(shape, settings)
-        self.scheduler.clock = lambda: self.now  # type: ignore[method-assign]
+        self.scheduler.clock = lambda: self.now
 
     def prompt(self, program: str, parts: Any) -> Prompt:
         """The tokens of a prompt of these parts."""

@@ -38,33 +38,28 @@ def single(name: str, prompt: int, output: int) -> ReadyProgram:
 
 
 def chat(seed: int, number: int, *, wide: bool = False) -> ReadyProgram:
-    """A dialogue of at most 2,200 tokens, most far below, with a shared system prompt, growing context and tool gaps; with `wide` each
-    second call is asked twice, side by side."""
+    """A dialogue with a shared system prompt, growing context and tool gaps, of at most 2,200
+    tokens and most often far fewer; with `wide` each second call is asked twice, side by side."""
     draw = stream(seed, f"chat/{number}")
     name = f"chat-{number}"
     parts: tuple[Part, ...] = (Part("system", 150, "system"),)
     calls: list[TraceCall] = []
     last: tuple[int, ...] = ()
     for turn in range(1 + min(6, int(draw.expovariate(1 / 3)))):
-        parts += (
-            Part(f"{name}/asked/{turn}", 1 + min(150, int(draw.expovariate(1 / 60))), "tool"),
+        asked = 1 + min(150, int(draw.expovariate(1 / 60)))
+        parts += (Part(f"{name}/asked/{turn}", asked, "tool"),)
+        tokens = 1 + min(130, int(draw.expovariate(1 / 50)))
+        answer = Part(f"{name}/answer/{turn}", tokens, "assistant")
+        call = TraceCall(
+            parts=parts,
+            output_tokens=tokens,
+            gap_s=draw.choice((0.0, 0.0, draw.expovariate(1.0))),
+            after=last,
+            answer=answer.name,
         )
-        answer = Part(
-            f"{name}/answer/{turn}", 1 + min(130, int(draw.expovariate(1 / 50))), "assistant"
-        )
-        twins = 2 if wide and turn % 2 else 1
-        first = len(calls)
-        for twin in range(twins):
-            calls.append(
-                TraceCall(
-                    parts=parts,
-                    output_tokens=answer.tokens,
-                    gap_s=draw.choice((0.0, 0.0, draw.expovariate(1.0))),
-                    after=last,
-                    answer="" if twin else answer.name,
-                )
-            )
-        last = tuple(range(first, len(calls)))
+        twins = [call, replace(call, answer="")] if wide and turn % 2 else [call]
+        last = tuple(range(len(calls), len(calls) + len(twins)))
+        calls += twins
         parts += (answer,)
     return ready(name, *calls)
 
