@@ -301,6 +301,71 @@ def bench_lineage(
     raise typer.Exit(run(LineageOptions(data, names, seed, rounds, json_file)))
 
 
+@bench.command("sim")
+def bench_sim(
+    workload: Annotated[
+        str, typer.Option(help="'synthetic', or file or folder of a real trace")
+    ] = "synthetic",
+    policy: Annotated[
+        str, typer.Option(help="orders to compare, comma-separated, or 'all'")
+    ] = "fcfs,plas",
+    balancer: Annotated[
+        str, typer.Option(help="balancers to compare, comma-separated")
+    ] = "locality",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="8b or 70b on a100, h100, l40 or a6000, as 8b-a100, or a file of `weft bench fit`; "
+            "several, comma-separated, for unequal replicas"
+        ),
+    ] = "8b-a100",
+    replicas: Annotated[int, typer.Option(min=1, max=256, help="engines to simulate")] = 1,
+    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 200,
+    rate: Annotated[float, typer.Option(min=0.0001, help="program arrivals per second")] = 1.0,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="seeds; means are over them")] = 3,
+    slots: Annotated[int, typer.Option(min=0, help="calls at once; 0: the preset's")] = 0,
+    kv_blocks: Annotated[int, typer.Option(min=0, help="KV blocks; 0: the preset's")] = 0,
+    swap_gib: Annotated[
+        float, typer.Option(min=0.0, help="host memory for displaced calls' KV, GiB; 0: no swap")
+    ] = 0.0,
+    tags: Annotated[
+        bool, typer.Option("--tags/--no-tags", help="evict KV blocks by what they hold")
+    ] = True,
+    prefix_cache: Annotated[
+        bool, typer.Option("--prefix-cache/--no-prefix-cache", help="vLLM's prefix cache")
+    ] = True,
+    first_quantum: Annotated[
+        float, typer.Option(min=0.0, help="first queue's quantum, s; 0: the orders' own")
+    ] = 0.0,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """Simulate in virtual time: vLLM's scheduler, our orders and routing, a model that only costs."""
+    from engine_patches.wire import ORDER_NAMES
+    from loadgen.sim_command import SimOptions, run
+
+    names = ORDER_NAMES if policy.strip() == "all" else tuple(p.strip() for p in policy.split(","))
+    options = SimOptions(
+        workload=workload,
+        policies=tuple(dict.fromkeys(name for name in names if name)),
+        balancers=tuple(dict.fromkeys(b.strip() for b in balancer.split(",") if b.strip())),
+        preset=preset,
+        replicas=replicas,
+        programs=programs,
+        rate=rate,
+        seeds=seeds,
+        slots=slots,
+        kv_blocks=kv_blocks,
+        swap_gib=swap_gib,
+        tags=tags,
+        prefix_cache=prefix_cache,
+        first_quantum_s=first_quantum,
+        json_file=json_file,
+    )
+    if not options.policies or not options.balancers:
+        raise typer.BadParameter("no order or no balancer is named")
+    raise typer.Exit(run(options))
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()

@@ -1,0 +1,113 @@
+"""`weft bench sim`: programs in virtual time, on the scheduler and the routing of production."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import Progress
+
+from loadgen.report import sim as report
+from loadgen.report.figures import machine, write_json
+from loadgen.schema import TraceError
+from loadgen.streams import poisson_arrivals, stream
+
+if TYPE_CHECKING:
+    from loadgen.sim.records import Simulation
+
+
+@dataclass(frozen=True, slots=True)
+class SimOptions:
+    """Options of the command; see `weft bench sim --help`. slots, kv_blocks, first_quantum_s: 0 for
+    what the preset or the order has."""
+
+    workload: str = "synthetic"
+    policies: tuple[str, ...] = ("fcfs", "plas")
+    balancers: tuple[str, ...] = ("locality",)
+    preset: str = "8b-a100"
+    replicas: int = 1
+    programs: int = 200
+    rate: float = 1.0
+    seeds: int = 3
+    slots: int = 0
+    kv_blocks: int = 0
+    swap_gib: float = 0.0
+    tags: bool = True
+    prefix_cache: bool = True
+    first_quantum_s: float = 0.0
+    json_file: str = ""
+
+
+def run(options: SimOptions) -> int:
+    """Simulate and report. Returns the exit status: 1 where an invariant did not hold, 2 if vLLM is
+    missing or an option is wrong."""
+    try:
+        from loadgen.sim.replica import SimulationError
+    except (ImportError, RuntimeError) as error:
+        print(f"weft bench sim: needs vLLM: {error}", file=sys.stderr)
+        return 2
+    begun = time.process_time()
+    try:
+        found = _simulate(options)
+    except (TraceError, SimulationError, ValueError) as error:
+        print(f"weft bench sim: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    used = time.process_time() - begun
+    title = (
+        f"{options.workload}, {options.programs} programs at {options.rate:g}/s, "
+        f"{options.replicas} x {options.preset}, {options.seeds} seeds"
+    )
+    report.show(found, title)
+    calls = sum(len(one.calls) for runs in found.values() for one in runs)
+    print(f"{calls:,} calls simulated in {used:.1f} CPU seconds: {calls / used:,.0f} a second")
+    print(machine())
+    if options.json_file:
+        configuration: dict[str, Any] = {**asdict(options), "simulated": True}
+        write_json(
+            Path(options.json_file), "weft bench sim", configuration, report.figures(found)
+        )
+    violations = [v for runs in found.values() for one in runs for v in one.violations]
+    for violation in violations[:5]:
+        print(f"error: {violation}", file=sys.stderr)
+    return 1 if violations else 0
+
+
+def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
+    from loadgen.sim.engine import EngineSettings
+    from loadgen.sim.shapes import shapes
+    from loadgen.sim.workload import load
+    from loadgen.sim.world import Setup, simulate
+
+    engines = shapes(options.preset, options.replicas, options.slots, options.kv_blocks)
+    orders: dict[str, Any] = {"experiments": True}
+    if options.first_quantum_s:
+        orders["first_quantum_s"] = options.first_quantum_s
+    found: dict[tuple[str, str], list[Simulation]] = {}
+    with Progress(transient=True) as progress:
+        kinds = [(b, p) for b in options.balancers for p in options.policies]
+        bar = progress.add_task("simulated", total=options.seeds * len(kinds))
+        for seed in range(options.seeds):
+            # All orders and balancers play the same programs at the same times.
+            programs = load(
+                options.workload, seed, options.programs, min(e.context for e in engines)
+            )
+            draw = stream(seed, "arrivals")
+            arrivals = poisson_arrivals(draw, options.rate, len(programs))
+            for balancer, policy in kinds:
+                settings = EngineSettings(
+                    policy=policy,
+                    options=orders,
+                    tags=options.tags,
+                    swap_gib=options.swap_gib,
+                    prefix_cache=options.prefix_cache,
+                )
+                setup = Setup(engines, settings, balancer, seed=seed)
+                played = simulate(programs, arrivals, setup)
+                found.setdefault((balancer, policy), []).append(played)
+                progress.advance(bar)
+    return found
