@@ -315,8 +315,8 @@ def bench_sim(
     preset: Annotated[
         str,
         typer.Option(
-            help="8b or 70b on a100, h100, l40 or a6000, as 8b-a100, or a file of `weft bench fit`; "
-            "several, comma-separated, for unequal replicas"
+            help="8b or 70b on a100, h100, l40 or a6000, as 8b-a100, or a file of `weft bench "
+            "fit`; several, comma-separated, for unequal replicas"
         ),
     ] = "8b-a100",
     replicas: Annotated[int, typer.Option(min=1, max=256, help="engines to simulate")] = 1,
@@ -339,7 +339,7 @@ def bench_sim(
     ] = 0.0,
     json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
 ) -> None:
-    """Simulate in virtual time: vLLM's scheduler, our orders and routing, a model that only costs."""
+    """Simulate: vLLM's scheduler, our orders and routing, a model that only costs time."""
     from engine_patches.wire import ORDER_NAMES
     from loadgen.sim_command import SimOptions, run
 
@@ -363,6 +363,62 @@ def bench_sim(
     )
     if not options.policies or not options.balancers:
         raise typer.BadParameter("no order or no balancer is named")
+    raise typer.Exit(run(options))
+
+
+@bench.command("fit")
+def bench_fit(
+    engine: Annotated[str, typer.Option(help="base URL of an idle engine of `weft replica`")],
+    slots: Annotated[int, typer.Option(min=1, help="its --max-num-seqs")] = 16,
+    step_tokens: Annotated[int, typer.Option(min=1, help="its --max-num-batched-tokens")] = 2048,
+    kv_blocks: Annotated[int, typer.Option(min=2, help="its KV blocks")] = 1000,
+    block_tokens: Annotated[int, typer.Option(min=1, help="its --block-size")] = 32,
+    block_bytes: Annotated[int, typer.Option(min=1, help="bytes of one of its KV blocks")] = 65_536,
+    context: Annotated[int, typer.Option(min=64, help="its --max-model-len")] = 8192,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 5,
+    json_file: Annotated[
+        str, typer.Option("--json", help="write the model here, for `weft bench sim --preset`")
+    ] = "",
+) -> None:
+    """Fit the simulator's cost model to a running engine, by what its steps take."""
+    from loadgen.fit_command import FitOptions, run
+
+    options = FitOptions(
+        engine=engine,
+        slots=slots,
+        step_tokens=step_tokens,
+        kv_blocks=kv_blocks,
+        block_tokens=block_tokens,
+        block_bytes=block_bytes,
+        context=context,
+        rounds=rounds,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
+@bench.command("truth")
+def bench_truth(
+    policy: Annotated[str, typer.Option(help="orders, comma-separated")] = "fcfs,plas",
+    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 24,
+    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 2.0,
+    slots: Annotated[int, typer.Option(min=1, help="calls that the engine runs at once")] = 4,
+    kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 400,
+    seed: Annotated[int, typer.Option(help="seed of programs and arrivals")] = 0,
+    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
+) -> None:
+    """Compare the simulator with a real engine on this machine: same programs, fitted costs."""
+    from loadgen.truth_command import TruthOptions, run
+
+    options = TruthOptions(
+        policies=tuple(dict.fromkeys(p.strip() for p in policy.split(",") if p.strip())),
+        programs=programs,
+        rate=rate,
+        slots=slots,
+        kv_blocks=kv_blocks,
+        seed=seed,
+        json_file=json_file,
+    )
     raise typer.Exit(run(options))
 
 

@@ -14,6 +14,7 @@ import httpx
 from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
 from loadgen.schema import TAGS
+from loadgen.parts import token_ids
 from loadgen.work import costs
 
 
@@ -178,6 +179,10 @@ class Player:
             body["vllm_xargs"] = xargs
         if call.call.prompt_ids:
             path, body["prompt"] = "completions", list(call.call.prompt_ids)
+            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
+        if call.call.prompt_ids or call.call.parts:
+            path = "completions"
+            body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
         else:
             path, body["messages"] = "chat/completions", list(call.call.messages)
             if call.call.tools:

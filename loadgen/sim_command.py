@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -44,6 +45,8 @@ class SimOptions:
 def run(options: SimOptions) -> int:
     """Simulate and report. Returns the exit status: 1 where an invariant did not hold, 2 if vLLM is
     missing or an option is wrong."""
+    # vLLM tells at length how it would start a model.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         from loadgen.sim.replica import SimulationError
     except (ImportError, RuntimeError) as error:
@@ -68,9 +71,7 @@ def run(options: SimOptions) -> int:
     print(machine())
     if options.json_file:
         configuration: dict[str, Any] = {**asdict(options), "simulated": True}
-        write_json(
-            Path(options.json_file), "weft bench sim", configuration, report.figures(found)
-        )
+        write_json(Path(options.json_file), "weft bench sim", configuration, report.figures(found))
     violations = [v for runs in found.values() for one in runs for v in one.violations]
     for violation in violations[:5]:
         print(f"error: {violation}", file=sys.stderr)

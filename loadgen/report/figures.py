@@ -34,9 +34,13 @@ def machine() -> str:
 
 
 def write_json(
-    path: Path, command: str, configuration: Mapping[str, Any], figures: Sequence[Figure]
+    path: Path,
+    command: str,
+    configuration: Mapping[str, Any],
+    figures: Sequence[Figure],
+    extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the figures with what was run, where and when."""
+    """Write the figures with what was run, where and when. extra: further parts of the document."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "command": command,
@@ -44,5 +48,6 @@ def write_json(
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "configuration": dict(configuration),
         "figures": [asdict(figure) for figure in figures],
+        **(extra or {}),
     }
     path.write_text(json.dumps(document, indent=2) + "\n")

@@ -80,7 +80,8 @@ class EngineShape:
     """One replica's engine: what a step costs and what it has room for.
 
     slots: `max_num_seqs`. step_tokens: `max_num_batched_tokens`. kv_blocks: blocks of
-    `block_tokens` tokens and `block_bytes` bytes. context: longest call, tokens.
+    `block_tokens` tokens and `block_bytes` bytes. context: longest call, tokens. call_s: what a
+    call takes outside of the engine's steps (HTTP, tokens to text), seconds; presets have none.
     """
 
     cost: CostModel
@@ -90,6 +91,7 @@ class EngineShape:
     block_tokens: int = BLOCK_TOKENS
     block_bytes: int = 2_097_152
     context: int = 131_072
+    call_s: float = 0.0
 
 
 GPUS: Final[Mapping[str, Gpu]] = {

@@ -20,8 +20,9 @@ def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> lis
     found = []
     for number in range(replicas):
         shape = known[number % len(known)]
-        changes = {"slots": slots or shape.slots, "kv_blocks": kv_blocks or shape.kv_blocks}
-        found.append(replace(shape, **changes))
+        found.append(
+            replace(shape, slots=slots or shape.slots, kv_blocks=kv_blocks or shape.kv_blocks)
+        )
     return found
 
 

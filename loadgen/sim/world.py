@@ -179,7 +179,7 @@ class _World:
         now = self._now
         program, number, record = self._calls.pop(report.call)
         self._front.close(report, now)
-        record.end_s = now
+        record.end_s = answered = now + on_tick(self._replicas[record.replica].shape.call_s)
         record.service_s = report.service_s
         record.waiting_s = report.waiting_s
         record.cached_tokens = report.cached_tokens
@@ -195,8 +195,8 @@ class _World:
         for follower in program.followers[number]:
             needs = program.needs[follower]
             needs.discard(number)
-            due = max(program.due[follower], now + on_tick(program.ready.calls[number].call.gap_s))
-            program.due[follower] = due
+            due = answered + on_tick(program.ready.calls[number].call.gap_s)
+            program.due[follower] = due = max(program.due[follower], due)
             if not needs:
                 self._push(due, _COMES, program.ready.id, follower)
 

@@ -1,0 +1,137 @@
+"""Durations of a running engine's steps, over HTTP.
+
+A Completions request with several prompts is one call of several sequences, which come at once, and
+the engine reports their service: the summed duration of the steps that they were in. Asked for one
+token, that is the prefill of all prompts; what more tokens take more is decode alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+from typing import Final
+from uuid import uuid4
+
+import httpx
+
+from engine_patches.wire import CALL_HEADER, REPORT_HEADER, XARG_CALL, CallReport
+from loadgen.sim.fitting import Measured
+from loadgen.stats import percentile
+from loadgen.traces.coding import FIRST_ID, IDS
+
+# Sequences at once, and tokens of each prompt.
+DECODES: Final = ((1, 32), (1, 1024), (2, 512), (4, 32), (4, 512), (8, 64), (8, 256))
+PREFILLS: Final = ((1, 32), (1, 128), (1, 512), (1, 1024), (4, 128), (4, 384))
+_TOKENS: Final = 33
+_CALL_S: Final = 600.0
+
+
+class ProbeError(RuntimeError):
+    """The engine cannot be measured. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Durations of steps, and what a call takes beside them, seconds."""
+
+    steps: list[Measured]
+    call_s: float
+
+
+def probe(url: str, slots: int, context: int, rounds: int, done: Callable[[], None]) -> Probed:
+    """Measure an idle engine at `url`; each figure is the median of `rounds`. slots, context: more
+    sequences than the engine runs at once, and longer prompts, are left out. done: called after
+    each measurement. Raises ProbeError."""
+    steps: list[Measured] = []
+    with httpx.Client(timeout=_CALL_S, trust_env=False) as client:
+        try:
+            model = str(client.get(f"{url}/v1/models").json()["data"][0]["id"])
+            engine = _Engine(client, url, model, rounds)
+            # The first calls of an engine are slower than all later ones.
+            engine.time(2, 64, 8)
+            between = []
+            for sequences, length in _possible(DECODES, slots, context):
+                short = engine.median(sequences, length, 1)
+                long = engine.median(sequences, length, _TOKENS)
+                count = _TOKENS - 1
+                # By the clock: between two steps the engine does what it reports to nobody.
+                seconds = long.wall_s - short.wall_s
+                between.append(max(0.0, seconds - long.service_s + short.service_s) / count)
+                if seconds > 0:
+                    read = count * sequences * (length + count / 2)
+                    steps.append(Measured(count, 0, count * sequences, read, seconds))
+                done()
+            between_s = percentile(between, 0.5)
+            beside = []
+            for sequences, length in _possible(PREFILLS, slots, context):
+                one = engine.median(sequences, length, 1)
+                steps.append(Measured(1, sequences * length, 0, 0, one.service_s + between_s))
+                beside.append(max(0.0, one.wall_s - one.service_s - between_s))
+                done()
+        except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+            raise ProbeError(f"{url} cannot be measured: {error!r}") from None
+    return Probed(steps, percentile(beside, 0.5))
+
+
+def measurements(slots: int, context: int) -> int:
+    """How many there will be."""
+    return sum(1 for grid in (PREFILLS, DECODES) for _ in _possible(grid, slots, context))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """One call's service, as the engine reports it, and its time by our clock, seconds."""
+
+    service_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    client: httpx.Client
+    url: str
+    model: str
+    rounds: int
+
+    def median(self, sequences: int, length: int, tokens: int) -> Times:
+        found = [self.time(sequences, length, tokens) for _ in range(self.rounds)]
+        return Times(
+            percentile([times.service_s for times in found], 0.5),
+            percentile([times.wall_s for times in found], 0.5),
+        )
+
+    def time(self, sequences: int, length: int, tokens: int) -> Times:
+        """One call with so many new prompts of so many tokens, each answered with so many."""
+        call = f"probe-{uuid4().hex}"
+        draw = Random(call)
+        prompts = [
+            [FIRST_ID + draw.randrange(IDS) for _ in range(length)] for _ in range(sequences)
+        ]
+        begun = perf_counter()
+        answer = self.client.post(
+            f"{self.url}/v1/completions",
+            headers={CALL_HEADER: call},
+            json={
+                "model": self.model,
+                "prompt": prompts,
+                "max_tokens": tokens,
+                "ignore_eos": True,
+                "temperature": 0,
+                "vllm_xargs": {XARG_CALL: call},
+            },
+        )
+        wall_s = perf_counter() - begun
+        if answer.status_code != 200:
+            raise ProbeError(f"{self.url} answered {answer.status_code}: {answer.text[:300]}")
+        if REPORT_HEADER not in answer.headers:
+            raise ProbeError(f"{self.url} reports no service: it is no engine of `weft replica`")
+        report = CallReport.from_json(answer.headers[REPORT_HEADER])
+        return Times(report.service_s, wall_s)
+
+
+def _possible(
+    grid: tuple[tuple[int, int], ...], slots: int, context: int
+) -> Iterator[tuple[int, int]]:
+    return ((n, length) for n, length in grid if n <= slots and n * length + n * _TOKENS < context)
