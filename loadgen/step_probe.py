@@ -40,7 +40,14 @@ class Probed:
     call_s: float
 
 
-def probe(url: str, slots: int, context: int, rounds: int, done: Callable[[], None]) -> Probed:
+def probe(
+    url: str,
+    slots: int,
+    context: int,
+    rounds: int,
+    done: Callable[[], None],
+    clock: Callable[[], float] = perf_counter,
+) -> Probed:
     """Measure an idle engine at `url`; each figure is the median of `rounds`. slots, context: more
     sequences than the engine runs at once, and longer prompts, are left out. done: called after
     each measurement. Raises ProbeError."""
@@ -48,7 +55,7 @@ def probe(url: str, slots: int, context: int, rounds: int, done: Callable[[], No
     with httpx.Client(timeout=_CALL_S, trust_env=False) as client:
         try:
             model = str(client.get(f"{url}/v1/models").json()["data"][0]["id"])
-            engine = _Engine(client, url, model, rounds)
+            engine = _Engine(client, url, model, rounds, clock)
             # The first calls of an engine are slower than all later ones.
             engine.time(2, 64, 8)
             between = []
@@ -94,6 +101,7 @@ class _Engine:
     url: str
     model: str
     rounds: int
+    clock: Callable[[], float]
 
     def median(self, sequences: int, length: int, tokens: int) -> Times:
         found = [self.time(sequences, length, tokens) for _ in range(self.rounds)]
@@ -109,7 +117,7 @@ class _Engine:
         prompts = [
             [FIRST_ID + draw.randrange(IDS) for _ in range(length)] for _ in range(sequences)
         ]
-        begun = perf_counter()
+        begun = self.clock()
         answer = self.client.post(
             f"{self.url}/v1/completions",
             headers={CALL_HEADER: call},
@@ -122,7 +130,7 @@ class _Engine:
                 "vllm_xargs": {XARG_CALL: call},
             },
         )
-        wall_s = perf_counter() - begun
+        wall_s = self.clock() - begun
         if answer.status_code != 200:
             raise ProbeError(f"{self.url} answered {answer.status_code}: {answer.text[:300]}")
         if REPORT_HEADER not in answer.headers:

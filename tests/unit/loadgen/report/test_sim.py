@@ -1,0 +1,47 @@
+"""What is told of simulations."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from loadgen.report.sim import figures, half_width, table
+from loadgen.sim.records import CallRecord, Simulation, program_record
+
+
+def simulation(latency):
+    call = CallRecord(
+        "p", 0, "a", 1.0, 100, end_s=1.0 + latency, output_tokens=10, cached_tokens=25,
+        waiting_s=0.5, preemptions=2, blocks_swapped_out=3,
+    )  # fmt: skip
+    return Simulation([call], [program_record("p", 1.0, [call])], 1.0 + latency)
+
+
+SIMULATED = {("locality", "fcfs"): [simulation(4.0), simulation(8.0)]}
+
+
+def test_figures_are_means_over_seeds_and_say_that_they_are_simulated():
+    found = {f.name: f.value for f in figures(SIMULATED)}
+    assert all(name.startswith("simulated/locality/fcfs/") for name in found)
+    at = "simulated/locality/fcfs"
+    assert found[f"{at}/response_mean"] == 6.0
+    assert found[f"{at}/program_token_latency"] == pytest.approx(0.6)
+    assert found[f"{at}/prefix_hit_rate"] == 0.25
+    assert (found[f"{at}/preemptions"], found[f"{at}/blocks_swapped_out"]) == (2, 3)
+
+
+def test_the_interval_is_students():
+    assert half_width([4.0]) == 0.0
+    # 12.706 * s / sqrt(2), s = 2 sqrt(2).
+    assert half_width([4.0, 8.0]) == pytest.approx(12.706 * 2)
+    assert half_width([0.0, 1.0] * 50) == pytest.approx(1.96 * 0.050252, rel=1e-3)
+
+
+def test_the_table_says_that_it_is_simulated():
+    console = Console(width=400, file=StringIO())
+    console.print(table(SIMULATED, "small"))
+    text = console.file.getvalue()
+    assert "simulated: small" in text
+    assert "6 ± 25" in text

@@ -1,0 +1,38 @@
+"""`weft bench fit` without an engine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadgen import fit_command
+from loadgen.fit_command import FitOptions, run
+from loadgen.sim.fitting import Measured
+from loadgen.sim.shapes import find
+from loadgen.step_probe import Probed, ProbeError
+
+STEPS = [Measured(1, 0, n, n * c, 0.002 + n * 0.001 + n * c * 1e-6) for n, c in ((1, 50), (4, 900))]
+STEPS += [Measured(1, p, 0, 0, 0.002 + p * 0.0001) for p in (16, 256, 1024)]
+
+
+def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fit_command, "probe", lambda *_: Probed(STEPS, 0.003))
+    file = tmp_path / "engine.json"
+    options = FitOptions(engine="http://e/v1/", slots=5, kv_blocks=70, json_file=str(file))
+    assert run(options) == 0
+    assert "measured and fitted" in capsys.readouterr().out
+    shape = find(str(file))
+    assert (shape.slots, shape.kv_blocks, shape.call_s) == (5, 70, 0.003)
+    assert shape.cost.prefill_token_s == pytest.approx(0.0001)
+    figures = {f["name"]: f["value"] for f in json.loads(file.read_text())["figures"]}
+    assert figures["mean_relative_error"] == pytest.approx(0, abs=1e-6)
+
+
+def test_an_engine_that_cannot_be_measured_is_told(monkeypatch, capsys):
+    def refuse(*_):
+        raise ProbeError("nobody is there")
+
+    monkeypatch.setattr(fit_command, "probe", refuse)
+    assert run(FitOptions(engine="http://e")) == 2
+    assert "nobody is there" in capsys.readouterr().err

@@ -1,0 +1,19 @@
+"""Token ids of parts."""
+
+from __future__ import annotations
+
+from loadgen.parts import token_ids
+from loadgen.schema import Part
+from loadgen.traces.coding import FIRST_ID, IDS
+
+
+def test_ids_follow_from_names_and_fit_any_vocabulary():
+    one = token_ids((Part("a", 40), Part("b", 10)))
+    assert len(one) == 50
+    assert one == token_ids([Part("a", 40), Part("b", 10)])
+    assert all(FIRST_ID <= token < FIRST_ID + IDS for token in one)
+    assert one[:40] != token_ids((Part("c", 40),))
+
+
+def test_a_longer_part_begins_as_a_shorter_one():
+    assert token_ids((Part("a", 90),))[:40] == token_ids((Part("a", 40),))

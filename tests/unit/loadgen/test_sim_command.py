@@ -1,0 +1,50 @@
+"""The simulator as a command, at a small size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.cli import app
+
+pytestmark = pytest.mark.engine
+
+SMALL = ["bench", "sim", "--programs", "6", "--seeds", "2", "--rate", "20", "--slots", "4"]
+
+
+def test_it_simulates_every_order_and_balancer_and_writes_figures(tmp_path):
+    file = tmp_path / "sim.json"
+    done = CliRunner().invoke(
+        app,
+        [*SMALL, "--policy", "fcfs,plas", "--balancer", "locality,round_robin", "--replicas", "2",
+         "--preset", "8b-a100,8b-l40", "--kv-blocks", "500", "--json", str(file)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "simulated: synthetic, 6 programs" in done.output
+    document = json.loads(file.read_text())
+    assert document["configuration"]["simulated"] is True
+    names = {f["name"] for f in document["figures"]}
+    for kind in ("locality/fcfs", "locality/plas", "round_robin/fcfs", "round_robin/plas"):
+        assert f"simulated/{kind}/response_mean" in names
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--policy", "guess"], "unknown policy"),
+        (["--balancer", "guess"], "unknown balancer"),
+        (["--preset", "guess"], "unknown preset"),
+        (["--workload", "/nowhere"], "does not exist"),
+        (["--kv-blocks", "9"], "fits no replica"),
+    ],
+)
+def test_what_is_wrong_is_told(options, why):
+    done = CliRunner().invoke(app, [*SMALL, *options])
+    assert done.exit_code == 2
+    assert why in done.output
+
+
+def test_no_order_is_no_simulation():
+    assert CliRunner().invoke(app, [*SMALL, "--policy", " ,"]).exit_code == 2
