@@ -6,6 +6,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags clean
+.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-sim clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -63,6 +64,9 @@ bench-scheduler: ## a step's scheduling, beside vLLM's own
 bench-tags: ## where tags land, beside a full tokenisation; ARGS="--data FOLDER"
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench tags $(ARGS)
+bench-sim: ## programs in virtual time, on the schedulers and the routing of production
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench sim $(ARGS)
 
 clean: ## remove the environment and what commands have left
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

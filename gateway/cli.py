@@ -337,6 +337,9 @@ def bench_sim(
     first_quantum: Annotated[
         float, typer.Option(min=0.0, help="first queue's quantum, s; 0: the orders' own")
     ] = 0.0,
+    naive: Annotated[
+        bool, typer.Option("--naive", help="a step of the scheduler for each token: same, slower")
+    ] = False,
     json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
 ) -> None:
     """Simulate: vLLM's scheduler, our orders and routing, a model that only costs time."""
@@ -359,6 +362,7 @@ def bench_sim(
         tags=tags,
         prefix_cache=prefix_cache,
         first_quantum_s=first_quantum,
+        naive=naive,
         json_file=json_file,
     )
     if not options.policies or not options.balancers:

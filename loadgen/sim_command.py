@@ -39,6 +39,7 @@ class SimOptions:
     tags: bool = True
     prefix_cache: bool = True
     first_quantum_s: float = 0.0
+    naive: bool = False
     json_file: str = ""
 
 
@@ -106,6 +107,7 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
                     tags=options.tags,
                     swap_gib=options.swap_gib,
                     prefix_cache=options.prefix_cache,
+                    naive=options.naive,
                 )
                 setup = Setup(engines, settings, balancer, seed=seed)
                 played = simulate(programs, arrivals, setup)

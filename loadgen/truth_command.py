@@ -3,8 +3,8 @@ and in the simulator with a cost model fitted to that engine.
 
 The costs of steps are measured on the idle engine. While programs are played, the client, the
 gateway and the engine's API server share the cores with the engine, and all of it is slower: by how
-much is fitted on another workload, played before, under the first order. What is compared was not
-used for fitting.
+much is fitted on another workload, played before and after under the first order. What is compared
+was not used for fitting; and where before and after differ, the machine was not steady.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -78,20 +79,27 @@ def run(options: TruthOptions) -> int:
         print("starting an engine and a gateway ...", flush=True)
         with local_stack(line, variables) as base:
             shape = _fitted(options, base)
-            first = options.policies[0]
-            before = asyncio.run(_play((first,), base, *calibration))
-            slowdown = fitted_slowdown(
-                lambda factor: _simulate((first,), slower(shape, factor), *calibration)[first],
-                before[first],
-            )
-            print(f"slower by {slowdown:.2f} while programs are played")
+            first = options.policies[:1]
+            before = asyncio.run(_play(first, base, *calibration))
             real = asyncio.run(_play(options.policies, base, *compared))
+            after = asyncio.run(_play(first, base, *calibration))
     except (StackError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    simulated = _simulate(options.policies, slower(shape, slowdown), *compared)
+    slowdown = [
+        fitted_slowdown(
+            lambda factor: _simulate(first, slower(shape, factor), *calibration)[first[0]],
+            play[first[0]],
+        )
+        for play in (before, after)
+    ]
+    print("while programs are played, slower by {:.2f} before and {:.2f} after".format(*slowdown))
+    factor = sqrt(slowdown[0] * slowdown[1])
+    if abs(slowdown[1] / slowdown[0] - 1) > CLOSE:
+        print("the machine was not steady: this comparison tells little")
+    simulated = _simulate(options.policies, slower(shape, factor), *compared)
     return _report(options, real, simulated)
 
 
@@ -121,12 +129,12 @@ def fitted_slowdown(simulated: Callable[[float], float], real: float) -> float:
     simulated: mean latency with a factor, which grows with it."""
     low, high = 0.5, 16.0
     for _ in range(_HALVINGS):
-        middle = (low * high) ** 0.5
+        middle = sqrt(low * high)
         if simulated(middle) < real:
             low = middle
         else:
             high = middle
-    return (low * high) ** 0.5
+    return sqrt(low * high)
 
 
 def slower(shape: EngineShape, factor: float) -> EngineShape:

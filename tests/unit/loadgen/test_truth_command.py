@@ -64,5 +64,7 @@ def test_the_slowdown_is_the_one_that_explains_the_calibration():
 
 def test_everything_is_slower_by_the_same():
     shape = slower(preset("8b-a100"), 2.0)
-    assert shape.cost.step(0, 1, 0) == pytest.approx(2 * preset("8b-a100").cost.step(0, 1, 0))
+    assert shape.cost.step(0, 1, 0) == pytest.approx(
+        2 * preset("8b-a100").cost.step(0, 1, 0), rel=1e-3
+    )
     assert (shape.slots, shape.kv_blocks) == (256, preset("8b-a100").kv_blocks)
