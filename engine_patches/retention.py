@@ -114,6 +114,18 @@ class Retention:
             if content is None or self._block(number) is not block:
                 continue
             mark = self._marks.get(number)
+            if (
+                mark is not None
+                and mark.content == content == known.blocks.get(number)
+                and mark.owner == program
+                and mark.priority == known.priority
+                and mark.tag >= tag
+                and not mark.partial
+                and tag is not Tag.PARTIAL_PREFILL
+            ):
+                # As the program's call before this one has left it: so most blocks are.
+                noted.append(number)
+                continue
             if mark is None or mark.content != content:
                 self.pins.drop(number)
                 mark = self._marks[number] = _Mark(content, program, priority=known.priority)

@@ -82,7 +82,7 @@ def run(options: SimOptions) -> int:
 def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
     from loadgen.sim.engine import EngineSettings
     from loadgen.sim.shapes import shapes
-    from loadgen.sim.workload import load
+    from loadgen.sim.workload import BYTES_PER_TOKEN, load
     from loadgen.sim.world import Setup, simulate
 
     engines = shapes(options.preset, options.replicas, options.slots, options.kv_blocks)
@@ -109,7 +109,9 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
                     prefix_cache=options.prefix_cache,
                     naive=options.naive,
                 )
-                setup = Setup(engines, settings, balancer, seed=seed)
+                setup = Setup(
+                    engines, settings, balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN
+                )
                 played = simulate(programs, arrivals, setup)
                 found.setdefault((balancer, policy), []).append(played)
                 progress.advance(bar)

@@ -37,8 +37,14 @@ class Prompt:
 _NOTHING: Final = Prompt((), [], [], [])
 
 
-def parts_of(call: ReadyCall) -> tuple[Part, ...]:
+# Size and digest of messages that were met before, by their identity; they must stay alive.
+Seen = dict[int, tuple[int, str]]
+
+
+def parts_of(call: ReadyCall, seen: Seen, bytes_per_token: float) -> tuple[Part, ...]:
     """A call's prompt as parts, whatever form the trace has it in; `call.prompt_tokens` in all.
+    seen: kept over the calls of a program, whose messages come again with each of them.
+    bytes_per_token: what the program's lengths were estimated with.
 
     Messages are known by their content. Token ids are one part a block of 16, known by the ids
     before and in it: what two prompts begin with in common is found block by block.
@@ -48,7 +54,7 @@ def parts_of(call: ReadyCall) -> tuple[Part, ...]:
         return trace.parts
     if trace.prompt_ids:
         return _of_ids(trace.prompt_ids)
-    return _of_messages(trace.messages, call.prompt_tokens)
+    return _of_messages(trace.messages, seen, bytes_per_token)
 
 
 def _of_ids(ids: Sequence[int]) -> tuple[Part, ...]:
@@ -61,16 +67,22 @@ def _of_ids(ids: Sequence[int]) -> tuple[Part, ...]:
     return tuple(found)
 
 
-def _of_messages(messages: Sequence[Mapping[str, Any]], tokens: int) -> tuple[Part, ...]:
-    sizes = [message_bytes([message]) for message in messages]
-    total = sum(sizes)
+def _of_messages(
+    messages: Sequence[Mapping[str, Any]], seen: Seen, bytes_per_token: float
+) -> tuple[Part, ...]:
+    for message in messages:
+        if id(message) not in seen:
+            text = json.dumps(message, sort_keys=True, default=str)
+            digest = sha256(text.encode()).hexdigest()
+            seen[id(message)] = (message_bytes([message]), digest)
     found = []
     passed = reach = 0
-    for message, size in zip(messages, sizes, strict=True):
+    for message in messages:
+        size, digest = seen[id(message)]
         passed += size
-        before, reach = reach, round(tokens * passed / total)
+        # Where a message ends must follow from what is before it alone: prompts share prefixes.
+        before, reach = reach, round(passed / bytes_per_token)
         if reach > before:
-            digest = sha256(json.dumps(message, sort_keys=True, default=str).encode()).hexdigest()
             found.append(Part(f"message/{digest}", reach - before, str(message.get("role", ""))))
     return tuple(found)
 

@@ -16,7 +16,7 @@ from typing import Final
 from engine_patches.wire import CallReport
 from loadgen.fit import ReadyProgram
 from loadgen.schema import Part
-from loadgen.sim.content import parts_of, place
+from loadgen.sim.content import Seen, parts_of, place
 from loadgen.sim.costs import on_tick
 from loadgen.sim.engine import EngineSettings
 from loadgen.sim.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
@@ -34,13 +34,15 @@ _TOLD: Final = "srpt"
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is simulated. shapes: one for each replica. seed: of ties in the router."""
+    """What is simulated. shapes: one for each replica. seed: of ties in the router.
+    bytes_per_token: what the lengths of programs of messages were estimated with."""
 
     shapes: Sequence[EngineShape]
     engine: EngineSettings = field(default_factory=EngineSettings)
     balancer: str = "locality"
     threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS
     seed: int = 0
+    bytes_per_token: float = 4.0
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ class _World:
         self._tells = setup.engine.policy == _TOLD
         cost = setup.shapes[0].cost
         self._programs = {
-            ready.id: _program(ready, on_tick(arrival), cost.alone)
+            ready.id: _program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
             for ready, arrival in zip(programs, arrivals, strict=True)
         }
         if len(self._programs) != len(programs):
@@ -201,10 +203,16 @@ class _World:
                 self._push(due, _COMES, program.ready.id, follower)
 
 
-def _program(ready: ReadyProgram, arrival_s: float, alone: Callable[[int, int], float]) -> _Program:
+def _program(
+    ready: ReadyProgram,
+    arrival_s: float,
+    alone: Callable[[int, int], float],
+    bytes_per_token: float,
+) -> _Program:
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
     costs = []
+    seen: Seen = {}
     for number, call in enumerate(ready.calls):
         for needed in needs[number]:
             followers[needed].append(number)
@@ -213,7 +221,7 @@ def _program(ready: ReadyProgram, arrival_s: float, alone: Callable[[int, int], 
     return _Program(
         ready=ready,
         arrival_s=arrival_s,
-        parts=[parts_of(call) for call in ready.calls],
+        parts=[parts_of(call, seen, bytes_per_token) for call in ready.calls],
         costs=costs,
         needs=needs,
         followers=followers,
