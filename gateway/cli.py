@@ -404,8 +404,8 @@ def bench_fit(
 @bench.command("truth")
 def bench_truth(
     policy: Annotated[str, typer.Option(help="orders, comma-separated")] = "fcfs,plas",
-    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 60,
-    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 6.0,
+    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 40,
+    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 5.0,
     slots: Annotated[int, typer.Option(min=1, help="calls that the engine runs at once")] = 2,
     kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 400,
     seed: Annotated[int, typer.Option(help="seed of programs and arrivals")] = 0,

@@ -3,8 +3,8 @@ and in the simulator with a cost model fitted to that engine.
 
 The costs of steps are measured on the idle engine. While programs are played, the client, the
 gateway and the engine's API server share the cores with the engine, and all of it is slower: by how
-much is fitted on another workload, played before and after under the first order. What is compared
-was not used for fitting; and where before and after differ, the machine was not steady.
+much is fitted on another workload, played under the first order before and after each order. What
+is compared was not used for fitting; and where these plays differ, the machine was not steady.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class TruthOptions:
     """Options of the command; see `weft bench truth --help`."""
 
     policies: tuple[str, ...] = ("fcfs", "plas")
-    programs: int = 60
-    rate: float = 6.0
+    programs: int = 40
+    rate: float = 5.0
     slots: int = 2
     kv_blocks: int = 400
     seed: int = 0
@@ -80,9 +80,12 @@ def run(options: TruthOptions) -> int:
         with local_stack(line, variables) as base:
             shape = _fitted(options, base)
             first = options.policies[:1]
-            before = asyncio.run(_play(first, base, *calibration))
-            real = asyncio.run(_play(options.policies, base, *compared))
-            after = asyncio.run(_play(first, base, *calibration))
+            # Each order between two plays of the calibration: a machine's speed drifts.
+            calibrated = [asyncio.run(_play(first, base, *calibration))[first[0]]]
+            real: dict[str, float] = {}
+            for policy in options.policies:
+                real |= asyncio.run(_play((policy,), base, *compared))
+                calibrated.append(asyncio.run(_play(first, base, *calibration))[first[0]])
     except (StackError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
@@ -90,16 +93,18 @@ def run(options: TruthOptions) -> int:
         return 130
     slowdown = [
         fitted_slowdown(
-            lambda factor: _simulate(first, slower(shape, factor), *calibration)[first[0]],
-            play[first[0]],
+            lambda factor: _simulate(first, slower(shape, factor), *calibration)[first[0]], latency
         )
-        for play in (before, after)
+        for latency in calibrated
     ]
-    print("while programs are played, slower by {:.2f} before and {:.2f} after".format(*slowdown))
-    factor = sqrt(slowdown[0] * slowdown[1])
-    if abs(slowdown[1] / slowdown[0] - 1) > CLOSE:
+    told = ", ".join(f"{factor:.2f}" for factor in slowdown)
+    print(f"while programs are played, slower by {told} before, between and after the orders")
+    if max(slowdown) > (1 + CLOSE) * min(slowdown):
         print("the machine was not steady: this comparison tells little")
-    simulated = _simulate(options.policies, slower(shape, factor), *compared)
+    simulated: dict[str, float] = {}
+    for policy, before, after in zip(options.policies, slowdown, slowdown[1:], strict=False):
+        engine = slower(shape, sqrt(before * after))
+        simulated |= _simulate((policy,), engine, *compared)
     return _report(options, real, simulated)
 
 
