@@ -5,8 +5,7 @@ BIN = .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags clean
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-sim clean
+.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -64,6 +63,7 @@ bench-scheduler: ## a step's scheduling, beside vLLM's own
 bench-tags: ## where tags land, beside a full tokenisation; ARGS="--data FOLDER"
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench tags $(ARGS)
+
 bench-sim: ## programs in virtual time, on the schedulers and the routing of production
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench sim $(ARGS)

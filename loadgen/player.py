@@ -13,8 +13,8 @@ import httpx
 
 from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.schema import TAGS
 from loadgen.parts import token_ids
+from loadgen.schema import TAGS
 from loadgen.work import costs
 
 
@@ -177,9 +177,6 @@ class Player:
             xargs["weft_tags"] = [n for end, tag in call.call.tags for n in (end, TAGS[tag])]
         if xargs:
             body["vllm_xargs"] = xargs
-        if call.call.prompt_ids:
-            path, body["prompt"] = "completions", list(call.call.prompt_ids)
-            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
         if call.call.prompt_ids or call.call.parts:
             path = "completions"
             body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))

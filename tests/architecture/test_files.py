@@ -72,6 +72,8 @@ ELSEWHERE = {
     "gateway/sdk/examples/openai_agents.py": "tests/system/real/test_examples.py",
     "gateway/sdk/examples/overlap.py": "tests/system/real/test_examples.py",
     "gateway/sdk/examples/plain_openai.py": "tests/system/real/test_examples.py",
+    # Options of commands, tried with the commands.
+    "gateway/cli_simulator.py": "tests/unit/loadgen/test_sim_command.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
     "deploy/local/up.py": "tests/system/test_up.py",
