@@ -47,6 +47,9 @@ class Gateway:
             "WEFT_REDIS_URL": redis_url,
             "WEFT_CALL_LEASE_S": str(LEASE_S),
             "WEFT_LOCALITY_THRESHOLD_TOKENS": "8",
+            # A busy machine is no absence of Redis: a gateway that is killed during one loses what
+            # it has not told yet.
+            "WEFT_REDIS_TIMEOUT_S": "30",
             # A call without a name is a program of one call here: see `_open`.
             "WEFT_LINEAGE": "false",
         }
