@@ -209,7 +209,10 @@ def test_programs_that_began_have_ended_or_live_and_no_call_stays_open(
     for gateway in gateways:
         programs = gateway.table()["programs"]
         assert programs["created"] - programs["ended"] == programs["alive"] == alive
-    assert all(len(places) == 1 for places in client.places.values()), "placement differs"
+    # One whose last call was answered into a dead gateway has ended, and began anew.
+    again = {n for n in range(PROGRAMS) if client.ends(n) and client.tries[n] > ROUNDS}
+    apart = [n for n, places in client.places.items() if len(places) != 1 and n not in again]
+    assert apart == []
     listed = [_sessions(gateway) for gateway in gateways]
     assert listed[0] == listed[1]
     assert len(listed[0]) == alive
