@@ -31,5 +31,7 @@ def make_table(request: pytest.FixtureRequest) -> Callable[[], Any]:
         return MemoryTable
     server: RedisServer = request.getfixturevalue("redis_server")
     if request.param == "resilient":
-        return lambda: ResilientTable(RedisTable(server.url, f"test{next(_prefixes)}"))
-    return lambda: RedisTable(server.url, f"test{next(_prefixes)}")
+        return lambda: ResilientTable(
+            RedisTable(server.url, f"test{next(_prefixes)}", timeout_s=20.0)
+        )
+    return lambda: RedisTable(server.url, f"test{next(_prefixes)}", timeout_s=20.0)

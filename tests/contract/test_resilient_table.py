@@ -33,10 +33,10 @@ def away(
         prefix = next(_prefixes)
         async with RedisProxy(server.port) as line:
             tables = [
-                ResilientTable(RedisTable(line.url, prefix, timeout_s=5.0), _PROBE_S, **options)
+                ResilientTable(RedisTable(line.url, prefix, timeout_s=20.0), _PROBE_S, **options)
                 for _ in range(gateways)
             ]
-            direct = RedisTable(server.url, prefix)
+            direct = RedisTable(server.url, prefix, timeout_s=20.0)
             try:
                 for table in tables:
                     await table.ping()
