@@ -173,6 +173,16 @@ class Retention:
         self._move(self.pins.release(program))
         return pinned or bool(partial)
 
+    def forget(self, program: str) -> bool:
+        """The program has ended: its pins end, and what nobody else has used goes before all else
+        that is tagged. Another program of that name begins anew. False if it was not known."""
+        if program not in self._programs:
+            return False
+        self.release(program)
+        self.prioritise(program, LOWEST_PRIORITY)
+        self._kept_blocks -= len(self._programs.pop(program).blocks)
+        return True
+
     def prioritise(self, program: str, priority: int) -> bool:
         """Raise (above 0) or lower the tags of a program's blocks by so many tiers. False if no
         block of it is known yet; later ones will have it. What it shares with other programs is

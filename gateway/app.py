@@ -95,13 +95,14 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     tokens = TokenCounter()
     registry = Registry(settings.replicas, timeouts, settings.replica_api_key)
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
+    advisor = KvAdvisor(registry, cold, settings.engine_secret)
     return Services(
         settings=settings,
         auth=Authenticator(settings.api_keys, settings.admin_key),
         table=table,
         router=routers.build(settings.balancer, settings.locality_threshold_tokens),
         registry=registry,
-        ledger=Ledger(table, metrics, estimator, tokens),
+        ledger=Ledger(table, metrics, estimator, tokens, advisor),
         metrics=metrics,
         chains=make_chains(settings, table),
         estimator=estimator,
@@ -113,7 +114,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         cold=cold,
         tokens=tokens,
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
-        advisor=KvAdvisor(registry, cold, settings.engine_secret),
+        advisor=advisor,
         lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
     )
 

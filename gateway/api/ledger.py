@@ -10,6 +10,7 @@ from time import time
 from typing import Any, Final
 
 from engine_patches.wire import CallReport
+from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.tokens import Counted, TokenCounter
 from gateway.model import Closing, Opened, Opening, Outcome, Program, ProgramKey
@@ -56,11 +57,13 @@ class Ledger:
         metrics: Metrics,
         estimator: PromptEstimator,
         tokens: TokenCounter,
+        advisor: KvAdvisor,
     ) -> None:
         self._table = table
         self._metrics = metrics
         self._estimator = estimator
         self._tokens = tokens
+        self._advisor = advisor
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, opening: Opening) -> Opened:
@@ -83,6 +86,14 @@ class Ledger:
         except asyncio.CancelledError:
             self.spawn(self._write_later(call, closing))
             raise
+
+    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
+        """End a program by its handle; engines need not keep its KV for it. None if it is unknown.
+        TableUnavailable."""
+        program = await self._table.end(key, now_s)
+        if program is not None and not program.threads:
+            self.spawn(self._advisor.forget(key, program.replicas))
+        return program
 
     def close_later(
         self,
@@ -116,7 +127,7 @@ class Ledger:
     async def _write(self, call: OpenCall, closing: Closing) -> None:
         await self._table.close_call(closing)
         if call.final:
-            await self._table.end(call.key, time())
+            await self.end(call.key, time())
 
     async def _write_later(self, call: OpenCall, closing: Closing) -> None:
         for attempt in range(_RETRIES):

@@ -121,7 +121,7 @@ def router(services: Services) -> APIRouter:
         """End a program; the answer has its totals. Calls in flight are finished, and its row goes
         with the last of them."""
         key = program_key(tenant, path_id(session_id))
-        program = await services.table.end(key, time())
+        program = await services.ledger.end(key, time())
         if program is None:
             raise not_found(key.program)
         return session_json(program) | {"object": "session.deleted", "deleted": True}
@@ -134,7 +134,7 @@ def router(services: Services) -> APIRouter:
     ) -> dict[str, Any]:
         """The same as DELETE, for clients of vllm-router."""
         session_id = query_id(request.scope["query_string"], "session_id")
-        if await services.table.end(program_key(tenant, session_id), time()) is None:
+        if await services.ledger.end(program_key(tenant, session_id), time()) is None:
             raise not_found(session_id)
         return {"session_id": session_id, "finished": True}
 

@@ -14,8 +14,6 @@ from gateway.engine.registry import Registry, Replica
 from gateway.model import ProgramKey
 
 _TIMEOUT_S: Final = 2.0
-# Below all other blocks that somebody tagged: what a program that has ended leaves behind.
-LOWEST_PRIORITY: Final = -4
 
 
 class KvAdvisor:
@@ -43,12 +41,11 @@ class KvAdvisor:
 
     async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
         """The program has ended: its blocks are the first to go of all that are tagged."""
-        names = tuple(names)
-        await self.release(key, names)
-        await self.priority(key, names, LOWEST_PRIORITY)
+        await self._all(names, {**_about(key), "action": "forget"})
 
     async def _all(self, names: Iterable[str], message: dict[str, Any]) -> dict[str, str]:
-        replicas = [replica for replica in self._registry if replica.name in set(names)]
+        wanted = frozenset(names)
+        replicas = [replica for replica in self._registry if replica.name in wanted]
         fates = await asyncio.gather(*(self._one(replica, message) for replica in replicas))
         return {replica.name: fate for replica, fate in zip(replicas, fates, strict=True)}
 

@@ -215,3 +215,21 @@ async def test_a_listener_hears_its_programs_tool_calls(engine: Any, weft: Any) 
         assert [h["tool_call"]["function"]["name"] for h in heard] == ["f", "g"]
         assert {h["request_id"] for h in heard} == {"a"}
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("final", [False, True])
+async def test_engines_need_not_keep_what_an_ended_program_leaves(
+    engine: Any, weft: Any, until: Any, final: bool
+) -> None:
+    async with (
+        engine(asides={"/weft/kv": {}}) as stub,
+        weft(stub, balancer="locality", locality_threshold_tokens=0) as gateway,
+    ):
+        headers = {"x-dynamo-session-id": "run"}
+        await gateway.call(headers=headers)
+        assert stub.other == []
+        if final:
+            await gateway.call(headers={**headers, "x-dynamo-session-final": "true"})
+        else:
+            await gateway.client.delete("/v1/sessions/run")
+        await until(lambda: [r.json["action"] for r in stub.other] == ["forget"])

@@ -297,3 +297,16 @@ def test_any_course_of_events_leaves_the_books_in_order(events, share):
             world.retention.reset()
         assert world.retention.violations() == []
         assert all(0 <= tier < TIERS for tier in world.tiers(*range(8)))
+
+
+def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
+    world = World()
+    world.note("p", SYSTEM, 0, 1)
+    world.note("q", SYSTEM, 0)
+    world.retention.retain("p", 10.0)
+    assert world.retention.forget("p")
+    assert not world.retention.forget("p")
+    assert world.tiers(0, 1) == [Tag.SYSTEM_PROMPT, Tag.RESPONSE]
+    world.note("p", QUERY, 2)
+    assert world.tiers(2) == [Tag.USER_QUERY]
+    assert world.retention.violations() == []

@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import httpx
 import pytest
 
 from engine_patches.wire import CallReport
 from gateway.api.ledger import Ledger, OpenCall
+from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
+from gateway.engine.pool import Timeouts
+from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
 from gateway.model import Opening, Outcome, ProgramKey
 from gateway.programs.memory import MemoryTable
@@ -18,6 +22,10 @@ KEY = ProgramKey("tenant", "run")
 USED = CallReport(call="c1", service_s=2.0, prompt_tokens=500)
 
 
+# Advice goes to replicas, and there are none.
+NOBODY = KvAdvisor(Registry((), Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), "")
+
+
 class House:
     """A ledger and what it writes to."""
 
@@ -25,7 +33,7 @@ class House:
         self.table = MemoryTable()
         self.metrics = Metrics()
         self.estimator = PromptEstimator()
-        self.ledger = Ledger(self.table, self.metrics, self.estimator, TokenCounter())
+        self.ledger = Ledger(self.table, self.metrics, self.estimator, TokenCounter(), NOBODY)
 
     async def open(self, call: str, *, ephemeral: bool = False, final: bool = False) -> OpenCall:
         opened = await self.ledger.open(
