@@ -238,13 +238,16 @@ async def _bytes_per_token(
     messages = program.calls[-1].messages
     samples = [text for text in (_text(messages[:1]), _text(messages[1:])) if text]
     ratios = []
+    name = f"probe-{uuid4().hex[:8]}"
     for text in samples:
         probe = [{"role": "user", "content": text}]
         body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
-        answer = await client.post(f"{base}/v1/chat/completions", json=body)
+        headers = {"x-weft-program": name}
+        answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
         if answer.status_code != 200:
             raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
         ratios.append(message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"]))
+    await client.delete(f"{base}/v1/sessions/{name}")
     return min(ratios, default=4.0)
 
 

@@ -178,12 +178,22 @@ async def test_what_was_announced_is_extended_with_the_same_answer(stack):
 
 @pytest.mark.anyio
 async def test_the_loop_prefills_while_its_tool_runs(stack):
-    async def slow(city, unit):
-        await asyncio.sleep(0.5)
-        return unit
+    key = {"authorization": "Bearer none"}
+    async with (
+        session(stack.url) as s,
+        httpx.AsyncClient(base_url=stack.url, headers=key) as client,
+    ):
 
-    tool = Tool("get_weather", slow, parameters=WEATHER["function"]["parameters"])
-    async with session(stack.url) as s:
+        async def slow(city, unit):
+            """Until the prefill is a call of the program, beside the one that called the tool."""
+            async with asyncio.timeout(30):
+                while (  # noqa: ASYNC110
+                    (await client.get(f"/v1/sessions/{s.id}")).json()["calls"] < 2
+                ):
+                    await asyncio.sleep(0.02)
+            return unit
+
+        tool = Tool("get_weather", slow, parameters=WEATHER["function"]["parameters"])
         run = await s.run_tools(
             model=MODEL, messages=ASK, tools=[tool], tool_choice=FORCED, max_turns=2, max_tokens=200
         )

@@ -40,8 +40,17 @@ def command(engine: str, **body: object) -> httpx.Response:
     return httpx.post(f"{engine}/weft/kv", json=body, headers=HEADERS)
 
 
+def without_pins(engine: str) -> str:
+    """The engine, once what other tests have pinned is gone."""
+    httpx.post(f"{engine}/weft/policy", json={"reset_cache": True}, headers=HEADERS)
+    # Commands are carried out before a step.
+    ask(engine, "other")
+    until(lambda: state(engine)["pins"] == 0, "others' pins are still there")
+    return engine
+
+
 def test_hints_are_applied_and_reported_with_the_answer(stack):
-    engine = stack.replicas[0]
+    engine = without_pins(stack.replicas[0])
     answer = ask(engine, "hinted", weft_tags=[100, 3], weft_retain=60.0, weft_priority=1)
     assert answer.status_code == 200
     report = answer.headers["x-weft-report"]
@@ -65,7 +74,7 @@ def test_tags_beyond_the_prompt_are_cut_and_the_report_says_so(stack):
 
 
 def test_a_program_can_be_retained_over_http(stack):
-    engine = stack.replicas[0]
+    engine = without_pins(stack.replicas[0])
     ask(engine, "kept")
     assert command(engine, action="retain", program="kept", ttl_s=60).json() == {
         "engines": [{"accepted": True}]

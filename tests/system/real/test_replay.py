@@ -52,7 +52,7 @@ def test_without_a_gateway_replay_brings_its_own_with_little_room_and_every_orde
     # Less than the programs hold together: calls give way, and some of their KV is swapped.
     options += ["--kv-blocks", "80", "--max-model-len", "2048", "--swap-gib", "0.05"]
     file = tmp_path / "f.json"
-    figures = replay(file, *options, "--no-tags")
+    figures = replay(file, *options, "--tags", "off")
     for order in ("fcfs", "program_fifo", "mlfq", "plas", "atlas", "urgency", "vtc", "srpt"):
         assert figures[f"{order}/errors"] == 0
         assert figures[f"{order}/output_tokens"] == figures["fcfs/output_tokens"] > 0
