@@ -168,15 +168,12 @@ class Player:
             # The recorded length is generated exactly, whatever the model would say.
             "ignore_eos": True,
         }
-        xargs: dict[str, Any] = {}
         if work_s is not None:
-            xargs["weft_remaining"] = round(work_s, 6)
+            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
         if not self._tell_tags:
             body["weft"] = {"tags": []}
         elif call.call.tags:
-            xargs["weft_tags"] = [n for end, tag in call.call.tags for n in (end, TAGS[tag])]
-        if xargs:
-            body["vllm_xargs"] = xargs
+            body["weft"] = {"tags": spans(call.call.tags)}
         if call.call.prompt_ids or call.call.parts:
             path = "completions"
             body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
@@ -196,3 +193,19 @@ class Player:
             result.calls += 1
         except (httpx.HTTPError, KeyError, ValueError) as error:
             result.errors.append(f"{type(error).__name__}: {error}")
+
+
+def spans(tags: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    """What a prompt's tokens hold, as the gateway takes it. A stretch is worth as much as anything
+    behind it, as with the tags that come from messages: a prefix cache reaches nothing behind what
+    is gone."""
+    worth: list[tuple[int, str]] = []
+    for end, tag in reversed(tags):
+        if not worth or TAGS[tag] > TAGS[worth[-1][1]]:
+            worth.append((end, tag))
+    worth.reverse()
+    starts = [0, *(end for end, _ in worth)]
+    return [
+        {"start": start, "end": end, "tag": tag}
+        for start, (end, tag) in zip(starts, worth, strict=False)
+    ]

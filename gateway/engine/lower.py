@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from engine_patches.wire import CallContext
+from engine_patches.wire import XARG_REMAINING, CallContext
 from gateway.engine.endpoints import Endpoint
 from gateway.model import ProgramKey
 
@@ -21,6 +21,7 @@ CONTEXT_HEADER: Final = "x-weft-context"
 # Hints and identities that end at the gateway.
 _STRIPPED: Final = frozenset({"weft", "nvext", "session_id", "session_params"})
 _CONFLICTS: Final = _STRIPPED | {"vllm_xargs", "cache_salt"}
+_OURS: Final = "weft_"
 _NESTED_HINTS: Final = frozenset({"agentic_context", "session_id"})
 
 
@@ -79,6 +80,13 @@ def lower(
     return b"%b,%b" % (orjson.dumps(added)[:-1], raw[brace + 1 :]), header
 
 
+def _passes(name: str) -> bool:
+    """Whether an entry of a client's `vllm_xargs` goes to the engine. What the gateway tells of a
+    call (`weft_...`) nobody else may; but engines take what remains of a program for experiments
+    only, from whoever knows."""
+    return name not in _NESTED_HINTS and (not name.startswith(_OURS) or name == XARG_REMAINING)
+
+
 def _rebuilt(body: dict[str, Any], added: dict[str, Any], kind: ReplicaKind) -> dict[str, Any]:
     rebuilt = {key: value for key, value in body.items() if key not in _STRIPPED}
     xargs = rebuilt.pop("vllm_xargs", None)
@@ -86,7 +94,7 @@ def _rebuilt(body: dict[str, Any], added: dict[str, Any], kind: ReplicaKind) -> 
         # Malformed: the engine says so better than we could.
         return {**rebuilt, **added, "vllm_xargs": xargs}
     if xargs:
-        xargs = {key: value for key, value in xargs.items() if key not in _NESTED_HINTS}
+        xargs = {key: value for key, value in xargs.items() if _passes(key)}
         if xargs and kind is not ReplicaKind.STOCK:
             rebuilt["vllm_xargs"] = xargs
     own = rebuilt.get("cache_salt")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.player import Gaps, Player
+from loadgen.player import Gaps, Player, spans
 from loadgen.schema import TraceCall
 from loadgen.work import costs
 
@@ -128,8 +128,23 @@ async def test_what_prompts_hold_is_told_or_kept_back():
     ready = ReadyProgram("p", (ReadyCall(call, 1, 3),), cut=False, trimmed=False)
     gateway = Gateway(sides=[1])
     await play(gateway, ready)
-    assert gateway.bodies[0]["vllm_xargs"] == {"weft_tags": [3, 4, 5, 2]}
+    assert gateway.bodies[0]["weft"] == {
+        "tags": [
+            {"start": 0, "end": 3, "tag": "SYSTEM_PROMPT"},
+            {"start": 3, "end": 5, "tag": "TOOL_OUTPUT"},
+        ]
+    }
     silent = Gateway(sides=[1])
     await play(silent, ready, tell_tags=False)
     assert "vllm_xargs" not in silent.bodies[0]
     assert silent.bodies[0]["weft"] == {"tags": []}
+
+
+def test_a_stretch_is_worth_what_comes_behind_it():
+    tags = [(10, "SYSTEM_PROMPT"), (20, "TOOL_OUTPUT"), (30, "USER_QUERY"), (40, "RESPONSE")]
+    assert [(span["end"], span["tag"]) for span in spans(tags)] == [
+        (10, "SYSTEM_PROMPT"),
+        (30, "USER_QUERY"),
+        (40, "RESPONSE"),
+    ]
+    assert spans([]) == []

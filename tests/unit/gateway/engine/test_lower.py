@@ -126,3 +126,12 @@ def test_only_a_body_that_must_be_written_again_can_be_too_deep() -> None:
     assert body["input"] == json.loads(deep)
     with pytest.raises(TooDeep):
         lowered(b'{"input": %b, "session_id": "s"}' % deep)
+
+
+@pytest.mark.parametrize("kind", [ReplicaKind.WEFT, ReplicaKind.VLLM])
+def test_nobody_else_says_what_the_gateway_tells_of_a_call(kind: ReplicaKind) -> None:
+    told = {"weft_service": 0, "weft_retain": 1e9, "weft_tags": [9, 5], "weft_priority": 4}
+    raw = json.dumps({"vllm_xargs": {**told, "weft_remaining": 3.0, "mine": 1}}).encode()
+    sent, _ = lowered(raw, kind)
+    ours = CONTEXT.to_xargs() if kind is ReplicaKind.WEFT else {}
+    assert sent["vllm_xargs"] == {**ours, "weft_remaining": 3.0, "mine": 1}
