@@ -201,11 +201,18 @@ def bench_replay(
 @bench.command("overhead")
 def bench_overhead(
     peers: Annotated[
-        str, typer.Option(help="peers to compare with, comma-separated; 'none' for ours alone")
+        str,
+        typer.Option(
+            help="peers to compare with, comma-separated; 'none' for ours alone, 'bare' for ours "
+            "without what looks into calls",
+        ),
     ] = "litellm,vllm-router",
     concurrency: Annotated[str, typer.Option(help="calls at once, comma-separated")] = "1,8,64",
     requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests a cell")] = 2000,
     rounds: Annotated[int, typer.Option(min=1, max=20, help="rounds; the median counts")] = 3,
+    session: Annotated[
+        bool, typer.Option("--session", help="calls name their program, as most agents' do")
+    ] = False,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -218,6 +225,7 @@ def bench_overhead(
         concurrency=counts(concurrency, "--concurrency"),
         requests=requests,
         rounds=rounds,
+        session=session,
         json_file=json_file,
     )
     raise typer.Exit(run(options))

@@ -64,8 +64,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def make_request(url: str, model: str, stream: bool) -> bytes:
-    """The bytes of one chat completion request, a few hundred bytes of prompt."""
+def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes:
+    """The bytes of one chat completion request, a few hundred bytes of prompt. session: names its
+    program, as most agents do."""
     parts = urlsplit(url)
     body = json.dumps(
         {
@@ -75,9 +76,11 @@ def make_request(url: str, model: str, stream: bool) -> bytes:
             "stream": stream,
         }
     ).encode()
+    named = f"X-Session-Id: {session}\r\n" if session else ""
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
         "Authorization: Bearer EMPTY\r\nAccept: application/json\r\n"
+        f"{named}"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
@@ -130,8 +133,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=600)
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--session", default="")
     options = parser.parse_args()
-    request = make_request(options.url, options.model, options.stream)
+    request = make_request(options.url, options.model, options.stream, options.session)
     print(json.dumps(uvloop.run(load(options.url, request, options.requests, options.concurrency))))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
-from loadgen.processes import NotReady, free_port, running
+from loadgen.processes import NotReady, cpu_seconds, free_port, running
 from loadgen.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 from loadgen.report import overhead as report
 from loadgen.report.figures import machine, write_json
@@ -34,6 +34,7 @@ class OverheadOptions:
     concurrency: tuple[int, ...] = (1, 8, 64)
     requests: int = 600
     rounds: int = 3
+    session: bool = False
     json_file: str = ""
 
 
@@ -48,8 +49,8 @@ def run(options: OverheadOptions) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
             engines = _start_engines(Path(folder), processes)
-            urls = _start(options, engines, Path(folder), processes, absent)
-            cells = _measure(options, urls, engines)
+            urls, pids = _start(options, engines, Path(folder), processes, absent)
+            cells = _measure(options, urls, pids, engines)
     except NotReady as error:
         print(f"weft bench overhead: ours did not start\n{error}", file=sys.stderr)
         return 1
@@ -84,27 +85,29 @@ def _start(
     work: Path,
     processes: ExitStack,
     absent: dict[str, str],
-) -> dict[str, str]:
+) -> tuple[dict[str, str], dict[str, int]]:
     """Start every proxy in front of the engines; all run until the end, so that each round meets
-    them equally warm."""
-    urls = {DIRECT: engines[0]}
+    them equally warm. Their URLs and process ids by name."""
+    urls, pids = {DIRECT: engines[0]}, {}
     for proxy in (OURS, *(PEERS[name] for name in options.peers)):
         try:
-            urls[proxy.name] = _start_proxy(proxy, engines, work, processes)
+            urls[proxy.name], pids[proxy.name] = _start_proxy(proxy, engines, work, processes)
         except (Absent, NotReady, OSError) as error:
             if proxy is OURS:
                 raise
             absent[proxy.name] = str(error).strip().splitlines()[-1] if str(error) else "no reason"
-    return urls
+    return urls, pids
 
 
-def _start_proxy(proxy: Proxy, engines: list[str], work: Path, processes: ExitStack) -> str:
+def _start_proxy(
+    proxy: Proxy, engines: list[str], work: Path, processes: ExitStack
+) -> tuple[str, int]:
     if proxy.requirement:
         print(f"{proxy.name}: looking for {proxy.requirement} ...", flush=True)
     programs = ensure(proxy)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    processes.enter_context(
+    pid = processes.enter_context(
         running(
             proxy.command(programs, engines, port, work),
             url + proxy.ready,
@@ -112,10 +115,12 @@ def _start_proxy(proxy: Proxy, engines: list[str], work: Path, processes: ExitSt
             environment(proxy),
         )
     )
-    return url
+    return url, pid
 
 
-def _measure(options: OverheadOptions, urls: dict[str, str], engines: list[str]) -> Cells:
+def _measure(
+    options: OverheadOptions, urls: dict[str, str], pids: dict[str, int], engines: list[str]
+) -> Cells:
     """Rounds over all cells, every proxy in turn, so that a drift of the machine meets all."""
     samples: dict[tuple[str, bool, int], list[Cell]] = {}
     cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
@@ -127,13 +132,18 @@ def _measure(options: OverheadOptions, urls: dict[str, str], engines: list[str])
                 for name, url in urls.items():
                     count = max(width, options.requests // _SLOW_SHARE.get(name, 1))
                     count = count if round_ else max(width, count // 5)
-                    before = answered(engines)
-                    cell = _load(url, count, width, stream)
+                    before, used = answered(engines), _used(pids, name)
+                    cell = _load(url, count, width, stream, options.session)
                     cell = checked(cell, count, answered(engines) - before)
+                    cell = replace(cell, cpu_us=1e6 * (_used(pids, name) - used) / count)
                     if round_:
                         samples.setdefault((name, stream, width), []).append(cell)
                     progress.advance(bar)
     return {key: report.median(found) for key, found in samples.items()}
+
+
+def _used(pids: dict[str, int], name: str) -> float:
+    return cpu_seconds(pids[name]) if name in pids else 0.0
 
 
 def answered(engines: Sequence[str]) -> int:
@@ -152,10 +162,11 @@ def checked(cell: Cell, count: int, at_engines: int) -> Cell:
     return replace(cell, errors=max(cell.errors, count - at_engines))
 
 
-def _load(url: str, count: int, width: int, stream: bool) -> Cell:
+def _load(url: str, count: int, width: int, stream: bool, session: bool) -> Cell:
     command = [
         sys.executable, "-m", "loadgen.load_client", url, "--requests", str(count),
         "--concurrency", str(width), *(["--stream"] if stream else []),
+        *(["--session", "bench"] if session else []),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return Cell(**json.loads(done.stdout))

@@ -72,6 +72,18 @@ PEERS: Final = {
         environment={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
     ),
     "vllm-router": Proxy("vllm-router", "vllm-router==0.1.17", _vllm_router),
+    # Ourselves, without what looks into calls.
+    "bare": Proxy(
+        "bare",
+        "",
+        _weft,
+        environment={
+            "WEFT_LINEAGE": "false",
+            "WEFT_TAG_PROMPTS": "false",
+            "WEFT_AUTO_PREFILL": "false",
+            "WEFT_RECEIPTS": "0",
+        },
+    ),
 }
 
 

@@ -18,12 +18,14 @@ _OURS: Final = "weft"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One proxy under one load."""
+    """One proxy under one load. cpu_us: processor time of its processes, microseconds a request; 0
+    where nobody tells."""
 
     per_second: float
     p50_ms: float
     p99_ms: float
     errors: int
+    cpu_us: float = 0.0
 
 
 # (proxy, streamed, calls at once)
@@ -37,6 +39,7 @@ def median(samples: Sequence[Cell]) -> Cell:
         middle(s.p50_ms for s in samples),
         middle(s.p99_ms for s in samples),
         sum(s.errors for s in samples),
+        middle(s.cpu_us for s in samples),
     )
 
 
@@ -50,6 +53,7 @@ def figures(cells: Cells) -> list[Figure]:
         found.append(Figure(f"{at}/added_p50", cell.p50_ms - direct.p50_ms, "ms"))
         found.append(Figure(f"{at}/added_p99", cell.p99_ms - direct.p99_ms, "ms"))
         found.append(Figure(f"{at}/errors", cell.errors, "requests"))
+        found.append(Figure(f"{at}/cpu", cell.cpu_us, "us/request"))
         if name not in (DIRECT, _OURS):
             ours = cells[_OURS, stream, width]
             ratio = ours.per_second / cell.per_second
@@ -62,7 +66,14 @@ def show(cells: Cells) -> None:
     table = Table(title="A proxy in front of two mock engines", title_justify="left")
     for column in ("", "at once", "proxy"):
         table.add_column(column)
-    for column in ("requests/s", "added p50, ms", "added p99, ms", "errors", "weft's rate / its"):
+    for column in (
+        "requests/s",
+        "added p50, ms",
+        "added p99, ms",
+        "CPU, us",
+        "errors",
+        "weft's rate / its",
+    ):
         table.add_column(column, justify="right")
     before: tuple[bool, int] | None = None
     for (name, stream, width), cell in sorted(cells.items(), key=lambda x: (x[0][1], x[0][2])):
@@ -78,6 +89,7 @@ def show(cells: Cells) -> None:
             f"{cell.per_second:,.0f}",
             "-" if name == DIRECT else f"{cell.p50_ms - direct.p50_ms:.2f}",
             "-" if name == DIRECT else f"{cell.p99_ms - direct.p99_ms:.2f}",
+            f"{cell.cpu_us:.0f}" if cell.cpu_us else "-",
             str(cell.errors),
             f"{ours.per_second / cell.per_second:.2f}" if peer else "",
         )

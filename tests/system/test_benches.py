@@ -12,7 +12,7 @@ import httpx
 import pytest
 from support.stack import until
 
-from loadgen.processes import NotReady, free_port, running
+from loadgen.processes import NotReady, cpu_seconds, free_port, running
 
 pytestmark = pytest.mark.system
 
@@ -134,6 +134,21 @@ def test_bad_input_to_replay_is_a_clear_error(gateway, options, message):
     )  # fmt: skip
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_the_processor_time_of_a_process_is_counted(tmp_path):
+    code = (
+        "import http.server, sys, time\n"
+        "while time.process_time() < 0.5: pass\n"
+        "http.server.HTTPServer(('127.0.0.1', int(sys.argv[1])),"
+        " http.server.SimpleHTTPRequestHandler).serve_forever()"
+    )
+    port = free_port()
+    command = [sys.executable, "-c", code, str(port)]
+    with running(command, f"http://127.0.0.1:{port}/", tmp_path / "x.log") as pid:
+        # The system counts in ticks of a hundredth of a second.
+        assert cpu_seconds(pid) >= 0.4
+    assert cpu_seconds(pid) == 0.0
 
 
 def test_a_process_that_does_not_get_ready_is_an_error_with_its_log(tmp_path):

@@ -19,8 +19,20 @@ def test_every_proxy_gets_both_engines_and_its_port(proxy, tmp_path):
 
 
 def test_peers_are_pinned_and_live_elsewhere():
-    assert all("==" in peer.requirement for peer in PEERS.values())
+    assert all("==" in peer.requirement for name, peer in PEERS.items() if name != "bare")
     assert proxies.PEERS_FOLDER.parts[-2:] == (".weft", "peers")
+
+
+def test_bare_is_ours_with_all_that_can_be_turned_off(monkeypatch):
+    from gateway.config import load
+
+    for name, value in PEERS["bare"].environment.items():
+        monkeypatch.setenv(name, value)
+    settings = load()
+    assert not (settings.lineage)
+    assert not (settings.tag_prompts)
+    assert not (settings.auto_prefill)
+    assert settings.receipts == 0
 
 
 def test_a_peer_that_cannot_be_installed_is_absent_with_the_reason(tmp_path, monkeypatch):

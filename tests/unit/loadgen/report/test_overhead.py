@@ -23,5 +23,5 @@ def test_latency_is_what_the_proxy_adds_and_rates_are_compared():
 
 
 def test_the_middle_round_counts_and_errors_add_up():
-    rounds = [Cell(1.0, 3.0, 9.0, 1), Cell(3.0, 1.0, 7.0, 0), Cell(2.0, 2.0, 8.0, 1)]
-    assert overhead.median(rounds) == Cell(2.0, 2.0, 8.0, 2)
+    rounds = [Cell(1.0, 3.0, 9.0, 1, 5), Cell(3.0, 1.0, 7.0, 0, 7), Cell(2.0, 2.0, 8.0, 1, 6)]
+    assert overhead.median(rounds) == Cell(2.0, 2.0, 8.0, 2, 6)
