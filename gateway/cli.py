@@ -311,6 +311,58 @@ def bench_lineage(
     raise typer.Exit(run(LineageOptions(data, names, seed, rounds, json_file)))
 
 
+@bench.command("overlap")
+def bench_overlap(
+    context: typer.Context,
+    base_url: Annotated[
+        str, typer.Option(help="a running gateway; default: start one as `weft up` does")
+    ] = "",
+    requests: Annotated[int, typer.Option(min=1, help="requests a seed")] = 12,
+    rate: Annotated[
+        float, typer.Option(min=0.0, help="requests per second; 0: as many at once as in the paper")
+    ] = 0.0,
+    seeds: Annotated[int, typer.Option(min=1, help="sets of requests, played one by one")] = 4,
+    seed: Annotated[int, typer.Option(help="the first seed")] = 0,
+    changed: Annotated[
+        float, typer.Option(min=0, max=1, help="share of turns with another system prompt")
+    ] = 1.0,
+    replicas: Annotated[int, typer.Option(min=1, help="engines to start")] = 1,
+    max_model_len: Annotated[
+        int, typer.Option(min=8192, help="longest context, tokens; prompts are scaled to it")
+    ] = 32_768,
+    kv_blocks: Annotated[
+        int, typer.Option(min=0, help="KV blocks of an engine; 0: 12 median prompts, as the paper")
+    ] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="3 requests, nearly at once: a minute beside the start")
+    ] = False,
+    json_file: JsonFile = "",
+) -> None:
+    """Agents' requests without and with prompt splitting, streaming dispatch and tags."""
+    from loadgen.overlap_command import OverlapOptions, run
+
+    if base_url:
+        exclude(
+            context, "--base-url", ("replicas", "max_model_len", "kv_blocks"), "its engines run"
+        )
+    if quick:
+        exclude(context, "--quick", ("requests", "seeds", "rate"), "it sets them")
+        requests, seeds, rate = 3, 1, 1.0
+    options = OverlapOptions(
+        base_url=base_url,
+        requests=requests,
+        rate=rate,
+        seeds=seeds,
+        seed=seed,
+        changed=changed,
+        replicas=replicas,
+        max_model_len=max_model_len,
+        kv_blocks=kv_blocks,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
 def main() -> None:
     """Entry point of the console script."""
     app()
