@@ -129,10 +129,12 @@ def setup(
     line = ["--replicas", str(options.replicas), "--policy", ORDER, "--"]
     line += ["--max-model-len", str(options.max_model_len)]
     line += ["--num-gpu-blocks-override", str(blocks)]
-    given = json.loads(environment.get("WEFT_ENGINE_SETTINGS") or "{}")
-    if not isinstance(given, dict):
-        raise ValueError("WEFT_ENGINE_SETTINGS is no JSON object")
-    return line, {"WEFT_ENGINE_SETTINGS": json.dumps({**given, "tags": True})}
+    try:
+        given = json.loads(environment.get("WEFT_ENGINE_SETTINGS") or "{}")
+        settings = {**given, "tags": True}
+    except (ValueError, TypeError):
+        raise ValueError("WEFT_ENGINE_SETTINGS is no JSON object") from None
+    return line, {"WEFT_ENGINE_SETTINGS": json.dumps(settings)}
 
 
 async def _measure(options: OverlapOptions, base: str) -> Measured:

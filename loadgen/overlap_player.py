@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -90,16 +90,24 @@ class _Answer:
 
 
 class OverlapPlayer:
-    """Plays one row once. `run_id` keeps the programs of different plays apart."""
+    """Plays one row once. `run_id` keeps the programs of different plays apart. tool: what a tool
+    does for so many seconds."""
 
     def __init__(
-        self, client: httpx.AsyncClient, base: str, model: str, row: Row, run_id: str
+        self,
+        client: httpx.AsyncClient,
+        base: str,
+        model: str,
+        row: Row,
+        run_id: str,
+        tool: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
         self._client = client
         self._base = base
         self._model = model
         self._row = row
         self._run = run_id
+        self._tool = tool
         self._tools = tools()
 
     async def play(
@@ -154,7 +162,7 @@ class OverlapPlayer:
 
         def start(index: int) -> None:
             if index not in running and index < len(seconds):
-                running[index] = asyncio.create_task(asyncio.sleep(seconds[index]))
+                running[index] = asyncio.create_task(self._tool(seconds[index]))
 
         def told(index: int) -> None:
             result.dispatched += 1

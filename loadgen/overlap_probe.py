@@ -72,7 +72,7 @@ class Probe:
         for size in _SIZES:
             found = [await self._prefill(model, int(size * unit * ratio)) for _ in range(_TIMES)]
             points.append((found[0][0], percentile([s for _, s in found], 0.5)))
-        linear_s, square_s = _fit(points)
+        linear_s, square_s = fit(points)
         spent = []
         for count in _ANSWERS:
             found_s = [await self._decode(model, count) for _ in range(_TIMES)]
@@ -134,7 +134,7 @@ def forced(model: str, text: str) -> dict[str, Any]:
     }
 
 
-def _fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """Least squares of seconds = a * tokens + b * tokens^2, both at least 0; exact where the
     growth is less than linear is not needed."""
     n2 = sum(n * n for n, _ in points)

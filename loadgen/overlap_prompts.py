@@ -76,7 +76,8 @@ def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn
         told = [
             _output(name, number, turn, len(before), unit_words) for number in range(len(before))
         ]
-        system = _system(turn, len(history), unit_words)
+        notes = sum(message["role"] == "tool" for message in history)
+        system = _system(turn, notes, unit_words)
         independent = [system, query, *history, *([asked] if asked else ())]
         arguments = [
             {"query": words(f"arguments/{name}/{number}", 4)} for number in range(len(turn.calls))

@@ -1,0 +1,102 @@
+"""The measurement that tools get their times from, against an engine that does as it is told."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from loadgen.overlap_probe import Machine, Probe, ProbeError
+from loadgen.overlap_prompts import ReadyTurn
+
+pytestmark = pytest.mark.anyio
+TURN = ReadyTurn(({"role": "user", "content": "x"},), (), '[{"name": "a", "arguments": {}}]')
+
+
+class Engine:
+    """Counts two tokens a word and ten beside them, and writes what it was forced to write."""
+
+    def __init__(self, context=8192, text=None, status=200):
+        self.context, self.text, self.status = context, text, status
+        self.bodies: list[dict] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "m", "max_model_len": self.context}]})
+        body = json.loads(request.content)
+        self.bodies.append(body)
+        count = sum(len(message["content"].split()) for message in body["messages"])
+        text = self.text or body.get("structured_outputs", {}).get("choice", ["free"])[0]
+        usage = {"prompt_tokens": 10 + 2 * count, "completion_tokens": len(text)}
+        choices = [{"message": {"content": text}}]
+        return httpx.Response(self.status, json={"usage": usage, "choices": choices})
+
+
+def probe(engine: Engine) -> Probe:
+    return Probe(httpx.AsyncClient(transport=httpx.MockTransport(engine)), "http://gateway")
+
+
+async def test_a_median_prompt_is_a_third_of_what_is_not_kept_free():
+    engine = Engine(8192)
+    found = await probe(engine).machine(2192)
+    assert (found.model, found.context, found.unit) == ("m", 8192, 2000)
+    assert found.words_a_token == pytest.approx(0.5)
+    assert found.unit_words == pytest.approx(1000)
+    longest = max(len(body["messages"][0]["content"].split()) for body in engine.bodies)
+    assert longest == pytest.approx(1500, abs=2)
+
+
+async def test_no_two_prompts_of_a_probe_begin_alike():
+    engine = Engine()
+    await probe(engine).machine(2192)
+    texts = [b["messages"][0]["content"] for b in engine.bodies if b["max_tokens"] == 1]
+    starts = {tuple(text.split()[:8]) for text in texts if " " in text}
+    assert len(starts) == len([text for text in texts if " " in text])
+
+
+async def test_a_forced_answer_is_timed_after_its_grammar_is_there():
+    engine = Engine()
+    tokens, seconds = await probe(engine).answer("m", TURN)
+    assert tokens == len(TURN.answer)
+    assert seconds > 0
+    assert [body["max_tokens"] for body in engine.bodies] == [1, len(TURN.answer) + 1]
+    assert engine.bodies[1]["structured_outputs"] == {"choice": [TURN.answer]}
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [(Engine(text="no"), "did not write"), (Engine(status=400), "refused")],
+)
+async def test_an_engine_that_does_not_follow_is_told(engine, message):
+    with pytest.raises(ProbeError, match=message):
+        await probe(engine).answer("m", TURN)
+
+
+async def test_a_context_that_holds_no_prompt_is_told():
+    with pytest.raises(ProbeError, match="too short"):
+        await probe(Engine(4096)).machine(5120)
+
+
+def test_a_prefill_grows_by_tokens_and_their_square():
+    machine = Machine("m", 8192, 2000, 1.0, 1e-5, 1e-9, 0.002)
+    assert machine.prefill_s(1000) == pytest.approx(0.01 + 0.001)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (lambda n: 2e-5 * n + 3e-9 * n * n, (2e-5, 3e-9)),
+        (lambda n: 2e-5 * n, (2e-5, 0.0)),
+        # Noise must not make a longer prompt cheaper.
+        (lambda n: 0.1, None),
+        (lambda n: 3e-9 * n * n - 1e-6 * n, None),
+    ],
+)
+def test_the_fit_is_never_falling(seconds, expected):
+    from loadgen.overlap_probe import fit
+
+    found = fit([(n, seconds(n)) for n in (1000, 2000, 3000)])
+    assert min(found) >= 0
+    if expected is not None:
+        assert found == pytest.approx(expected, abs=1e-12)
