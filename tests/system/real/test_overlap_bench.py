@@ -1,0 +1,46 @@
+"""The bench of overlap on real vLLM: every row plays the same requests, and overlaps what it is to
+overlap. How long anything takes is not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from loadgen.overlap_player import ROWS
+from loadgen.overlap_shape import generate
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+REQUESTS = 2
+TURNS = [turn for request in generate(0, REQUESTS) for turn in request.turns if turn.calls]
+
+
+def test_all_rows_play_the_same_requests(stack, tmp_path):
+    file = tmp_path / "overlap.json"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "gateway.cli", "bench", "overlap", "--base-url", stack.url),
+            *("--requests", str(REQUESTS), "--seeds", "1", "--rate", "5", "--json", str(file)),
+        ],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    document = json.loads(file.read_text())
+    figures = {figure["name"]: figure["value"] for figure in document["figures"]}
+    for row in ROWS:
+        assert figures[f"{row.name}/errors"] == 0
+        assert figures[f"{row.name}/requests"] == REQUESTS
+        assert 0 < figures[f"{row.name}/ftr_p50"] < figures[f"{row.name}/e2e_p50"]
+        assert row.name in done.stdout
+    for name in ("extended", "dispatched", "saved_prefill_s", "saved_dispatch_s"):
+        assert figures[f"baseline/{name}"] == 0
+    # Tools that start at an answer's end all run on: each next turn is prefilled meanwhile.
+    assert figures["+ splitting/extended"] == len(TURNS)
+    assert figures["+ splitting/saved_prefill_s"] > 0
+    for name in ("+ dispatch", "+ tags"):
+        assert figures[f"{name}/dispatched"] == sum(len(turn.calls) for turn in TURNS)
+        assert figures[f"{name}/saved_dispatch_s"] > 0
+    assert document["configuration"]["base_url"] == stack.url
