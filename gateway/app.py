@@ -59,9 +59,10 @@ def make_table(settings: Settings) -> ProcessTable:
                 settings.redis_prefix,
                 settings.call_lease_s,
                 settings.redis_timeout_s,
+                settings.max_programs_per_tenant,
             )
         )
-    return MemoryTable()
+    return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
 
 def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:

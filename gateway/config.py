@@ -104,6 +104,12 @@ class Settings(BaseSettings):
         gt=0,
         description="the same of kinds that are known to call sooner: never less, seconds",
     )
+    max_programs_per_tenant: int = Field(
+        100_000,
+        ge=1,
+        le=10_000_000,
+        description="named programs of one tenant; one more ends his longest idle one",
+    )
     lineage: bool = Field(
         True, description="calls without a key are joined to programs by what they say"
     )

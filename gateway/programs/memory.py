@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from heapq import nsmallest
+from heapq import heapify, heapreplace, nsmallest
+from itertools import islice
 from typing import Final, NamedTuple
 
 from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
@@ -23,28 +24,43 @@ class _OpenCall(NamedTuple):
     critical_path_s: float
 
 
+class _Named:
+    """A tenant's named programs. ids: of all, for listing, which is rare and so pays for the order.
+    idle: of those without a call, the longest idle first."""
+
+    __slots__ = ("idle", "ids")
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.idle: OrderedDict[str, None] = OrderedDict()
+
+
 class MemoryTable:
     """One process, one dictionary. Nothing awaits, so every method is atomic.
 
-    Opening and closing a call cost the same however many programs there are. `max_programs`: beyond
-    so many, `expire` removes those that have been without a call for longest, however short that
-    is; a program with a call in flight is never removed.
+    Opening and closing a call cost the same however many programs there are. per_tenant: named
+    programs of a tenant. max_programs: beyond so many in all, `expire` removes those that have been
+    without a call for longest, however short that is, of the tenants that have most; a program with
+    a call in flight is never removed.
     """
 
     local: Final = False
 
-    def __init__(self, max_programs: int = _MAX_PROGRAMS) -> None:
-        if max_programs < 1:
-            raise ValueError(f"max_programs must be positive, got {max_programs}")
+    def __init__(
+        self, max_programs: int = _MAX_PROGRAMS, per_tenant: int = rules.MAX_PER_TENANT
+    ) -> None:
+        for name, limit in (("max_programs", max_programs), ("per_tenant", per_tenant)):
+            if limit < 1:
+                raise ValueError(f"{name} must be positive, got {limit}")
         self._max_programs = max_programs
+        self._per_tenant = per_tenant
         self._programs: dict[ProgramKey, Program] = {}
         # Instant of each program's last activity, the longest ago first, and that instant less what
         # makes it idle sooner; the most of these.
         self._activity: OrderedDict[ProgramKey, tuple[float, float]] = OrderedDict()
         self._soonest_s = 0.0
-        # Ids of each tenant, for listing, which is rare and so pays for the order. Ephemeral
-        # programs have no handle and are not listed.
-        self._named: dict[str, set[str]] = {}
+        # What each tenant has named. Ephemeral programs have no handle and end by themselves.
+        self._named: dict[str, _Named] = {}
         self._open: dict[str, _OpenCall] = {}
         self._in_flight: dict[str, int] = {}
         self._created = 0
@@ -112,7 +128,8 @@ class MemoryTable:
 
     async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
         """See ProcessTable."""
-        names = self._named.get(tenant, ())
+        named = self._named.get(tenant)
+        names = () if named is None else named.ids
         page = nsmallest(limit, (name for name in names if not after or name > after))
         return [self._programs[ProgramKey(tenant, name)] for name in page]
 
@@ -127,17 +144,15 @@ class MemoryTable:
     async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
         """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
         before = now_s - idle_s
-        too_many = len(self._programs) - self._max_programs
         gone: list[ProgramKey] = []
         for key, (last_s, counted_s) in self._activity.items():
-            if last_s >= before + self._soonest_s and len(gone) >= too_many:
+            if last_s >= before + self._soonest_s:
                 break
-            idle = counted_s < before or len(gone) < too_many
-            if idle and not self._programs[key].threads:
+            if counted_s < before and not self._programs[key].threads:
                 gone.append(key)
         for key in gone:
             self._remove(key)
-        return gone
+        return gone + self._make_room()
 
     async def census(self) -> Census:
         """See ProcessTable."""
@@ -165,10 +180,13 @@ class MemoryTable:
         counts: dict[str, int] = {}
         calls = set()
         named: dict[str, set[str]] = {}
+        idle: dict[str, set[str]] = {}
         for program in self._programs.values():
             found += rules.violations(program)
             if not program.ephemeral:
                 named.setdefault(program.key.tenant, set()).add(program.key.program)
+                if not program.threads:
+                    idle.setdefault(program.key.tenant, set()).add(program.key.program)
             for thread in program.threads:
                 counts[thread.replica] = counts.get(thread.replica, 0) + 1
                 calls.add(thread.call)
@@ -176,8 +194,10 @@ class MemoryTable:
             found.append(f"in flight {self._in_flight}, but threads give {counts}")
         if calls != set(self._open):
             found.append(f"open calls differ from threads: {calls ^ set(self._open)}")
-        if named != self._named:
+        if named != {tenant: there.ids for tenant, there in self._named.items()}:
             found.append("the lists of names differ from the programs that have one")
+        if idle != {tenant: set(t.idle) for tenant, t in self._named.items() if t.idle}:
+            found.append("the lists of idle programs differ from those without a call")
         if self._activity.keys() != self._programs.keys():
             found.append("the activity index differs from the programs")
         return found
@@ -194,8 +214,19 @@ class MemoryTable:
         key = program.key
         self._created += before is None
         self._programs[key] = program
-        if not program.ephemeral and (before is None or before.ephemeral):
-            self._named.setdefault(key.tenant, set()).add(key.program)
+        if not program.ephemeral:
+            named = self._named.get(key.tenant)
+            if named is None:
+                named = self._named[key.tenant] = _Named()
+            if before is None or before.ephemeral:
+                named.ids.add(key.program)
+                over = min(len(named.ids) - self._per_tenant, rules.ENDED_AT_ONCE)
+                if over > 0:
+                    for name in list(islice(named.idle, over)):
+                        self._remove(ProgramKey(key.tenant, name))
+            named.idle.pop(key.program, None)
+            if not program.threads:
+                named.idle[key.program] = None
         if sooner_s > self._soonest_s:
             self._soonest_s = sooner_s
         last_s, counted_s = self._activity.get(key, _NEVER)
@@ -210,7 +241,24 @@ class MemoryTable:
         del self._activity[key]
         if program.ephemeral:
             return
-        names = self._named[key.tenant]
-        names.remove(key.program)
-        if not names:
+        named = self._named[key.tenant]
+        named.ids.remove(key.program)
+        named.idle.pop(key.program, None)
+        if not named.ids:
             del self._named[key.tenant]
+
+    def _make_room(self) -> list[ProgramKey]:
+        """Remove what is too many in all."""
+        gone: list[ProgramKey] = []
+        if len(self._programs) <= self._max_programs:
+            return gone
+        most = [(-len(named.idle), tenant) for tenant, named in self._named.items() if named.idle]
+        heapify(most)
+        while most and len(self._programs) > self._max_programs:
+            idle, tenant = most[0]
+            if not idle:
+                break
+            gone.append(ProgramKey(tenant, next(iter(self._named[tenant].idle))))
+            self._remove(gone[-1])
+            heapreplace(most, (idle + 1, tenant))
+        return gone

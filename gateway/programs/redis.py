@@ -31,7 +31,7 @@ class RedisTable:
     A call holds a lease, which `expire` renews for the calls of this gateway. When a gateway dies,
     or an answer of Redis is lost so that nobody knows of the opening, the lease runs out after
     `lease_s` seconds and the next `expire` of any gateway closes the call as aborted. timeout_s:
-    what Redis may take to answer, seconds.
+    what Redis may take to answer, seconds. per_tenant: named programs of a tenant.
     """
 
     local: Final = False
@@ -42,8 +42,9 @@ class RedisTable:
         prefix: str = "weft",
         lease_s: float = LEASE_S,
         timeout_s: float = TIMEOUT_S,
+        per_tenant: int = rules.MAX_PER_TENANT,
     ) -> None:
-        self._store = RedisStore(url, prefix, timeout_s)
+        self._store = RedisStore(url, prefix, timeout_s, per_tenant)
         self._lease_s = lease_s
         # No lease runs out before: its holder may have been kept from renewing it.
         self._grace_until_s = 0.0

@@ -18,6 +18,7 @@ async def violations(store: RedisStore) -> list[str]:
     counts: dict[str, int] = {}
     leases: set[bytes] = set()
     named: dict[str, set[str]] = {}
+    idle: dict[str, set[str]] = {}
     active = [rows.key_of(raw) for raw in await store.members(store.keys.activity)]
     for first in range(0, len(active), _BATCH):
         keys = active[first : first + _BATCH]
@@ -28,10 +29,12 @@ async def violations(store: RedisStore) -> list[str]:
             found += rules.violations(program)
             if not program.ephemeral:
                 named.setdefault(key.tenant, set()).add(key.program)
+                if not program.threads:
+                    idle.setdefault(key.tenant, set()).add(key.program)
             for thread in program.threads:
                 counts[thread.replica] = counts.get(thread.replica, 0) + 1
                 leases.add(rows.lease(key, thread.call))
-    found += await _indexes(store, set(active), named)
+    found += await _indexes(store, set(active), named, idle)
     kept = await store.in_flight()
     if kept != counts:
         found.append(f"in flight {kept}, but threads give {counts}")
@@ -47,17 +50,26 @@ async def violations(store: RedisStore) -> list[str]:
 
 
 async def _indexes(
-    store: RedisStore, active: set[ProgramKey], named: dict[str, set[str]]
+    store: RedisStore,
+    active: set[ProgramKey],
+    named: dict[str, set[str]],
+    idle: dict[str, set[str]],
 ) -> list[str]:
     found = []
-    row, names = store.keys.base + b"p:", store.keys.base + b"n:"
+    row, names, quiet = (store.keys.base + kind for kind in (b"p:", b"n:", b"i:"))
     listed: dict[str, set[str]] = {}
+    waiting: dict[str, set[str]] = {}
     for raw in await store.every_key():
         if raw.startswith(row) and rows.key_of(raw.removeprefix(row)) not in active:
             found.append(f"{raw!r}: the row is missing from the activity index")
         elif raw.startswith(names):
             ids = await store.members(raw)
             listed[rows.decode(raw.removeprefix(names))] = set(map(rows.decode, ids))
+        elif raw.startswith(quiet):
+            ids = await store.members(raw)
+            waiting[rows.decode(raw.removeprefix(quiet))] = set(map(rows.decode, ids))
     if listed != named:
         found.append("the lists of names differ from the programs that have one")
+    if waiting != idle:
+        found.append("the lists of idle programs differ from those without a call")
     return found

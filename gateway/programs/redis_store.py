@@ -19,7 +19,7 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.model import Census, Closing, Opening, Outcome, Program, ProgramKey
-from gateway.programs import rows
+from gateway.programs import rows, rules
 from gateway.programs.events import Ended, Event, Started
 from gateway.programs.rows import encode, number
 from gateway.programs.table import TableUnavailable
@@ -48,7 +48,11 @@ class RedisStore:
     """One table's keys on one server. Every method raises TableUnavailable, which names the server,
     if it cannot be reached within `timeout_s` seconds or refuses."""
 
-    def __init__(self, url: str, prefix: str, timeout_s: float) -> None:
+    def __init__(
+        self, url: str, prefix: str, timeout_s: float, per_tenant: int = rules.MAX_PER_TENANT
+    ) -> None:
+        """per_tenant: named programs of a tenant; see ProcessTable."""
+        self._per_tenant = per_tenant
         # No retries: whether a script ran before its connection broke is not known, and it must not
         # run twice.
         pool = ConnectionPool.from_url(
@@ -138,7 +142,7 @@ class RedisStore:
             for program in programs:
                 key = program.key
                 arguments = [rows.member(key), encode(key.program), *rows.given_back(program)]
-                await self._restore(self._index_keys(key)[:4], arguments, client=pipe)
+                await self._restore(self._index_keys(key)[:5], arguments, client=pipe)
             await pipe.execute()
 
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[ProgramKey]:
@@ -274,11 +278,12 @@ class RedisStore:
             int(replay),
             number(opening.now_s - opening.sooner_s),
             encode(opening.parent),
+            self._per_tenant,
             *map(encode, opening.eligible),
         ]
 
     def _closing(self, closing: Closing) -> _Arguments:
-        return self._call_keys(closing.key)[:6], [
+        return self._call_keys(closing.key)[:7], [
             rows.member(closing.key),
             encode(closing.key.program),
             encode(closing.call),
@@ -297,7 +302,7 @@ class RedisStore:
     def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:
         key, now = event.key, number(event.now_s)
         return self._index_keys(key), [
-            rows.member(key), encode(key.program), now, event.id, int(replay),
+            rows.member(key), encode(key.program), now, event.id, int(replay), self._per_tenant,
         ]  # fmt: skip
 
     def _ending(self, event: Ended, *, replay: bool = False, before: str = "") -> _Arguments:
@@ -309,13 +314,16 @@ class RedisStore:
     def _call_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
-            keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant), keys.leases,
-            keys.totals, keys.marks,
+            keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
+            keys.idle(key.tenant), keys.leases, keys.totals, keys.marks,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
-        return [keys.row(key), keys.activity, keys.names(key.tenant), keys.totals, keys.marks]
+        return [
+            keys.row(key), keys.activity, keys.names(key.tenant), keys.idle(key.tenant),
+            keys.totals, keys.marks,
+        ]  # fmt: skip
 
     async def _drop_idle(self) -> None:
         with contextlib.suppress(RedisError, OSError):

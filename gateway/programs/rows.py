@@ -6,6 +6,7 @@
 | in_flight | hash | replica to open calls |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity, less `sooner_s` |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
+| i:TENANT | sorted set | those of them without an open call, by the Unix time since when |
 | leases | sorted set | TENANT/PROGRAM and call by the Unix time of the last sign of its gateway |
 | totals | hash | programs created and ended since the table began |
 | marks | sorted set | ids of replayed events by their Unix time, for a day |
@@ -92,6 +93,10 @@ class Keys:
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""
         return self.base + b"n:" + encode(tenant)
+
+    def idle(self, tenant: str) -> bytes:
+        """A tenant's named programs without an open call."""
+        return self.base + b"i:" + encode(tenant)
 
     def row(self, key: ProgramKey) -> bytes:
         """A program's row."""

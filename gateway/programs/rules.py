@@ -9,6 +9,10 @@ from gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread
 
 # Far above what a call can use, and low enough that a program's sums fit 64 bits.
 _MOST: Final = 2**48
+# Named programs of a tenant.
+MAX_PER_TENANT: Final = 100_000
+# When one more begins than there may be, so many end at the most: calls do not wait for long.
+ENDED_AT_ONCE: Final = 16
 
 
 def fresh(key: ProgramKey, now_s: float, ephemeral: bool) -> Program:

@@ -9,6 +9,9 @@ Contracts that hold for all:
   that was opened so is closed as aborted by a later `expire`.
 - Closing a call twice, or one that was never opened, changes nothing and returns None.
 - Times only grow: negative service or waiting is refused with ValueError before any change.
+- A tenant has at most so many named programs as the table was made with. One more ends the one of
+  his that has been without a call for longest, in the same step. Those with calls stay: where all
+  have some, there are more.
 - `in_flight` counts over all gateways that share the table.
 """
 

@@ -26,12 +26,15 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 @pytest.fixture(params=["memory", "redis", "resilient"])
 def make_table(request: pytest.FixtureRequest) -> Callable[[], Any]:
-    """A maker of empty tables; to be called inside the event loop that uses them."""
+    """A maker of empty tables; to be called inside the event loop that uses them. It takes
+    `per_tenant`, as they do."""
     if request.param == "memory":
         return MemoryTable
     server: RedisServer = request.getfixturevalue("redis_server")
     if request.param == "resilient":
-        return lambda: ResilientTable(
-            RedisTable(server.url, f"test{next(_prefixes)}", timeout_s=20.0)
+        return lambda **limits: ResilientTable(
+            RedisTable(server.url, f"test{next(_prefixes)}", timeout_s=20.0, **limits)
         )
-    return lambda: RedisTable(server.url, f"test{next(_prefixes)}", timeout_s=20.0)
+    return lambda **limits: RedisTable(
+        server.url, f"test{next(_prefixes)}", timeout_s=20.0, **limits
+    )

@@ -1,8 +1,9 @@
 -- Close a call, once. Returns the row as it is afterwards, even if it goes with this call.
--- KEYS: row, in-flight counts, activity, tenant's names, leases, totals
+-- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
 --       lease, last activity as the index has it
-local row, in_flight, activity, names, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, totals = KEYS[6], KEYS[7]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
 
 redis.call('ZREM', leases, ARGV[12])
@@ -39,8 +40,11 @@ local counts = redis.call('HGETALL', in_flight)
 local reply = pack({tostring(#counts)}, counts, redis.call('HGETALL', row))
 local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
-  forget(row, activity, names, KEYS[6], member, program)
+  forget(row, activity, names, idle, totals, member, program)
 else
   touch(activity, member, ARGV[13])
+  if open == 0 then
+    redis.call('ZADD', idle, now, program)
+  end
 end
 return reply

@@ -30,12 +30,34 @@ local function replayed(marks, id, replay, now)
   return added == 0
 end
 
+-- Calls of a program that are open.
+local function open_calls(row)
+  local calls = tonumber(redis.call('HGET', row, 'calls') or '0')
+  return calls - tonumber(redis.call('HGET', row, 'calls_closed') or '0')
+end
+
 -- Remove a program that is in the activity index.
-local function forget(row, activity, names, totals, member, program)
+local function forget(row, activity, names, idle, totals, member, program)
   redis.call('DEL', row)
   redis.call('ZREM', names, program)
+  redis.call('ZREM', idle, program)
   if redis.call('ZREM', activity, member) == 1 then
     redis.call('HINCRBY', totals, 'ended', 1)
+  end
+end
+
+-- A tenant has one more named program, `program`. Beyond `limit`, end those of his that have been
+-- without a call for longest, a few at a time (`rules.ENDED_AT_ONCE`): after the limit was lowered
+-- there may be many.
+local ENDED_AT_ONCE = 16
+local function make_room(row, activity, names, idle, totals, member, program, limit)
+  local over = math.min(redis.call('ZCARD', names) - limit, ENDED_AT_ONCE)
+  if over <= 0 then
+    return
+  end
+  local rows, members = string.sub(row, 1, -#program - 1), string.sub(member, 1, -#program - 1)
+  for _, other in ipairs(redis.call('ZRANGE', idle, 0, over - 1)) do
+    forget(rows .. other, activity, names, idle, totals, members .. other, other)
   end
 end
 

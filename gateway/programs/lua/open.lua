@@ -1,9 +1,10 @@
 -- Open a call. One atomic change; nothing is written before every refusal has been ruled out.
--- KEYS: row, in-flight counts, activity, tenant's names, leases, totals, marks of replays
+-- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
+--       marks of replays
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, replay,
---       last activity as the index has it, parent, eligible...
-local row, in_flight, activity, names, leases = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local totals, marks = KEYS[6], KEYS[7]
+--       last activity as the index has it, parent, most programs of the tenant, eligible...
+local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local leases, totals, marks = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local sticky, now, ephemeral, lease = ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
 
@@ -15,7 +16,7 @@ end
 local replica = candidate
 if sticky then
   local home = redis.call('HGET', row, 'home')
-  for i = 13, #ARGV do
+  for i = 14, #ARGV do
     if ARGV[i] == home then
       replica = home
       break
@@ -33,7 +34,9 @@ if ephemeral then
 elseif redis.call('HGET', row, 'ephemeral') ~= '0' then
   redis.call('HSET', row, 'ephemeral', '0')
   redis.call('ZADD', names, 0, program)
+  make_room(row, activity, names, idle, totals, member, program, tonumber(ARGV[13]))
 end
+redis.call('ZREM', idle, program)
 local path = redis.call('HGET', row, 'critical_path') or '0'
 local last = redis.call('HGET', row, 'last_arrival')
 if not last or tonumber(now) > tonumber(last) then

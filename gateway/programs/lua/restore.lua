@@ -2,10 +2,10 @@
 -- they know, in any order, also after new calls have been counted: of each sum the row keeps the
 -- largest amount that was given back, and everything that was counted since. Calls that were open
 -- are left to the gateways that have them.
--- KEYS: row, activity, tenant's names, totals
+-- KEYS: row, activity, tenant's names, tenant's idle programs, totals
 -- ARGV: member, program, activity, arrival, home, last arrival, last completion, then of each sum
 --       its name and its amount
-local row, activity, names, totals = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local row, activity, names, idle, totals = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, program, arrival = ARGV[1], ARGV[2], ARGV[4]
 
 if redis.call('HSETNX', row, 'arrival', arrival) == 1 then
@@ -32,5 +32,8 @@ for i = 8, #ARGV, 2 do
     redis.call('HINCRBYFLOAT', row, name, string.format('%.17g', amount - given))
     redis.call('HSET', row, 'r:' .. name, ARGV[i + 1])
   end
+end
+if open_calls(row) == 0 then
+  redis.call('ZADD', idle, ARGV[3], program)
 end
 return 1

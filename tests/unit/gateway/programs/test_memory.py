@@ -31,6 +31,16 @@ async def test_beyond_its_limit_it_lets_go_of_those_longest_without_a_call():
     assert await table.check() == []
 
 
+async def test_who_has_most_makes_room_for_all():
+    table = MemoryTable(max_programs=4)
+    await table.start(ProgramKey("small", "first"), 1.0)
+    for now in range(2, 8):
+        await table.start(key(str(now)), float(now))
+    assert await table.expire(10.0, idle_s=1000.0) == [key("2"), key("3"), key("4")]
+    assert await table.get(ProgramKey("small", "first")) is not None
+    assert await table.check() == []
+
+
 async def test_a_limit_must_leave_room_for_a_program():
     with pytest.raises(ValueError, match="max_programs"):
         MemoryTable(max_programs=0)

@@ -1,0 +1,135 @@
+"""How many programs a tenant can have, on every process table."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.table import closing, opening, scenario
+
+from gateway.model import ProgramKey
+from gateway.programs.memory import MemoryTable
+
+
+def key(name, tenant="t"):
+    return ProgramKey(tenant, name)
+
+
+async def called(table, name, now):
+    o = opening(key(name), now=now)
+    await table.open_call(o)
+    await table.close_call(closing(o, now=now + 0.5))
+
+
+async def names(table, tenant="t"):
+    return [program.key.program for program in await table.programs(tenant, 99)]
+
+
+def test_one_too_many_ends_the_one_that_was_idle_for_longest(make_table):
+    async def steps(table):
+        for now, name in enumerate("abc", start=1):
+            await called(table, name, float(now))
+        await called(table, "a", 4.0)
+        await called(table, "d", 5.0)
+        assert await names(table) == ["a", "c", "d"]
+        await table.start(key("e"), 6.0)
+        assert await names(table) == ["a", "d", "e"]
+        assert await table.census() == (5, 2, 3)
+        # Ended like any other: it begins anew.
+        o = opening(key("b"), now=7.0)
+        assert (await table.open_call(o)).created
+        assert (await table.get(key("b"))).calls == 1
+        await table.close_call(closing(o, now=8.0))
+
+    scenario(partial(make_table, per_tenant=3), steps)
+
+
+def test_programs_with_calls_stay_and_those_of_others_too(make_table):
+    async def steps(table):
+        await table.start(key("theirs", "other"), 0.5)
+        calls = [opening(key(name), now=float(now)) for now, name in enumerate("abc", start=1)]
+        for o in calls:
+            await table.open_call(o)
+        assert await names(table) == ["a", "b", "c"]
+        await table.close_call(closing(calls[1], now=5.0))
+        await table.start(key("d"), 6.0)
+        assert await names(table) == ["a", "c", "d"]
+        for o in (calls[0], calls[2]):
+            await table.close_call(closing(o, now=7.0))
+        assert await names(table, "other") == ["theirs"]
+
+    scenario(partial(make_table, per_tenant=2), steps)
+
+
+def test_known_programs_and_nameless_calls_cost_nobody_a_place(make_table):
+    async def steps(table):
+        for name in "ab":
+            await table.start(key(name), 1.0)
+        nameless = [opening(key(f"x{n}"), now=2.0, ephemeral=True) for n in range(5)]
+        for o in nameless:
+            await table.open_call(o)
+        for o in nameless:
+            await table.close_call(closing(o, now=3.0))
+        for name in "abab":
+            await called(table, name, 4.0)
+            await table.start(key(name), 5.0)
+        assert await names(table) == ["a", "b"]
+        # One of them is named while it runs.
+        o = opening(key("y"), now=6.0, ephemeral=True)
+        await table.open_call(o)
+        await table.start(key("y"), 7.0)
+        assert len(await names(table)) == 2
+        await table.close_call(closing(o, now=8.0))
+
+    scenario(partial(make_table, per_tenant=2), steps)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["open", "open", "close", "start", "end"]), st.integers(0, 7)),
+        max_size=40,
+    )
+)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_whatever_happens_the_same_programs_stay_as_in_memory(make_table, actions):
+    async def steps(table):
+        twin = MemoryTable(per_tenant=3)
+        opened = []
+        for now, (action, which) in enumerate(actions, start=1):
+            done = []
+            for each in (table, twin):
+                if action == "open":
+                    o = opening(key(f"p{which}"), call=f"c{now}", now=float(now))
+                    done.append((await each.open_call(o)).created)
+                elif action == "close" and opened:
+                    o = opened[which % len(opened)]
+                    done.append((await each.close_call(closing(o, now=float(now)))).key)
+                elif action == "start":
+                    done.append((await each.start(key(f"p{which}"), float(now)))[1])
+                elif action == "end":
+                    done.append(await each.end(key(f"p{which}"), float(now)) is None)
+            if action == "open":
+                opened.append(o)
+            elif action == "close" and opened:
+                opened.pop(which % len(opened))
+            assert done[:1] == done[1:]
+            assert await names(table) == await names(twin)
+            assert await table.census() == await twin.census()
+            assert [*await table.check(), *await twin.check()] == []
+            if action in ("open", "start") and done[0]:
+                busy = {o.key for o in opened}
+                assert len(await names(table)) <= max(3, len(busy) + 1)
+        for o in opened:
+            await table.close_call(closing(o, now=100.0))
+
+    scenario(partial(make_table, per_tenant=3), steps)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_tenant_may_have_one_program_at_least(limit):
+    with pytest.raises(ValueError, match="per_tenant"):
+        MemoryTable(per_tenant=limit)
