@@ -135,8 +135,8 @@ def forced(model: str, text: str) -> dict[str, Any]:
 
 
 def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Least squares of seconds = a * tokens + b * tokens^2, both at least 0; exact where the
-    growth is less than linear is not needed."""
+    """(a, b) of seconds = a * tokens + b * tokens^2 by least squares, neither below 0: a longer
+    prompt is never cheaper. points: at least two lengths, each with its seconds."""
     n2 = sum(n * n for n, _ in points)
     n3 = sum(n**3 for n, _ in points)
     n4 = sum(n**4 for n, _ in points)

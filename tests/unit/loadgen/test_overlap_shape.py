@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections import OrderedDict
+from itertools import pairwise, takewhile
 
 import pytest
 
-from loadgen.overlap_shape import ShapeRequest, generate
+from loadgen.overlap_shape import BEGINNINGS, QUERY, ShapeRequest, generate
 from loadgen.stats import percentile
 
 MANY = generate(7, 4000)
@@ -85,9 +86,37 @@ def test_the_system_prompt_changes_with_the_tools_as_often_as_is_asked():
 
 def test_requests_share_system_prompts():
     beginnings = {request.turns[0].system for request in MANY}
-    assert len(beginnings) == 8
+    assert len(beginnings) == BEGINNINGS
     later = [turn.system for request in MANY for turn in request.turns[1:]]
     assert len(set(later)) < len(later) / 2
+
+
+def hit_rate(requests: list[ShapeRequest], prompts: int, a_prompt: int = 200) -> float:
+    """The share of prompts that a cache of so many median ones finds, each of `a_prompt` blocks,
+    when requests come one by one and what was used longest ago goes first."""
+    cache: OrderedDict[tuple[object, ...], None] = OrderedDict()
+    found = asked = 0
+    for request in requests:
+        query = round(request.turns[0].size * QUERY * a_prompt)
+        for index, turn in enumerate(request.turns):
+            shared = round((turn.size * (1 - QUERY) - turn.outputs) * a_prompt)
+            blocks: list[tuple[object, ...]] = [(turn.system, n) for n in range(shared)]
+            blocks += [(turn.system, shared, request.number, n) for n in range(query)]
+            rest = round(turn.size * a_prompt) - len(blocks)
+            blocks += [(request.number, index, n) for n in range(rest)]
+            found += sum(1 for _ in takewhile(cache.__contains__, blocks))
+            asked += len(blocks)
+            for block in reversed(blocks):
+                cache[block] = None
+                cache.move_to_end(block)
+            while len(cache) > prompts * a_prompt:
+                cache.popitem(last=False)
+    return found / asked
+
+
+def test_a_cache_finds_as_much_as_the_papers_baseline():
+    rates = [hit_rate(generate(seed, 120), 12) for seed in range(5)]
+    assert sum(rates) / len(rates) == pytest.approx(0.218, abs=0.03)
 
 
 def test_the_same_seed_gives_the_same_requests_however_many():
