@@ -25,12 +25,13 @@ class ReadyCall:
 @dataclass(frozen=True, slots=True)
 class ReadyProgram:
     """A program that fits. cut: its trace went on beyond the context; trimmed: its first message
-    was shortened."""
+    was shortened; arrival_s: as recorded."""
 
     id: str
     calls: tuple[ReadyCall, ...]
     cut: bool
     trimmed: bool
+    arrival_s: float | None = None
 
 
 def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -70,7 +71,8 @@ def fit(
         calls.append(ReadyCall(call, prompt, output))
     if not calls:
         return None
-    return ReadyProgram(program.id, tuple(calls), len(calls) < len(program.calls), trimmed)
+    cut = len(calls) < len(program.calls)
+    return ReadyProgram(program.id, tuple(calls), cut, trimmed, program.arrival_s)
 
 
 def _tokens(call: TraceCall, bytes_per_token: float) -> int:

@@ -1,4 +1,4 @@
-"""Prompts of parts as token ids that an engine takes. Pure."""
+"""Prompts of parts as token ids that an engine takes, and as tags. Pure."""
 
 from __future__ import annotations
 
@@ -6,14 +6,38 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import shake_128
 from itertools import chain
+from typing import Final
 
 from loadgen.schema import Part
 from loadgen.traces.coding import FIRST_ID, IDS
+
+# What is in a message of a role.
+_TAG_OF_KIND: Final = {
+    "system": "SYSTEM_PROMPT",
+    "user": "USER_QUERY",
+    "tool": "TOOL_OUTPUT",
+    "assistant": "RESPONSE",
+}
 
 
 def token_ids(parts: Iterable[Part]) -> tuple[int, ...]:
     """Ids of any vocabulary: of two parts of one name the shorter is how the longer begins."""
     return tuple(chain.from_iterable(_ids(part.name, part.tokens) for part in parts))
+
+
+def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
+    """What parts hold, as `TraceCall.tags`; nothing where a part does not know its kind."""
+    spans: list[tuple[int, str]] = []
+    end = 0
+    for part in parts:
+        if part.kind not in _TAG_OF_KIND:
+            return ()
+        tag = _TAG_OF_KIND[part.kind]
+        end += part.tokens
+        if spans and spans[-1][1] == tag:
+            spans.pop()
+        spans.append((end, tag))
+    return tuple(spans)
 
 
 @lru_cache(maxsize=4096)

@@ -13,7 +13,7 @@ import httpx
 
 from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.parts import token_ids
+from loadgen.parts import tag_spans, token_ids
 from loadgen.schema import TAGS
 from loadgen.work import costs
 
@@ -172,8 +172,8 @@ class Player:
             body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
         if not self._tell_tags:
             body["weft"] = {"tags": []}
-        elif call.call.tags:
-            body["weft"] = {"tags": spans(call.call.tags)}
+        elif tags := call.call.tags or tag_spans(call.call.parts):
+            body["weft"] = {"tags": spans(tags)}
         if call.call.prompt_ids or call.call.parts:
             path = "completions"
             body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))

@@ -35,7 +35,8 @@ class TraceCall:
     gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
     earlier calls of the program must have answered first; None: the call before it, (): none.
     answer: the name of the part that its answer is in later prompts, "" where answers do not return
-    as they were.
+    as they were. tool_s: how long each tool runs that its answer asks for, seconds; they run side
+    by side within the gap.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -48,6 +49,7 @@ class TraceCall:
     after: tuple[int, ...] | None = None
     parts: tuple[Part, ...] = ()
     answer: str = ""
+    tool_s: tuple[float, ...] = ()
 
     def needs(self, number: int) -> tuple[int, ...]:
         """Numbers of the calls whose answers this one waits for, as the program's call `number`."""
@@ -59,10 +61,12 @@ class TraceCall:
 @dataclass(frozen=True, slots=True)
 class TraceProgram:
     """One run of an agent: its calls in an order in which each waits for earlier ones only; calls
-    that do not wait for each other run side by side. Raises ValueError for another order."""
+    that do not wait for each other run side by side. arrival_s: when it came, seconds from the
+    workload's start; None where nobody knows. Raises ValueError for another order."""
 
     id: str
     calls: tuple[TraceCall, ...]
+    arrival_s: float | None = None
 
     def __post_init__(self) -> None:
         for number, call in enumerate(self.calls):

@@ -31,10 +31,11 @@ _SYSTEM: Final = (
 
 def generate(seed: int, count: int) -> list[TraceProgram]:
     """`count` programs; the same seed gives the same bytes."""
-    return [_program(seed, number) for number in range(count)]
+    return [program(seed, number) for number in range(count)]
 
 
-def _program(seed: int, number: int) -> TraceProgram:
+def program(seed: int, number: int) -> TraceProgram:
+    """One dialogue."""
     lengths = stream(seed, f"calls/{number}")
     text = stream(seed, f"text/{number}")
     gaps = stream(seed, f"gaps/{number}")
@@ -70,3 +71,12 @@ def _program(seed: int, number: int) -> TraceProgram:
 
 def _sentence(rng: Random, low: int, high: int) -> str:
     return " ".join(rng.choice(_WORDS) for _ in range(rng.randint(low, high)))
+
+
+def words(rng: Random, characters: int) -> str:
+    """Words of this workload, so many characters or a few more."""
+    found: list[str] = []
+    while characters > 0:
+        found.append(rng.choice(_WORDS))
+        characters -= len(found[-1]) + 1
+    return " ".join(found)

@@ -1,0 +1,1 @@
+"""Synthetic workloads, from published statistics."""
