@@ -141,6 +141,9 @@ def bench_replay(
     ] = "",
     programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 24,
     rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 1.0,
+    arrivals: Annotated[
+        str, typer.Option(help="poisson, bursty, stepped, or recorded: the trace's, at the rate")
+    ] = "poisson",
     seed: Annotated[int, typer.Option(help="seed of arrivals and of the sample")] = 0,
     gap_scale: Annotated[float, typer.Option(min=0.0, help="factor on tool gaps")] = 1.0,
     max_gap: Annotated[float, typer.Option(min=0.0, help="longest gap played, seconds")] = 10.0,
@@ -181,6 +184,7 @@ def bench_replay(
         base_url=base_url,
         programs=programs,
         rate=rate,
+        arrivals=arrivals,
         seed=seed,
         gap_scale=gap_scale,
         max_gap_s=max_gap,
@@ -194,6 +198,45 @@ def bench_replay(
         first_quantum_s=first_quantum,
         json_file=json_file,
         plot=plot,
+    )
+    raise typer.Exit(run(options))
+
+
+@bench.command("workload")
+def bench_workload(
+    name: Annotated[str, typer.Option(help="a workload that is made from statistics")] = "",
+    programs: Annotated[
+        int, typer.Option(min=0, help="programs; 0: 100 to write, 1000 to describe, all of a file")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="seed of everything that is drawn")] = 0,
+    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 1.0,
+    arrivals: Annotated[str, typer.Option(help="poisson, bursty or stepped")] = "poisson",
+    out: Annotated[
+        str, typer.Option(callback=writable, help="write the workload here; .xz is compressed")
+    ] = "",
+    describe: Annotated[
+        str, typer.Option(help="files or names of workloads, comma-separated, or 'all'")
+    ] = "",
+    shrink: Annotated[
+        int, typer.Option(min=1, help="divide lengths of traces without text by this")
+    ] = 1,
+    markdown: Annotated[bool, typer.Option(help="a row of a document for each")] = False,
+    json_file: JsonFile = "",
+) -> None:
+    """Write a workload to a file that `bench replay` plays, or tell what workloads are like."""
+    from loadgen.workload_command import WorkloadOptions, run
+
+    options = WorkloadOptions(
+        name=name,
+        programs=programs,
+        seed=seed,
+        rate=rate,
+        arrivals=arrivals,
+        out=out,
+        describe=tuple(part for part in describe.split(",") if part),
+        shrink=shrink,
+        markdown=markdown,
+        json_file=json_file,
     )
     raise typer.Exit(run(options))
 

@@ -64,9 +64,7 @@ KINDS: Final[dict[str, Callable[[Random, float, int], list[float]]]] = {
 RECORDED: Final = "recorded"
 
 
-def arrivals(
-    kind: str, rng: Random, rate: float, recorded: Sequence[float | None]
-) -> list[float]:
+def arrivals(kind: str, rng: Random, rate: float, recorded: Sequence[float | None]) -> list[float]:
     """Arrival times of so many programs, seconds from the start.
 
     kind: one of KINDS, or RECORDED. rate: programs a second; recorded times are stretched to it, 0
@@ -76,7 +74,9 @@ def arrivals(
     if kind in KINDS:
         return KINDS[kind](rng, rate, len(recorded))
     if kind != RECORDED:
-        raise ValueError(f"no arrivals of the kind {kind}; known are {', '.join(KINDS)}, {RECORDED}")
+        raise ValueError(
+            f"no arrivals of the kind {kind}; known are {', '.join(KINDS)}, {RECORDED}"
+        )
     times = [time for time in recorded if time is not None]
     if len(times) < len(recorded):
         raise ValueError("the trace does not tell when its programs came")

@@ -78,4 +78,8 @@ def fit(
 def _tokens(call: TraceCall, bytes_per_token: float) -> int:
     if call.parts:
         return sum(part.tokens for part in call.parts)
-    return len(call.prompt_ids) or round(message_bytes(call.messages) / bytes_per_token)
+    if call.prompt_ids:
+        return len(call.prompt_ids)
+    # The chat template prints the tools too.
+    tools = len(json.dumps(call.tools)) if call.tools else 0
+    return round((tools + message_bytes(call.messages)) / bytes_per_token)

@@ -18,6 +18,7 @@ from uuid import uuid4
 import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from loadgen.arrivals import arrivals
 from loadgen.fit import ReadyProgram, fit, message_bytes
 from loadgen.local_stack import StackError, local_stack
 from loadgen.order import OrderError, kept_order, set_order
@@ -25,10 +26,10 @@ from loadgen.player import Gaps, Play, Player
 from loadgen.report import replay as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError, TraceProgram
-from loadgen.streams import poisson_arrivals, stream
+from loadgen.streams import stream
 from loadgen.synthetic import generate
 from loadgen.traces.coding import DEFAULT_SHRINK
-from loadgen.traces.files import read_trace
+from loadgen.traces.files import read_trace, shrunk
 
 _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
@@ -51,6 +52,7 @@ class ReplayOptions:
     base_url: str = ""
     programs: int = 24
     rate: float = 1.0
+    arrivals: str = "poisson"
     seed: int = 0
     gap_scale: float = 1.0
     max_gap_s: float = 10.0
@@ -166,12 +168,18 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         # One that the engines refuse is told before any has been played.
         for policy in options.policies:
             await set_order(client, base, policy, reset_cache=True)
-        _, programs = _load(options, context)
+        trace, programs = _load(options, context)
         first = next(programs)
         ratio = await _bytes_per_token(client, base, model, first)
         programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
-        arrivals = poisson_arrivals(stream(options.seed, "arrivals"), options.rate, len(ready))
+        recorded = [program.arrival_s for program in ready]
+        try:
+            times = arrivals(
+                options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded
+            )
+        except ValueError as error:
+            raise ReplayError(f"{error}") from None
         notes = {
             "programs": len(ready),
             "calls": sum(len(p.calls) for p in ready),
@@ -180,7 +188,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             "context": context,
             "bytes per token": round(ratio, 2),
         }
-        if any(call.prompt_ids for call in first.calls):
+        if shrunk(trace):
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
         results: dict[str, Play] = {}
@@ -194,9 +202,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
                     base, model, client, uuid4().hex[:8], gaps, tell_work=told, tell_tags=tagged
                 )
                 try:
-                    results[name] = await player.play(
-                        ready, arrivals, partial(progress.advance, bar)
-                    )
+                    results[name] = await player.play(ready, times, partial(progress.advance, bar))
                 except (httpx.HTTPError, ValueError) as error:
                     raise ReplayError(f"the engines' state cannot be read: {error}") from None
         return results, notes

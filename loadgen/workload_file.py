@@ -44,7 +44,8 @@ def write(
         path.parent.mkdir(parents=True, exist_ok=True)
         with lzma.open(part, "wt") if path.suffix == ".xz" else part.open("w") as opened:
             print(_line({MARK: VERSION, "name": name, "made_of": dict(made_of or {})}), file=opened)
-            for count, program in enumerate(programs, 1):
+            for program in programs:
+                count += 1
                 print(_line(_program_record(program)), file=opened)
         part.replace(path)
     except OSError as error:

@@ -16,7 +16,9 @@ from loadgen.schema import TraceCall, TraceProgram
 from loadgen.traces.tau import CUSTOMER_GAP_S, TOOL_GAP_S
 
 FUNCTIONS: Final = "functions"
-_SYSTEM: Final = "You carry out tasks with the tools at hand. Call one tool at a time; say when done."
+_SYSTEM: Final = (
+    "You carry out tasks with the tools at hand. Call one tool at a time; say when done."
+)
 # After the last tool of a turn.
 _DONE: Final = "That is done. The result is as you asked; tell me what to do next."
 _APIS: Final = {

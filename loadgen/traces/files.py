@@ -7,6 +7,7 @@ import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -44,7 +45,8 @@ class _Trace:
 
     def records(self) -> Iterator[Record]:
         """All of them in the order of the file, parsed as they are asked for."""
-        for self.line, text in self.lines:
+        for number, text in self.lines:
+            self.line = number
             try:
                 record = self.parse(text)
             except ValueError as error:
@@ -184,10 +186,9 @@ def read_trace(
     """
     file = find(path)
     lines = _lines(file)
-    parse = json.loads
+    parse: Callable[[str], Any] = json.loads
     if ".csv" in file.suffixes and lines:
-        columns = next(csv.reader([lines.pop(0)[1]]))
-        parse = lambda text: _row(columns, text)  # noqa: E731
+        parse = partial(_row, next(csv.reader([lines.pop(0)[1]])))
     trace = _Trace(file, seed, context, shrink, lines, parse)
     if not lines:
         raise TraceError(f"{file} is empty")

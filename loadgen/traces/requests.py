@@ -38,7 +38,9 @@ def mooncake(
             Part(f"{name}/{block}", max(1, size // shrink))
             for block, size in zip(hashes, sizes, strict=True)
         )
-        yield _request(f"{name}-{number}", parts, record["output_length"], shrink, record["timestamp"] / 1000)
+        yield _request(
+            f"{name}-{number}", parts, record["output_length"], shrink, record["timestamp"] / 1000
+        )
 
 
 def is_azure(record: Mapping[str, Any]) -> bool:

@@ -161,11 +161,11 @@ WORKLOADS: Final = (
         _SECTION,
         bfcl,
         {
-                "calls mean": 10.75,
-                "calls max": 70,
-                "new prompt mean": 735.06,
-                "output mean": 34.14,
-            },
+            "calls mean": 10.75,
+            "calls max": 70,
+            "new prompt mean": 735.06,
+            "output mean": 34.14,
+        },
     ),
     Workload(
         "lats",

@@ -8,10 +8,14 @@ from loadgen.synthetic import program
 from loadgen.workloads import agentix, sutradhara
 from loadgen.workloads.workload import Workload
 
-
 _ALL: Final = (
     *agentix.WORKLOADS,
     *sutradhara.WORKLOADS,
-    Workload("dialogues", "Agentix, section 6.1: calls as BFCL's, with texts", program, {"calls mean": 10.75, "calls max": 70}),
+    Workload(
+        "dialogues",
+        "Agentix, section 6.1: calls as BFCL's, with texts",
+        program,
+        {"calls mean": 10.75, "calls max": 70},
+    ),
 )
 WORKLOADS: Final = {workload.name: workload for workload in _ALL}

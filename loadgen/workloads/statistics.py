@@ -1,7 +1,7 @@
 """What a workload is like, in numbers. Pure.
 
-Text is counted as four characters a token. Units: calls and fan-outs are counts, lengths are tokens,
-times are seconds, shares are between 0 and 1.
+Text is counted as four characters a token. Units: calls and fan-outs are counts, lengths are
+tokens, times are seconds, shares are between 0 and 1.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ def statistics(programs: Iterable[TraceProgram]) -> dict[str, float]:
     """The statistics, by name; those that the workload does not know are left out.
 
     new prompt: what a prompt adds to the prompts and answers of the calls that it waits for.
-    kept: the share of prompt tokens that those calls held. cached: the share that a cache without
-    end would hold, of all programs one after the other. fan-out: tools that an answer asks for.
+    kept: the share of their prompts' tokens that those calls held, of calls that wait for others.
+    cached: the share of all prompt tokens that a cache without end would hold, one program after
+    the other. fan-out: tools that an answer asks for.
     """
     calls: list[int] = []
     prompts: list[float] = []
@@ -41,6 +42,7 @@ def statistics(programs: Iterable[TraceProgram]) -> dict[str, float]:
     arrivals: list[float] = []
     cache = _Cache()
     widest = 0
+    kept = following = 0.0
     for program in programs:
         if program.arrival_s is not None:
             arrivals.append(program.arrival_s)
@@ -56,6 +58,9 @@ def statistics(programs: Iterable[TraceProgram]) -> dict[str, float]:
             cache.ask(pieces)
             prompts.append(length)
             fresh.append(length - before)
+            if call.needs(number):
+                kept += before
+                following += length
             outputs.append(output)
             gaps.append(call.gap_s)
             tools += call.tool_s
@@ -64,8 +69,9 @@ def statistics(programs: Iterable[TraceProgram]) -> dict[str, float]:
     found = {"programs": float(len(calls)), **_of("calls", calls, p95=True)}
     found["calls at once"] = float(widest)
     found |= {**_of("prompt", prompts), "new prompt mean": mean(fresh), **_of("output", outputs)}
-    whole = sum(prompts) or 1.0
-    found |= {"kept": 1 - sum(fresh) / whole, "cached": cache.hits / whole}
+    if following:
+        found["kept"] = kept / following
+    found["cached"] = cache.hits / (sum(prompts) or 1.0)
     if any(gaps):
         found["gap mean"] = mean(gaps)
     if tools:
@@ -98,7 +104,9 @@ def pieces_of(call: TraceCall) -> Pieces:
     ids = call.prompt_ids
     if ids:
         return [(ids[at : at + _IDS], len(ids[at : at + _IDS])) for at in range(0, len(ids), _IDS)]
-    return [_message(message) for message in call.messages]
+    # Templates print the tools before the conversation.
+    tools = [(tool, len(tool) / _CHARACTERS_A_TOKEN) for tool in map(json.dumps, call.tools)]
+    return [*tools, *(_message(message) for message in call.messages)]
 
 
 def _message(message: Mapping[str, Any]) -> tuple[object, float]:

@@ -3,8 +3,8 @@ benchmarks of section 5.1, BFCL v4 web search and SWE-Bench.
 
 Published are depths, fan-outs, prompt lengths, what part of the time tools take and how much their
 times vary; the shapes around them are ours. The paper does not print token counts of the two
-benchmarks: those of SWE-Bench are of the recorded issue-fixing runs of LMCache's agent traces (6,016
-prompt and 114 output tokens a call), those of web search are ours.
+benchmarks: those of SWE-Bench are of the recorded issue-fixing runs of LMCache's agent traces
+(6,016 prompt and 114 output tokens a call), those of web search are ours.
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ def production(seed: int, number: int) -> TraceProgram:
     name = f"production-{seed}-{number}"
     system, fans, found = draw.of("system"), draw.of("fans"), draw.of("found")
     answers, gaps = draw.of("answers"), draw.of("gaps")
-    history: tuple[Part, ...] = (
-        Part(f"{name}/asked", _ASKED.whole(draw.of("asked")), "user"),
-    )
+    history: tuple[Part, ...] = (Part(f"{name}/asked", _ASKED.whole(draw.of("asked")), "user"),)
     depth = 1 + pick(draw.of("depth"), _DEPTHS)
     calls: list[TraceCall] = []
     for turn in range(depth):
@@ -115,8 +113,10 @@ def production_figures(programs: Iterable[TraceProgram]) -> Mapping[str, float]:
     prompt before tools: the part of a prompt that is known when the answer before it ends, over
     calls after tools.
     """
-    shares, known = [], []
-    final, asking = [], []
+    shares: list[float] = []
+    known: list[float] = []
+    final: list[float] = []
+    asking: list[float] = []
     for program in programs:
         tools = sum(call.gap_s for call in program.calls)
         if tools:

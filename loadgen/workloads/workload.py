@@ -30,9 +30,7 @@ class Workload:
         return (self.program(seed, number) for number in range(count))
 
 
-def arriving(
-    programs: Iterable[TraceProgram], times: Iterable[float]
-) -> Iterator[TraceProgram]:
+def arriving(programs: Iterable[TraceProgram], times: Iterable[float]) -> Iterator[TraceProgram]:
     """The programs with their arrivals, seconds from the start."""
     for program, time in zip(programs, times, strict=True):
         yield replace(program, arrival_s=time)
