@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli_simulator import simulator
-from gateway.options import Passing, counts, exclude, one_of, writable
+from gateway.options import Passing, counts, exclude, one_name, one_of, writable
 
 app = typer.Typer(
     name="weft",
@@ -172,6 +172,7 @@ def bench_replay(
 ) -> None:
     """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
     from engine_patches.wire import ORDER_NAMES
+    from loadgen.arrivals import KINDS, RECORDED
     from loadgen.replay_command import ReplayOptions, run
 
     if base_url:
@@ -184,7 +185,7 @@ def bench_replay(
         base_url=base_url,
         programs=programs,
         rate=rate,
-        arrivals=arrivals,
+        arrivals=one_name(arrivals, (*KINDS, RECORDED), "--arrivals"),
         seed=seed,
         gap_scale=gap_scale,
         max_gap_s=max_gap,
@@ -224,6 +225,7 @@ def bench_workload(
     json_file: JsonFile = "",
 ) -> None:
     """Write a workload to a file that `bench replay` plays, or tell what workloads are like."""
+    from loadgen.arrivals import KINDS
     from loadgen.workload_command import WorkloadOptions, run
 
     options = WorkloadOptions(
@@ -231,7 +233,7 @@ def bench_workload(
         programs=programs,
         seed=seed,
         rate=rate,
-        arrivals=arrivals,
+        arrivals=one_name(arrivals, tuple(KINDS), "--arrivals"),
         out=out,
         describe=tuple(part for part in describe.split(",") if part),
         shrink=shrink,

@@ -61,6 +61,14 @@ def one_of(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
     return names
 
 
+def one_name(text: str, known: Sequence[str], option: str) -> str:
+    """One name out of `known`. typer.BadParameter."""
+    if text not in known:
+        what = f"unknown: {text}; known are {', '.join(known)}"
+        raise typer.BadParameter(what, param_hint=option)
+    return text
+
+
 def writable(value: str) -> str:
     """A path at which a file can be written, or ""; made and removed again to see. A callback of
     typer's. typer.BadParameter."""

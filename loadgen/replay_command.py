@@ -76,7 +76,8 @@ def run(options: ReplayOptions) -> int:
     """Replay and report. Returns the exit status: 1 when a program failed, 2 for bad input."""
     try:
         # Before anything is started: a trace that cannot be read is told at once.
-        name, _ = _load(options)
+        name, programs = _load(options)
+        _check_arrivals(options, programs)
         stack = (
             nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
             if options.base_url
@@ -174,12 +175,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
         recorded = [program.arrival_s for program in ready]
-        try:
-            times = arrivals(
-                options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded
-            )
-        except ValueError as error:
-            raise ReplayError(f"{error}") from None
+        times = arrivals(options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded)
         notes = {
             "programs": len(ready),
             "calls": sum(len(p.calls) for p in ready),
@@ -206,6 +202,16 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
                 except (httpx.HTTPError, ValueError) as error:
                     raise ReplayError(f"the engines' state cannot be read: {error}") from None
         return results, notes
+
+
+def _check_arrivals(options: ReplayOptions, programs: Iterator[TraceProgram]) -> None:
+    """Raises ReplayError where no program would ever come."""
+    first = next(programs, None)
+    recorded = [] if first is None else [first.arrival_s]
+    try:
+        arrivals(options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded)
+    except ValueError as error:
+        raise ReplayError(f"{error}") from None
 
 
 def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, fields
 from math import isfinite
 from pathlib import Path
@@ -53,7 +54,8 @@ def write(
     except (TypeError, ValueError) as error:
         raise TraceError(f"{path}, program {count}: {error}") from None
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
     return count
 
 

@@ -52,7 +52,9 @@ class _Trace:
             except ValueError as error:
                 raise TraceError(f"{self.file}, line {self.line}: {error}") from None
             if not isinstance(record, dict):
-                raise TraceError(f"{self.file}, line {self.line}: no object")
+                raise TraceError(
+                    f"{self.file}, line {self.line}: no object, as all known traces have"
+                )
             yield record
 
     def sample(self) -> Iterator[Record]:

@@ -61,6 +61,10 @@ ELSEWHERE = {
     "engine_patches/server.py": "tests/system/real/test_life.py",
     # Readers that are tried through the one door to them.
     "loadgen/traces/tau.py": "tests/unit/loadgen/traces/test_files.py",
+    # What was published, and what is held to it.
+    "loadgen/traces/published.py": "tests/unit/loadgen/traces/test_files.py",
+    "loadgen/workloads/agentix.py": "tests/unit/loadgen/workloads/test_registry.py",
+    "loadgen/workloads/sutradhara.py": "tests/unit/loadgen/workloads/test_registry.py",
     "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
     # Clients, servers and commands: they do nothing without the other side.
     "loadgen/load_client.py": "tests/system/test_benches.py",

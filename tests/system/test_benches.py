@@ -123,9 +123,34 @@ def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
     assert httpx.get(f"{gateway}/v1/sessions").json()["data"] == []
 
 
+def test_replay_plays_a_workload_that_was_written_when_its_programs_came(gateway, tmp_path):
+    trace, file = tmp_path / "w.jsonl.xz", tmp_path / "replay.json"
+    write = ["workload", "--name", "web_search", "--programs", "4", "--out", str(trace)]
+    play = ["replay", "--base-url", gateway, "--trace", str(trace), "--programs", "4",
+            "--rate", "50", "--arrivals", "recorded", "--gap-scale", "0",
+            "--json", str(file)]  # fmt: skip
+    for line in (write, play):
+        done = subprocess.run(
+            [*WEFT, "bench", *line], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    document = json.loads(file.read_text())
+    figures = {f["name"]: f["value"] for f in document["figures"]}
+    assert figures["fcfs/errors"] == figures["plas/errors"] == 0
+    assert figures["fcfs/calls"] == figures["plas/calls"] > 4
+    assert document["configuration"]["trace_name"] == "web_search"
+    # It was written with its own lengths, which are played as they are.
+    assert "lengths divided by" not in document["configuration"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--trace", "/no/such/trace"], "/no/such/trace"), (["--policy", "nonsense"], "nonsense")],
+    [
+        (["--trace", "/no/such/trace"], "/no/such/trace"),
+        (["--policy", "nonsense"], "nonsense"),
+        (["--arrivals", "weekly"], "weekly"),
+        (["--arrivals", "recorded"], "when its programs came"),
+    ],
 )
 def test_bad_input_to_replay_is_a_clear_error(gateway, options, message):
     done = subprocess.run(

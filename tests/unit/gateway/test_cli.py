@@ -158,7 +158,34 @@ BENCHES = [
     ("overhead", "--json"),
     ("swap", "--json"),
     ("scheduler", "--json"),
+    ("workload", "--out"),
+    ("workload", "--json"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("taken", "bench", "kind"),
+    [
+        ("loadgen.replay_command", "replay", "weekly"),
+        ("loadgen.workload_command", "workload", "weekly"),
+        ("loadgen.workload_command", "workload", "recorded"),
+    ],
+    indirect=["taken"],
+)
+def test_arrivals_that_are_not_known_start_nothing(taken: Taken, bench: str, kind: str) -> None:
+    result = runner.invoke(app, ["bench", bench, "--arrivals", kind])
+    assert (result.exit_code, taken.got) == (2, [])
+    assert kind in result.output
+    assert "stepped" in result.output
+
+
+@pytest.mark.parametrize("taken", ["loadgen.workload_command"], indirect=True)
+def test_a_workload_hands_its_options_on(taken: Taken) -> None:
+    line = ["bench", "workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
+    assert runner.invoke(app, line).exit_code == 7
+    (options,) = taken.got
+    assert (options["name"], options["arrivals"]) == ("bfcl", "bursty")
+    assert options["describe"] == ("a", "b")
 
 
 @pytest.mark.parametrize(("bench", "option"), BENCHES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadgen.fit import fit, message_bytes
-from loadgen.schema import TraceCall, TraceProgram
+from loadgen.schema import Part, TraceCall, TraceProgram
 
 
 def message(size, role="user"):
@@ -52,3 +52,17 @@ def test_token_ids_are_counted_exactly_and_answers_scaled():
 def test_tool_calls_count_as_text():
     plain = message_bytes([message(10)])
     assert message_bytes([{**message(10), "tool_calls": [{"a": 1}]}]) > plain
+
+
+def test_parts_are_counted_exactly_and_arrivals_stay():
+    call = TraceCall(parts=(Part("a", 90), Part("b", 11)), output_tokens=10)
+    ready = fit(TraceProgram("p", (call,), 7.5), 1000, 4.0)
+    assert ready.calls[0].prompt_tokens == 101
+    assert ready.arrival_s == 7.5
+
+
+def test_tools_take_room():
+    plain = TraceCall(messages=(message(40),), output_tokens=1)
+    tools = TraceCall(messages=(message(40),), tools=({"type": "x" * 400},), output_tokens=1)
+    first, second = (fit(program(call), 1000, 4.0).calls[0] for call in (plain, tools))
+    assert second.prompt_tokens > first.prompt_tokens + 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.parts import token_ids
+from loadgen.parts import tag_spans, token_ids
 from loadgen.schema import Part
 from loadgen.traces.coding import FIRST_ID, IDS
 
@@ -17,3 +17,10 @@ def test_ids_follow_from_names_and_fit_any_vocabulary():
 
 def test_a_longer_part_begins_as_a_shorter_one():
     assert token_ids((Part("a", 90),))[:40] == token_ids((Part("a", 40),))
+
+
+def test_kinds_become_tags_where_all_are_known():
+    parts = [Part("a", 4, "system"), Part("b", 2, "system"), Part("c", 3, "tool"), Part("d", 1, "")]
+    assert tag_spans(parts[:3]) == ((6, "SYSTEM_PROMPT"), (9, "TOOL_OUTPUT"))
+    assert tag_spans(parts) == ()
+    assert tag_spans(()) == ()

@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.parts import token_ids
 from loadgen.player import Gaps, Player, spans
-from loadgen.schema import TraceCall
+from loadgen.schema import Part, TraceCall
 from loadgen.work import costs
 
 # Two calls side by side, then one that joins them, then one more.
@@ -148,3 +149,28 @@ def test_a_stretch_is_worth_what_comes_behind_it():
         (40, "RESPONSE"),
     ]
     assert spans([]) == []
+
+
+@pytest.mark.anyio
+async def test_parts_are_played_as_ids_with_the_tags_of_their_kinds():
+    parts = (Part("s", 16, "system"), Part("u", 4, "user"))
+    call = TraceCall(parts=parts, after=())
+    prompts = []
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/completions"):
+            prompts.append((request.url.path, json.loads(request.content)))
+            return httpx.Response(200, json={"usage": {"completion_tokens": 3}})
+        return await Gateway(sides=[])(request)
+
+    ready = ReadyProgram("p", (ReadyCall(call, 20, 3),), cut=False, trimmed=False)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
+        await player.play([ready], [0.0], lambda: None)
+    ((path, body),) = prompts
+    assert path == "/v1/completions"
+    assert body["prompt"] == list(token_ids(parts))
+    assert [(s["end"], s["tag"]) for s in body["weft"]["tags"]] == [
+        (16, "SYSTEM_PROMPT"),
+        (20, "USER_QUERY"),
+    ]

@@ -1,0 +1,38 @@
+"""The table of workloads."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadgen.report.workload import Described, figures, markdown, number, show
+
+ROW = Described("w", "a paper", {"calls mean": 2, "gap mean": 9}, {"calls mean": 2.1, "kept": 0.5})
+
+
+def test_published_figures_stand_beside_ours(capsys):
+    show([ROW])
+    line = next(x for x in capsys.readouterr().out.splitlines() if "calls mean" in x)
+    assert [cell.strip() for cell in line.strip("│").split("│")] == ["calls mean", "1", "2", "2.10"]
+
+
+def test_figures_have_units_and_what_was_published():
+    found = {figure.name: (figure.value, figure.unit) for figure in figures([ROW])}
+    assert found == {
+        "w/calls mean": (2.1, "1"),
+        "w/calls mean/published": (2, "1"),
+        "w/kept": (0.5, "1"),
+    }
+
+
+def test_a_document_has_a_row_for_each():
+    last = markdown([ROW]).splitlines()[-1]
+    assert last == "| `w` | a paper | calls mean 2 | calls mean 2.10; kept 0.50 |"
+    bare = Described("w", "s", {}, {"calls mean": 1, "calls max": 3})
+    assert markdown([bare]).splitlines()[-1] == "| `w` | s | nothing | calls mean 1, max 3 |"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(2.0, "2"), (1234.5, "1,234"), (12.34, "12.3"), (0.256, "0.26")]
+)
+def test_numbers_have_as_many_digits_as_they_are_worth(value, text):
+    assert number(value) == text

@@ -1,0 +1,131 @@
+"""Every synthetic workload beside its published statistics."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from loadgen.workloads.registry import WORKLOADS
+from loadgen.workloads.statistics import statistics
+
+# Programs drawn: enough that the mean of the longest tail is within a few per cent.
+SAMPLES = {"lats": 250, "mixed": 600}
+MOST = 1500
+# Statistics that are looser than a mean: (relative, absolute) tolerance.
+LOOSE = {
+    "calls max": (0.2, 0.0),
+    "fan-out max": (0.25, 0.0),
+    "tool variance": (0.2, 0.0),
+    "tool mean": (0.1, 0.0),
+    # A search is long or short as a whole, so that few of them leave the mean open.
+    "calls mean": (0.08, 0.0),
+    "final over asking output": (0.1, 0.0),
+    "tools' share p50": (0.0, 0.03),
+    "tools' share p90": (0.0, 0.05),
+    "tools' share p99": (0.0, 0.04),
+    "prompt before tools p10": (0.0, 0.07),
+    "prompt before tools p90": (0.0, 0.07),
+    "prompt p50": (0.1, 0.0),
+}
+
+
+@cache
+def drawn(name):
+    workload = WORKLOADS[name]
+    programs = list(workload.generate(0, SAMPLES.get(name, MOST)))
+    found = statistics(programs)
+    if workload.extra is not None:
+        found |= workload.extra(programs)
+    return programs, found
+
+
+@pytest.mark.parametrize(
+    ("name", "statistic"),
+    # Dialogues with texts are held to theirs in test_synthetic.py.
+    [(w.name, s) for w in WORKLOADS.values() for s in w.published if w.name != "dialogues"],
+)
+def test_it_is_as_published(name, statistic):
+    _, found = drawn(name)
+    relative, absolute = LOOSE.get(statistic, (0.05, 0.0))
+    published = WORKLOADS[name].published[statistic]
+    assert found[statistic] == pytest.approx(published, rel=relative, abs=absolute)
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "bfcl"])
+def test_no_program_is_longer_than_the_longest_published(name):
+    programs, _ = drawn(name)
+    assert max(len(p.calls) for p in programs) <= WORKLOADS[name].published["calls max"]
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_program_depends_on_seed_and_number_alone(name):
+    workload = WORKLOADS[name]
+    assert list(workload.generate(3, 4)) == list(workload.generate(3, 9))[:4]
+    assert list(workload.generate(3, 4)) != list(workload.generate(4, 4))
+    ids = [program.id for program in workload.generate(3, 40)]
+    assert len(set(ids)) == 40
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "bfcl", "web_search", "swe"])
+def test_contexts_only_grow_and_answers_come_back_in_them(name):
+    programs, _ = drawn(name)
+    for program in programs[:50]:
+        for before, after in zip(program.calls, program.calls[1:], strict=False):
+            length = len(before.parts)
+            assert after.parts[:length] == before.parts
+            back = after.parts[length]
+            assert (back.name, back.tokens) == (before.answer, before.output_tokens)
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "bfcl", "lats", "production", "web_search", "swe"])
+def test_programs_share_how_prompts_begin_and_nothing_else(name):
+    programs, _ = drawn(name)
+    heads = {call.parts[0] for program in programs[:20] for call in program.calls}
+    assert len(heads) == 1
+    own = [
+        {part.name for call in p.calls for part in call.parts if part.name.startswith(p.id)}
+        for p in programs[:20]
+    ]
+    assert sum(len(names) for names in own) == len(set().union(*own))
+    assert all(own)
+
+
+def test_a_search_runs_five_samples_and_five_judgements_side_by_side():
+    (program,) = WORKLOADS["lats"].generate(1, 1)
+    levels = {}
+    for number, call in enumerate(program.calls):
+        levels[number] = 1 + max((levels[n] for n in call.needs(number)), default=-1)
+    counts = [list(levels.values()).count(level) for level in range(max(levels.values()) + 1)]
+    assert set(counts) == {5}
+    # Samples of one node have one prompt; a judgement has its sample's answer in it.
+    assert len({call.parts for call in program.calls[:5]}) == 1
+    for sample, judgement in zip(program.calls[:5], program.calls[5:10], strict=True):
+        assert sample.answer in [part.name for part in judgement.parts]
+
+
+def test_the_mixture_has_the_three_in_equal_parts():
+    programs, _ = drawn("mixed")
+    kinds = [program.id.partition("-")[0] for program in programs]
+    for kind in ("sharegpt", "bfcl", "lats"):
+        assert kinds.count(kind) / len(kinds) == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_instructions_of_the_production_trace_change_between_iterations():
+    programs, found = drawn("production")
+    changed = [
+        before.parts[1] != after.parts[1]
+        for program in programs
+        for before, after in zip(program.calls, program.calls[1:], strict=False)
+    ]
+    assert sum(changed) / len(changed) > 0.5
+    assert found["kept"] < 0.5 < drawn("web_search")[1]["kept"]
+    assert all(not program.calls[-1].tool_s for program in programs), "the last asks for no tools"
+
+
+@pytest.mark.parametrize("name", ["production", "web_search", "swe"])
+def test_a_gap_is_as_long_as_the_longest_of_its_tools(name):
+    programs, _ = drawn(name)
+    for program in programs[:100]:
+        for call in program.calls:
+            assert call.gap_s == max(call.tool_s, default=0.0)

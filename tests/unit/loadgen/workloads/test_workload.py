@@ -1,0 +1,90 @@
+"""Streams by purpose: changing one thing about a workload changes nothing else of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from loadgen.schema import Part
+from loadgen.workload_command import WorkloadOptions, made
+from loadgen.workloads import agentix, sutradhara
+from loadgen.workloads.draws import LongTail, TwoPhase
+from loadgen.workloads.registry import WORKLOADS
+from loadgen.workloads.workload import Dialogue, Purposes, arriving
+
+
+def programs(name="bfcl", count=6, **options):
+    return list(made(WorkloadOptions(seed=5, **options), WORKLOADS[name], count))
+
+
+def without(found, *fields):
+    """The calls with some of their fields set to one value."""
+    return [[replace(call, **dict(fields)) for call in program.calls] for program in found]
+
+
+def test_another_rate_stretches_the_arrivals_and_changes_nothing_else():
+    slow, fast = programs(rate=1.0), programs(rate=4.0)
+    assert [p.calls for p in slow] == [p.calls for p in fast]
+    assert [p.arrival_s for p in slow] == pytest.approx([4 * p.arrival_s for p in fast])
+
+
+@pytest.mark.parametrize("kind", ["bursty", "stepped"])
+def test_other_arrivals_change_nothing_else(kind):
+    steady, other = programs(), programs(arrivals=kind)
+    assert [p.calls for p in steady] == [p.calls for p in other]
+    assert [p.arrival_s for p in steady] != [p.arrival_s for p in other]
+
+
+def test_more_programs_change_none_and_none_of_their_arrivals():
+    assert programs(count=12)[:6] == programs(count=6)
+
+
+def test_slower_tools_change_gaps_alone(monkeypatch):
+    before = programs()
+    monkeypatch.setattr(agentix, "TOOL_S", TwoPhase(mean=9.0, variance=200.0, quick=2.0))
+    after = programs()
+    assert before != after
+    blank = (("gap_s", 0.0), ("tool_s", ()))
+    assert without(before, *blank) == without(after, *blank)
+
+
+def test_longer_answers_change_neither_gaps_nor_what_is_asked(monkeypatch):
+    before = programs("web_search")
+    monkeypatch.setattr(sutradhara, "_WEB_ANSWER", LongTail(400, 0.6, 10, 3000))
+    after = programs("web_search")
+    assert before != after
+    for one, other in zip(before, after, strict=True):
+        assert [c.gap_s for c in one.calls] == [c.gap_s for c in other.calls]
+        assert [c.tool_s for c in one.calls] == [c.tool_s for c in other.calls]
+        asked = [[p for p in c.calls[-1].parts if p.kind != "assistant"] for c in (one, other)]
+        assert asked[0] == asked[1]
+
+
+def test_purposes_are_apart_and_begin_anew():
+    draw = Purposes(1, "w/0")
+    assert draw.of("a").random() == draw.of("a").random()
+    assert draw.of("a").random() != draw.of("b").random()
+    assert draw.of("a").random() != Purposes(1, "w/1").of("a").random()
+
+
+def test_a_dialogue_grows_by_what_is_said_and_by_its_answers():
+    talk = Dialogue("d", (Part("system", 9, "system"),))
+    talk.say("user", 4)
+    talk.call(7)
+    talk.say("tool", 2, 3)
+    talk.call(1, gap_s=0.5, tool_s=(0.5, 0.1))
+    first, second = talk.program().calls
+    assert [p.tokens for p in first.parts] == [9, 4]
+    assert [(p.tokens, p.kind) for p in second.parts[2:]] == [
+        (7, "assistant"),
+        (2, "tool"),
+        (3, "tool"),
+    ]
+    assert len({p.name for p in second.parts}) == 5
+    assert (second.gap_s, second.tool_s) == (0.5, (0.5, 0.1))
+
+
+def test_arrivals_are_as_many_as_programs():
+    with pytest.raises(ValueError, match="shorter"):
+        list(arriving(WORKLOADS["bfcl"].generate(0, 3), [1.0, 2.0]))
