@@ -58,7 +58,8 @@ def fit(
     for number, call in enumerate(program.calls):
         if number == 0 and call.messages and _tokens(call, bytes_per_token) > room * 3 // 4:
             first_length = max(64, int(room * bytes_per_token / 2))
-            trimmed = True
+            # What is long may be the tools, which nothing here shortens.
+            trimmed = len(str(call.messages[0]["content"]).encode()) > first_length
         if trimmed:
             head = dict(call.messages[0])
             head["content"] = str(head["content"]).encode()[:first_length].decode("utf-8", "ignore")

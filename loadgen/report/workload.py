@@ -64,7 +64,9 @@ def number(value: float) -> str:
     """A number in as many digits as it is worth."""
     if value == int(value):
         return f"{int(value):,}"
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if value < 0.1:
+        return f"{value:.2g}"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
 
 
 def _list(values: Mapping[str, float]) -> str:

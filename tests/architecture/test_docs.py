@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from support.sources import PACKAGES, ROOT
 
+from loadgen.arrivals import KINDS
+from loadgen.traces.published import PUBLISHED
+from loadgen.workloads.registry import WORKLOADS
+
 PAGES = sorted(
     page.relative_to(ROOT) for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
 )
@@ -56,3 +60,9 @@ def test_the_structure_names_every_room() -> None:
     suites = {path.name for path in (ROOT / "tests").iterdir() if list(path.rglob("test_*.py"))}
     for suite in suites:
         assert f"tests/{suite}" in page, suite
+
+
+def test_the_page_of_workloads_has_a_row_for_each() -> None:
+    page = text(Path("docs/workloads.md"))
+    for name in (*WORKLOADS, *PUBLISHED, *KINDS):
+        assert f"| `{name}` |" in page, name

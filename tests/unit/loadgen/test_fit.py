@@ -66,3 +66,10 @@ def test_tools_take_room():
     tools = TraceCall(messages=(message(40),), tools=({"type": "x" * 400},), output_tokens=1)
     first, second = (fit(program(call), 1000, 4.0).calls[0] for call in (plain, tools))
     assert second.prompt_tokens > first.prompt_tokens + 100
+
+
+def test_a_short_message_beside_long_tools_stays_as_it_is():
+    call = TraceCall(messages=(message(40),), tools=({"type": "x" * 3000},), output_tokens=1)
+    ready = fit(program(call), 1000, 4.0)
+    assert not ready.trimmed
+    assert ready.calls[0].call == call

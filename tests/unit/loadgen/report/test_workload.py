@@ -32,7 +32,15 @@ def test_a_document_has_a_row_for_each():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(2.0, "2"), (1234.5, "1,234"), (12.34, "12.3"), (0.256, "0.26")]
+    ("value", "text"),
+    [
+        (2.0, "2"),
+        (1234.5, "1,234"),
+        (123.45, "123.5"),
+        (10.75, "10.75"),
+        (0.256, "0.26"),
+        (0.0337, "0.034"),
+    ],
 )
 def test_numbers_have_as_many_digits_as_they_are_worth(value, text):
     assert number(value) == text
