@@ -207,9 +207,11 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
 def _check_arrivals(options: ReplayOptions, programs: Iterator[TraceProgram]) -> None:
     """Raises ReplayError where no program would ever come."""
     first = next(programs, None)
-    recorded = [] if first is None else [first.arrival_s]
+    if first is None:
+        raise ReplayError(f"{options.trace} has no programs")
+    draw = stream(options.seed, "arrivals")
     try:
-        arrivals(options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded)
+        arrivals(options.arrivals, draw, options.rate, [first.arrival_s])
     except ValueError as error:
         raise ReplayError(f"{error}") from None
 

@@ -254,7 +254,8 @@ def _row(columns: list[str], text: str) -> dict[str, str]:
 
 def _lines(file: Path) -> Lines:
     try:
-        with lzma.open(file, "rt") if file.suffix == ".xz" else file.open() as opened:
+        opening = lzma.open if file.suffix == ".xz" else open
+        with opening(file, "rt", encoding="utf-8") as opened:
             return [(number, line) for number, line in enumerate(opened, 1) if line.strip()]
     except (lzma.LZMAError, UnicodeDecodeError, EOFError) as error:
         raise TraceError(f"{file} cannot be read: {error}") from None

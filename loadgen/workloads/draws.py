@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp, log, sqrt
+from math import exp, log
 from random import Random
 from statistics import NormalDist
 from typing import Final
@@ -109,11 +109,6 @@ class LogitShare:
         logit = log(self.median / (1 - self.median))
         logit += self.spread * _NORMAL.inv_cdf(rng.random() or 0.5)
         return 1 / (1 + exp(-logit))
-
-
-def dispersion(mean: float, variance: float) -> float:
-    """Coefficient of variation."""
-    return sqrt(variance) / mean
 
 
 def popularity(count: int) -> list[float]:

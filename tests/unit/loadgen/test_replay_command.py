@@ -11,6 +11,7 @@ from loadgen.replay_command import (
     ReplayError,
     ReplayOptions,
     configuration,
+    run,
     setup,
     variant,
 )
@@ -61,3 +62,20 @@ def test_options_without_a_meaning_are_not_recorded():
     assert theirs["base_url"] == "http://h"
     assert not {"replicas", "slots", "kv_blocks", "swap_gib"} & theirs.keys()
     assert own.keys() | theirs.keys() == {f.name for f in fields(ReplayOptions)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "has no programs"),
+        ([{"id": "p", "calls": []}], "does not tell when its programs came"),
+    ],
+)
+def test_a_trace_of_which_nothing_would_come_starts_nothing(tmp_path, capsys, lines, message):
+    path = tmp_path / "w.jsonl"
+    header = {"weft_workload": 1, "name": "w"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
+    assert run(ReplayOptions(trace=str(path), arrivals="recorded")) == 2
+    told = capsys.readouterr()
+    assert message in told.err
+    assert "starting" not in told.out

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from loadgen.schema import Part
+from loadgen.streams import stream
 from loadgen.workload_command import WorkloadOptions, made
 from loadgen.workloads import agentix, sutradhara
+from loadgen.workloads import workload as module
 from loadgen.workloads.draws import LongTail, TwoPhase
 from loadgen.workloads.registry import WORKLOADS
 from loadgen.workloads.workload import Dialogue, Purposes, arriving
@@ -59,6 +61,50 @@ def test_longer_answers_change_neither_gaps_nor_what_is_asked(monkeypatch):
         assert [c.tool_s for c in one.calls] == [c.tool_s for c in other.calls]
         asked = [[p for p in c.calls[-1].parts if p.kind != "assistant"] for c in (one, other)]
         assert asked[0] == asked[1]
+
+
+@pytest.fixture
+def salted(monkeypatch):
+    """Programs of which one purpose's stream is another one."""
+
+    def draw(name, *purposes):
+        def other(seed, purpose):
+            return stream(seed + purpose.endswith(purposes), purpose)
+
+        monkeypatch.setattr(module, "stream", other)
+        return list(WORKLOADS[name].generate(5, 6))
+
+    return draw
+
+
+@pytest.mark.parametrize("name", ["bfcl", "lats", "web_search", "swe"])
+def test_no_purpose_draws_from_the_stream_of_another(salted, name):
+    as_is = salted(name, "/nothing")
+    times = (("gap_s", 0.0), ("tool_s", ()))
+    gaps = salted(name, "/gaps")
+    assert gaps != as_is
+    assert without(gaps, *times) == without(as_is, *times)
+    answers = salted(name, "/answers", "/thoughts")
+    assert answers != as_is
+    for one, other in zip(answers, as_is, strict=True):
+        assert [(c.gap_s, c.tool_s, c.after) for c in one.calls] == [
+            (c.gap_s, c.tool_s, c.after) for c in other.calls
+        ]
+        asked = [
+            [p for c in program.calls for p in c.parts if p.kind != "assistant"]
+            for program in (one, other)
+        ]
+        assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "purpose"), [("production", "/gaps"), ("production", "/share"), ("swe", "/gaps")]
+)
+def test_times_change_nothing_but_times(salted, name, purpose):
+    times = (("gap_s", 0.0), ("tool_s", ()))
+    as_is, other = salted(name, "/nothing"), salted(name, purpose)
+    assert as_is != other
+    assert without(as_is, *times) == without(other, *times)
 
 
 def test_purposes_are_apart_and_begin_anew():
