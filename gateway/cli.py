@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli_parts import parts
 from gateway.cli_simulator import simulator
 from gateway.options import Passing, counts, exclude, one_name, one_of, writable
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 bench = typer.Typer(help="Measure: replay real programs, compare proxies.", no_args_is_help=True)
+bench.add_typer(parts)
 bench.add_typer(simulator)
 app.add_typer(bench, name="bench")
 
@@ -274,86 +276,6 @@ def bench_overhead(
         json_file=json_file,
     )
     raise typer.Exit(run(options))
-
-
-@bench.command("swap")
-def bench_swap(
-    blocks: Annotated[
-        str, typer.Option(help="blocks a swap, comma-separated; default: what the device is for")
-    ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 7,
-    json_file: Annotated[
-        str, typer.Option("--json", callback=writable, help="write the figures here")
-    ] = "",
-) -> None:
-    """KV blocks between a GPU and host memory, beside other ways; without a GPU, the CPU path."""
-    from loadgen.swap_command import SwapOptions, run
-
-    wanted = counts(blocks, "--blocks", empty=True)
-    raise typer.Exit(run(SwapOptions(blocks=wanted, rounds=rounds, json_file=json_file)))
-
-
-@bench.command("scheduler")
-def bench_scheduler(
-    policy: Annotated[str, typer.Option(help="order in the engine: fcfs, plas ...")] = "plas",
-    running: Annotated[int, typer.Option(min=1, max=4096, help="calls in the batch")] = 256,
-    waiting: Annotated[int, typer.Option(min=1, max=100_000, help="calls in the queue")] = 1000,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; their medians' spread")] = 5,
-    steps: Annotated[int, typer.Option(min=1, max=400, help="steps a round")] = 200,
-    asynchronous: Annotated[
-        bool, typer.Option("--async/--no-async", help="two steps in flight, as on a GPU")
-    ] = True,
-    json_file: Annotated[
-        str, typer.Option("--json", callback=writable, help="write the figures here")
-    ] = "",
-) -> None:
-    """What schedule() takes in each step, beside vLLM's own scheduler with its priority policy."""
-    from loadgen.scheduler_command import SchedulerOptions, run
-
-    options = SchedulerOptions(
-        policy=policy,
-        running=running,
-        waiting=waiting,
-        rounds=rounds,
-        steps=steps,
-        asynchronous=asynchronous,
-        json_file=json_file,
-    )
-    raise typer.Exit(run(options))
-
-
-@bench.command("tags")
-def bench_tags(
-    data: Annotated[str, typer.Option(help="folder of the public data sets")],
-    programs: Annotated[int, typer.Option(min=0, help="programs a data set; 0: all")] = 0,
-    warm_up: Annotated[int, typer.Option(min=0, help="first calls that are counted apart")] = 20,
-    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
-) -> None:
-    """Whether tags land on the blocks on which a full tokenisation would put them."""
-    from loadgen.tags_command import TagsOptions, run
-
-    options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
-    raise typer.Exit(run(options))
-
-
-@bench.command("lineage")
-def bench_lineage(
-    data: Annotated[
-        str, typer.Option(help="folder of the recorded programs: tau_airline, agent_calls")
-    ],
-    sets: Annotated[str, typer.Option(help="sets, comma-separated; default: all")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="when programs begin")] = 0,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=1000, help="calls of each kind whose time is taken")
-    ] = 100,
-    json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
-) -> None:
-    """Recorded programs with their keys hidden: which calls the gateway puts together, and at what
-    cost."""
-    from loadgen.lineage_command import LineageOptions, run
-
-    names = tuple(name for name in sets.split(",") if name)
-    raise typer.Exit(run(LineageOptions(data, names, seed, rounds, json_file)))
 
 
 @bench.command("overlap")

@@ -77,6 +77,7 @@ ELSEWHERE = {
     "gateway/sdk/examples/overlap.py": "tests/system/real/test_examples.py",
     "gateway/sdk/examples/plain_openai.py": "tests/system/real/test_examples.py",
     # Options of commands, tried with the commands.
+    "gateway/cli_parts.py": "tests/unit/loadgen/test_tags_command.py",
     "gateway/cli_simulator.py": "tests/unit/loadgen/test_sim_command.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
