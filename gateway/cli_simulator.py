@@ -14,8 +14,9 @@ simulator = typer.Typer()
 @simulator.command("sim")
 def bench_sim(
     workload: Annotated[
-        str, typer.Option(help="'synthetic', or file or folder of a real trace")
-    ] = "synthetic",
+        str,
+        typer.Option(help="a name of `weft bench workload`, or file or folder of a real trace"),
+    ] = "dialogues",
     policy: Annotated[
         str, typer.Option(help="orders to compare, comma-separated, or 'all'")
     ] = "fcfs,plas",

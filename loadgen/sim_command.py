@@ -25,7 +25,7 @@ class SimOptions:
     """Options of the command; see `weft bench sim --help`. slots, kv_blocks, first_quantum_s: 0 for
     what the preset or the order has."""
 
-    workload: str = "synthetic"
+    workload: str = "dialogues"
     policies: tuple[str, ...] = ("fcfs", "plas")
     balancers: tuple[str, ...] = ("locality",)
     preset: str = "8b-a100"

@@ -61,6 +61,14 @@ def latency() -> JSON:
                 ),
             ),
             Panel(
+                "Time saved by overlap",
+                "Seconds a second: prefills ahead of their turns, tools told before their answers' "
+                "ends.",
+                "short",
+                (Query(_rate("weft_saved_seconds_total", "overlap"), "{{overlap}}"),),
+                stacked=True,
+            ),
+            Panel(
                 "Gateways without their process table",
                 "They go on by a view of their own until Redis is back.",
                 "short",

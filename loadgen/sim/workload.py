@@ -7,10 +7,10 @@ from typing import Final
 
 from loadgen.fit import ReadyProgram, fit
 from loadgen.schema import TraceError
-from loadgen.synthetic import generate
 from loadgen.traces.files import read_trace
+from loadgen.workloads.registry import WORKLOADS
 
-SYNTHETIC: Final = "synthetic"
+_MADE: Final = 2
 # Of messages, which no tokenizer sees here: English and JSON in vocabularies of today.
 BYTES_PER_TOKEN: Final = 4.0
 
@@ -18,12 +18,15 @@ BYTES_PER_TOKEN: Final = 4.0
 def load(name: str, seed: int, count: int, context: int) -> list[ReadyProgram]:
     """So many programs of a workload, cut to a context of so many tokens.
 
-    name: "synthetic", or the path of a trace; TraceError for another one, or where nothing fits.
+    name: one of `loadgen.workloads`, or the path of a trace; TraceError for another one, or where
+    nothing fits.
     """
-    if name == SYNTHETIC:
-        programs = iter(generate(seed, count))
+    if name in WORKLOADS:
+        # Programs that do not fit are passed over, so there may be more of them.
+        programs = WORKLOADS[name].generate(seed, _MADE * count)
     else:
-        _, programs = read_trace(Path(name), seed, context)
+        # At full length: no real engine has to hold it.
+        _, programs = read_trace(Path(name), seed, context, 1)
     found: list[ReadyProgram] = []
     for program in programs:
         ready = fit(program, context, BYTES_PER_TOKEN)

@@ -24,6 +24,7 @@ def exposed() -> dict[str, set[str]]:
     for outcome in call.outcomes.values():
         outcome.inc()
     metrics.error("no_replica")
+    metrics.saved.labels("prefill").inc()
     for gauge in (metrics.in_flight, metrics.healthy):
         gauge.labels("replica-0").set(1)
     series: dict[str, set[str]] = {}

@@ -22,7 +22,7 @@ def test_it_simulates_every_order_and_balancer_and_writes_figures(tmp_path):
          "--preset", "8b-a100,8b-l40", "--kv-blocks", "500", "--json", str(file)],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert "simulated: synthetic, 6 programs" in done.output
+    assert "simulated: dialogues, 6 programs" in done.output
     document = json.loads(file.read_text())
     assert document["configuration"]["simulated"] is True
     names = {f["name"] for f in document["figures"]}

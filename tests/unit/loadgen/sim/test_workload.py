@@ -11,10 +11,10 @@ from loadgen.sim.workload import load
 
 
 def test_the_built_in_one_is_the_same_for_the_same_seed():
-    one = load("synthetic", 3, 5, 100_000)
+    one = load("dialogues", 3, 5, 100_000)
     assert len(one) == 5
-    assert one == load("synthetic", 3, 5, 100_000)
-    assert one != load("synthetic", 4, 5, 100_000)
+    assert one == load("dialogues", 3, 5, 100_000)
+    assert one != load("dialogues", 4, 5, 100_000)
 
 
 def test_a_trace_is_read_and_cut_to_the_context(tmp_path):
@@ -36,4 +36,11 @@ def test_what_cannot_be_played_is_refused(tmp_path):
     with pytest.raises(TraceError, match="does not exist"):
         load(str(tmp_path / "none"), 0, 1, 1000)
     with pytest.raises(TraceError, match="no program"):
-        load("synthetic", 0, 5, 8)
+        load("dialogues", 0, 5, 8)
+
+
+@pytest.mark.parametrize("name", ["sharegpt", "bfcl", "swe"])
+def test_published_workloads_are_there_by_name(name):
+    programs = load(name, 0, 4, 100_000)
+    assert len(programs) == 4
+    assert programs == load(name, 0, 4, 100_000)
