@@ -163,6 +163,11 @@ class Ledger:
             return _FIRST
         return (account.queue, account.rank, account.order_in_queue)
 
+    @property
+    def starves_at(self) -> float:
+        """The next instant at which a promotion may be due; infinite if none is in sight."""
+        return self._starving[0][0] if self._starving else math.inf
+
     def waiting_by_queue(self) -> dict[int, int]:
         """Waiting sequences in each queue. May be asked from another thread."""
         found: dict[int, int] = {}

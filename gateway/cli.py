@@ -31,6 +31,7 @@ JsonFile = Annotated[str, typer.Option("--json", callback=writable, help="write 
 _OF_OWN_ENGINES = (
     "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum",
 )  # fmt: skip
+_OF_SIMULATED = ("preset", "slots", "kv_blocks", "speed_up", "answer_tokens", "scheduler")
 
 
 @app.command(cls=Passing)
@@ -109,14 +110,53 @@ def serve(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def replica(
     context: typer.Context,
-    model: Annotated[str, typer.Option(help="model name or folder")],
+    model: Annotated[str, typer.Option(help="model name or folder")] = "",
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8001,
     policy: Annotated[str, typer.Option(help="order, as fcfs, plas or atlas")] = "plas",
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="no vLLM and no model: an engine's API and pace")
+    ] = False,
+    preset: Annotated[
+        str, typer.Option(help="simulated: 8b or 70b on a GPU, or a file of `weft bench fit`")
+    ] = "8b-a100",
+    slots: Annotated[int, typer.Option(min=0, help="simulated: calls at once; 0: preset's")] = 0,
+    kv_blocks: Annotated[int, typer.Option(min=0, help="simulated: KV blocks; 0: preset's")] = 0,
+    speed_up: Annotated[float, typer.Option(help="simulated: all times divided by this")] = 1.0,
+    answer_tokens: Annotated[
+        int, typer.Option(min=1, help="simulated: answers where a call sets no limit")
+    ] = 50,
+    scheduler: Annotated[
+        str, typer.Option(help="simulated: plain, or vllm for its own (takes seconds to start)")
+    ] = "plain",
 ) -> None:
-    """Run one vLLM engine with Weft's plugin. Further arguments go to vLLM as they are."""
+    """Run one vLLM engine with Weft's plugin. Further arguments go to vLLM as they are.
+
+    With --simulated, run a replica that only keeps an engine's pace, and says so."""
     import importlib
 
+    if simulated:
+        from loadgen.simulated.command import SimulatedOptions
+        from loadgen.simulated.command import run as simulate
+
+        if context.args:
+            raise typer.BadParameter(f"--simulated knows no {context.args[0]}")
+        options = SimulatedOptions(
+            model=model or "simulated",
+            host=host,
+            port=port,
+            policy=policy,
+            preset=preset,
+            slots=slots,
+            kv_blocks=kv_blocks,
+            speed_up=speed_up,
+            answer_tokens=answer_tokens,
+            scheduler=scheduler,
+        )
+        raise typer.Exit(simulate(options))
+    exclude(context, "vLLM", _OF_SIMULATED, "they are for --simulated")
+    if not model:
+        raise typer.BadParameter("missing", param_hint="--model")
     # By name: the gateway may import nothing of the plugin but its wire module.
     launch = importlib.import_module("engine_patches.launch")
     raise typer.Exit(

@@ -231,8 +231,7 @@ class SimScheduler(WeftScheduler, Parking):
             return none
         if self.settings.decide_every != 1 or (self._caches and len(self._caches.retention.pins)):
             return none
-        starving = self.ledger._starving
-        due = starving[0][0] if starving else math.inf
+        due = self.ledger.starves_at
         if due <= now:
             return none
         first = self.first_waiting()

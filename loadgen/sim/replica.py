@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vllm import SamplingParams
-from vllm.v1.request import Request
+from vllm.v1.request import Request, RequestStatus
 
 from engine_patches.wire import CallContext, CallReport
 from loadgen.sim.content import Prompt, PromptBook
@@ -126,6 +126,17 @@ class Replica:
         for report in reports:
             del self._answers[report.call]
         return Happened(firsts, reports)
+
+    def abort(self, call: str, now: float) -> CallReport | None:
+        """Take a call out between two steps. What it had used, or None if it is not here."""
+        if call not in self._answers:
+            return None
+        self.now = now
+        scheduler = self.scheduler
+        scheduler.finish_requests(call, RequestStatus.FINISHED_ABORTED)
+        del self._answers[call]
+        scheduler.quiet = False
+        return scheduler.reports.pop()
 
     def violations(self) -> list[str]:
         """What is wrong with an engine that has nothing to do; empty if all is well."""

@@ -1,0 +1,154 @@
+"""The HTTP side of a simulated replica: one `asyncio.Protocol` on httptools, nothing between.
+
+A connection answers its requests in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import httptools
+import orjson
+
+from engine_patches.wire import CALL_HEADER
+from loadgen.simulated import http
+from loadgen.simulated.admin import SECRET_HEADER, Admin
+from loadgen.simulated.answering import Answering
+from loadgen.simulated.dialects import DIALECTS, Refused
+from loadgen.simulated.faults import FAULT_HEADER
+from loadgen.simulated.service import Service
+
+_KEPT_HEADERS: Final = frozenset({CALL_HEADER.encode(), FAULT_HEADER.encode(), SECRET_HEADER})
+
+
+@dataclass(slots=True)
+class _Request:
+    method: bytes = b""
+    url: bytes = b""
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    parts: list[bytes] = field(default_factory=list)
+    keep: bool = True
+
+    def header(self, name: str) -> str:
+        return self.headers.get(name.encode(), b"").decode("latin-1")
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, service: Service, admin: Admin) -> None:
+        self._service = service
+        self._admin = admin
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._request = _Request()
+        self._pending: deque[_Request] = deque()
+        self._current: Answering | None = None
+        self._keep = True
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio's classes, only like them.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._pending.clear()
+        current, self._current = self._current, None
+        if current is not None:
+            current.gone()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.close()
+
+    def pause_writing(self) -> None:
+        if self._current is not None:
+            self._current.pause()
+
+    def resume_writing(self) -> None:
+        if self._current is not None:
+            self._current.resume()
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        self._request = _Request()
+
+    def on_url(self, url: bytes) -> None:
+        self._request.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name in _KEPT_HEADERS:
+            self._request.headers[name] = value
+
+    def on_body(self, body: bytes) -> None:
+        self._request.parts.append(body)
+
+    def on_message_complete(self) -> None:
+        self._request.method = self._parser.get_method()
+        self._request.keep = self._parser.should_keep_alive()
+        self._pending.append(self._request)
+        if self._current is None:
+            self._next()
+
+    # Wire
+
+    def write(self, data: bytes) -> None:
+        """See Wire."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """See Wire."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def answered(self) -> None:
+        """See Wire."""
+        self._current = None
+        if not self._keep:
+            self.close()
+        elif self._pending:
+            self._next()
+
+    # requests
+
+    def _next(self) -> None:
+        request = self._pending.popleft()
+        self._keep = request.keep
+        path = request.url.partition(b"?")[0]
+        raw = b"".join(request.parts)
+        if request.method == b"POST" and path in DIALECTS:
+            try:
+                self._begin(path, request, raw)
+            except Refused as error:
+                self.write(http.error(error.status, str(error)))
+                self.answered()
+            return
+        secret = request.headers.get(SECRET_HEADER, b"")
+        self.write(self._admin.answer(request.method, path, secret, raw))
+        self.answered()
+
+    def _begin(self, path: bytes, request: _Request, raw: bytes) -> None:
+        try:
+            body = orjson.loads(raw)
+        except orjson.JSONDecodeError as error:
+            raise Refused(f"the body is not JSON: {error}") from None
+        if not isinstance(body, dict):
+            raise Refused("the body must be a JSON object")
+        try:
+            fault = self._service.faults.draw(request.header(FAULT_HEADER))
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        answer = self._service.read(DIALECTS[path], body)
+        call = request.header(CALL_HEADER)
+        self._current = Answering(self._service, self, answer, call, fault)
+        self._current.begin(body)

@@ -1,0 +1,64 @@
+"""Four bytes are a token. Pure: prompts and answers as bytes, and the hashes of their KV blocks.
+
+An answer's words count: " 000 001 002 ...", a token each, so that one that is lost, doubled or out
+of place shows. What was answered has the same bytes in the next prompt, and so the same blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+TOKEN_BYTES: Final = 4
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_WORDS: Final = 36**3
+_WORD: Final = re.compile(rb" [0-9a-z]{3}")
+# What the first word is as a number: beyond what four bytes can hold.
+FIRST_WORD: Final = 2**32
+
+
+def word(number: int) -> str:
+    """The answer's word of this number, from 0."""
+    number %= _WORDS
+    return f" {_DIGITS[number // 1296]}{_DIGITS[number // 36 % 36]}{_DIGITS[number % 36]}"
+
+
+_KNOWN: Final = tuple(word(number) for number in range(4096))
+
+
+def words(count: int) -> str:
+    """An answer of so many tokens."""
+    known = "".join(_KNOWN[:count])
+    return known + "".join(word(number) for number in range(len(_KNOWN), count))
+
+
+def pad(text: bytes) -> bytes:
+    """Whole tokens: what follows begins with a token of its own."""
+    return text + bytes(-len(text) % TOKEN_BYTES)
+
+
+def of_ids(ids: Iterable[int]) -> bytes:
+    """Token ids, a token each."""
+    return b"".join((number & 0xFFFFFFFF).to_bytes(TOKEN_BYTES, "big") for number in ids)
+
+
+def block_hashes(text: bytes, block_tokens: int) -> list[int]:
+    """One hash for each full block, of all that is before its end."""
+    size = block_tokens * TOKEN_BYTES
+    found: list[int] = []
+    before = 0
+    for end in range(size, len(text) + 1, size):
+        before = hash((before, text[end - size : end]))
+        found.append(before)
+    return found
+
+
+def ids(text: bytes) -> Iterator[int]:
+    """A number for each token; consecutive for consecutive words of an answer."""
+    for start in range(0, len(text), TOKEN_BYTES):
+        token = text[start : start + TOKEN_BYTES]
+        if _WORD.fullmatch(token):
+            yield FIRST_WORD + int(token[1:], 36)
+        else:
+            yield int.from_bytes(token.ljust(TOKEN_BYTES, b"\0"), "big")
