@@ -17,12 +17,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="0: any free port, printed")
     parser.add_argument("--model", default="mock", help="the one model's name")
     parser.add_argument("--chunks", type=int, default=50, help="words of an answer")
-    parser.add_argument("--interval", type=float, default=0.0, help="between chunks, seconds")
-    parser.add_argument("--first", type=float, default=0.0, help="before the first byte, seconds")
-    parser.add_argument("--max-model-len", type=int, default=4096, help="as /v1/models says it")
-    parser.add_argument(
-        "--weft", action="store_true", help="report calls as an engine with Weft's plugin does"
-    )
     return parser.parse_args()
 
 
@@ -42,15 +36,7 @@ async def serve(engine: Engine, host: str, port: int) -> None:
 def main() -> None:
     """Entry point."""
     args = _arguments()
-    engine = Engine(
-        model=args.model,
-        chunks=args.chunks,
-        interval_s=args.interval,
-        first_s=args.first,
-        max_model_len=args.max_model_len,
-        weft=args.weft,
-    )
-    uvloop.run(serve(engine, args.host, args.port))
+    uvloop.run(serve(Engine(args.model, args.chunks), args.host, args.port))
 
 
 if __name__ == "__main__":

@@ -10,15 +10,10 @@ from typing import Any, Final
 
 import orjson
 
-from engine_patches.wire import REPORT_COMMENT, REPORT_HEADER, CallReport
+from loadgen.simulated.http import END_OF_BODY, STREAM_HEAD, chunk, json_response, response
 
 WORD: Final = " weft"
 CREATED: Final = 1_700_000_000
-END_OF_BODY: Final = b"0\r\n\r\n"
-_STREAM_HEAD: Final = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,40 +21,18 @@ class Usage:
     """Token counts of one answer."""
 
     prompt_tokens: int
-    cached_tokens: int
     output_tokens: int
 
     def to_bytes(self) -> bytes:
         """The `usage` object as JSON."""
-        return (
-            b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,'
-            b'"prompt_tokens_details":{"cached_tokens":%d}}'
-        ) % (
+        return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (
             self.prompt_tokens,
             self.output_tokens,
             self.prompt_tokens + self.output_tokens,
-            self.cached_tokens,
         )
 
 
-def http(status: bytes, body: bytes, headers: bytes = b"") -> bytes:
-    """A whole JSON response. `headers`: further header lines, each ending in CRLF."""
-    return b"HTTP/1.1 %b\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n%b" % (
-        status,
-        headers,
-        len(body),
-        body,
-    )
-
-
-def error(status: bytes, message: str, kind: str) -> bytes:
-    """A whole error response in the shape that vLLM gives errors."""
-    code = int(status.split()[0])
-    detail = {"message": message, "type": kind, "param": None, "code": code}
-    return http(status, orjson.dumps({"error": detail}))
-
-
-def models(name: str, max_model_len: int) -> bytes:
+def models(name: str) -> bytes:
     """The whole response of `GET /v1/models`."""
     card = {
         "id": name,
@@ -69,19 +42,13 @@ def models(name: str, max_model_len: int) -> bytes:
         "mock": True,
         "root": name,
         "parent": None,
-        "max_model_len": max_model_len,
     }
-    return http(b"200 OK", orjson.dumps({"object": "list", "data": [card]}))
+    return json_response({"object": "list", "data": [card]})
 
 
 def event(data: bytes) -> bytes:
     """One SSE event as one HTTP chunk."""
-    return b"%x\r\ndata: %b\n\n\r\n" % (len(data) + 8, data)
-
-
-def _comment(report: CallReport) -> bytes:
-    line = REPORT_COMMENT + report.to_json().encode() + b"\n\n"
-    return b"%x\r\n%b\r\n" % (len(line), line)
+    return chunk(b"data: %b\n\n" % data)
 
 
 class Answers:
@@ -108,7 +75,7 @@ class Answers:
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": finish}
         return orjson.dumps(base | {"choices": [choice]})
 
-    def plain(self, usage: Usage, report: CallReport | None) -> bytes:
+    def plain(self, usage: Usage) -> bytes:
         """A whole response of `usage.output_tokens` words."""
         words = usage.output_tokens
         opened = self._plain.get(words)
@@ -122,22 +89,15 @@ class Answers:
             choice = {"index": 0, **said, "logprobs": None, "finish_reason": "length"}
             body = self._identity | {"choices": [choice]}
             opened = self._plain[words] = orjson.dumps(body)[:-1] + b',"usage":'
-        headers = b""
-        if report is not None:
-            headers = b"%b: %b\r\n" % (REPORT_HEADER.encode(), report.to_json().encode())
-        return http(b"200 OK", opened + usage.to_bytes() + b"}", headers)
+        return response(200, opened + usage.to_bytes() + b"}")
 
-    def stream(
-        self, usage: Usage, report: CallReport | None, *, include_usage: bool
-    ) -> tuple[bytes, ...]:
+    def stream(self, usage: Usage, *, include_usage: bool) -> tuple[bytes, ...]:
         """A streamed response, one item per write: a role chunk (chat), one chunk per word, the
-        finish reason, usage if asked for, the report if there is one, `[DONE]`."""
-        parts = [_STREAM_HEAD + self._first] if self._chat else [_STREAM_HEAD + self._word]
+        finish reason, usage if asked for, `[DONE]`."""
+        parts = [STREAM_HEAD + self._first] if self._chat else [STREAM_HEAD + self._word]
         parts += [self._word] * (usage.output_tokens - (0 if self._chat else 1))
         end = self._last
         if include_usage:
             end += event(self._usage_open + usage.to_bytes() + b"}")
-        if report is not None:
-            end += _comment(report)
         parts.append(end + event(b"[DONE]") + END_OF_BODY)
         return tuple(parts)

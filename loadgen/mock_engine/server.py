@@ -1,8 +1,8 @@
 """The mock engine's HTTP side: one `asyncio.Protocol` on httptools, nothing between.
 
 A connection answers its requests in order. Each part of a streamed answer is written in its own
-turn of the event loop (or every `interval_s`), as an engine's steps are, so that a proxy sees
-many small reads and not one large one.
+turn of the event loop, as an engine's steps are, so that a proxy sees many small reads and not one
+large one.
 """
 
 from __future__ import annotations
@@ -15,41 +15,33 @@ from typing import Any, Final, cast
 import httptools
 import orjson
 
-from engine_patches.wire import CALL_HEADER
 from loadgen.mock_engine import answers
-from loadgen.mock_engine.accounting import Accounting
-from loadgen.mock_engine.answers import Answers
+from loadgen.mock_engine.answers import Answers, Usage
+from loadgen.simulated.http import error, json_response, response
 
-_CALL_HEADER: Final = CALL_HEADER.encode()
-_OK: Final = answers.http(b"200 OK", b"{}")
-_NOT_FOUND: Final = answers.error(b"404 Not Found", "Not Found", "NotFoundError")
-_BAD_JSON: Final = answers.error(b"400 Bad Request", "body is not JSON", "BadRequestError")
+_BYTES_PER_TOKEN: Final = 4
+_OK: Final = json_response({})
+_NOT_FOUND: Final = error(404, "Not Found")
+_BAD_JSON: Final = error(400, "body is not JSON")
 
 
 @dataclass(slots=True)
 class Engine:
-    """What all connections share. `weft`: speak Weft's report channel and policy endpoint, as an
-    engine with the plugin does. first_s: wait before an answer's first byte, seconds."""
+    """What all connections share. chunks: words of an answer where a call sets no other limit."""
 
     model: str
     chunks: int = 50
-    interval_s: float = 0.0
-    first_s: float = 0.0
-    max_model_len: int = 4096
-    weft: bool = False
     requests: int = 0
     running: int = 0
     aborted: int = 0
-    accounting: Accounting = field(init=False)
     chat: Answers = field(init=False)
     text: Answers = field(init=False)
     models: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.accounting = Accounting(self.chunks)
         self.chat = Answers(self.model, chat=True)
         self.text = Answers(self.model, chat=False)
-        self.models = answers.models(self.model, self.max_model_len)
+        self.models = answers.models(self.model)
 
     def get(self, path: bytes) -> bytes:
         """The whole response to a GET."""
@@ -59,14 +51,9 @@ class Engine:
             return self.models
         if path == b"/metrics":
             return self._metrics()
-        if path == b"/weft/state" and self.weft:
-            state = {"policy": self.accounting.policy, "running": self.running, "waiting": 0}
-            return answers.http(
-                b"200 OK", orjson.dumps({"weft": {"mock": True}, "engines": [state]})
-            )
         return _NOT_FOUND
 
-    def post(self, path: bytes, call: str, raw: bytes) -> tuple[bytes, ...]:
+    def post(self, path: bytes, raw: bytes) -> tuple[bytes, ...]:
         """The response to a POST, one item per write."""
         shape = {b"/v1/chat/completions": self.chat, b"/v1/completions": self.text}.get(path)
         try:
@@ -75,32 +62,25 @@ class Engine:
             return (_BAD_JSON,)
         if not isinstance(body, dict):
             return (_BAD_JSON,)
-        if shape is not None:
-            return self._complete(shape, call, body)
-        if path == b"/weft/policy" and self.weft:
-            return (self._policy(body),)
-        return (_NOT_FOUND,)
+        return (_NOT_FOUND,) if shape is None else self._complete(shape, len(raw), body)
 
-    def _complete(self, shape: Answers, call: str, body: dict[str, Any]) -> tuple[bytes, ...]:
+    def _complete(self, shape: Answers, size: int, body: dict[str, Any]) -> tuple[bytes, ...]:
         model = body.get("model")
         if model is not None and model != self.model:
-            message = f"The model `{model}` does not exist."
-            return (answers.error(b"404 Not Found", message, "NotFoundError"),)
+            return (error(404, f"The model `{model}` does not exist."),)
         self.requests += 1
-        usage = self.accounting.count(body)
-        report = self.accounting.report(call, usage, body) if self.weft else None
+        usage = Usage(size // _BYTES_PER_TOKEN, self._words(body))
         if not body.get("stream"):
-            return (shape.plain(usage, report),)
+            return (shape.plain(usage),)
         options = body.get("stream_options")
         asked = isinstance(options, dict) and bool(options.get("include_usage"))
-        return shape.stream(usage, report, include_usage=asked)
+        return shape.stream(usage, include_usage=asked)
 
-    def _policy(self, body: dict[str, Any]) -> bytes:
-        policy = body.get("policy")
-        if not isinstance(policy, str) or not policy:
-            return answers.error(b"400 Bad Request", "policy: a name is needed", "BadRequestError")
-        self.accounting.set_policy(policy, reset_cache=bool(body.get("reset_cache")))
-        return answers.http(b"200 OK", orjson.dumps({"policy": policy}))
+    def _words(self, body: dict[str, Any]) -> int:
+        limit = body.get("max_completion_tokens") or body.get("max_tokens")
+        if not isinstance(limit, int) or limit < 1:
+            return self.chunks
+        return limit if body.get("ignore_eos") else min(limit, self.chunks)
 
     def _metrics(self) -> bytes:
         text = "".join(
@@ -111,7 +91,7 @@ class Engine:
                 ("mock_engine_requests_aborted_total", "counter", self.aborted),
             )
         ).encode()
-        return answers.http(b"200 OK", text).replace(b"application/json", b"text/plain", 1)
+        return response(200, text, kind="text/plain")
 
 
 class Connection(asyncio.Protocol):
@@ -123,7 +103,6 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._path = b""
-        self._call = ""
         self._body: list[bytes] = []
         self._pending: deque[tuple[tuple[bytes, ...], bool]] = deque()
         self._parts: tuple[bytes, ...] = ()
@@ -166,14 +145,10 @@ class Connection(asyncio.Protocol):
     # httptools
 
     def on_message_begin(self) -> None:
-        self._path, self._call, self._body = b"", "", []
+        self._path, self._body = b"", []
 
     def on_url(self, url: bytes) -> None:
         self._path += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == _CALL_HEADER:
-            self._call = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -181,7 +156,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         path = self._path.partition(b"?")[0]
         if self._parser.get_method() == b"POST":
-            parts = self._engine.post(path, self._call, b"".join(self._body))
+            parts = self._engine.post(path, b"".join(self._body))
         else:
             parts = (self._engine.get(path),)
         self._pending.append((parts, self._parser.should_keep_alive()))
@@ -194,10 +169,7 @@ class Connection(asyncio.Protocol):
         self._parts, self._keep = self._pending.popleft()
         self._next = 0
         self._engine.running += 1
-        if self._engine.first_s > 0:
-            self._timer = self._loop.call_later(self._engine.first_s, self._step)
-        else:
-            self._step()
+        self._step()
 
     def _step(self) -> None:
         self._timer = None
@@ -206,12 +178,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(self._parts[self._next])
         self._next += 1
         if self._next < len(self._parts):
-            interval = self._engine.interval_s
-            self._timer = (
-                self._loop.call_later(interval, self._step)
-                if interval > 0
-                else self._loop.call_soon(self._step)
-            )
+            self._timer = self._loop.call_soon(self._step)
             return
         self._parts = ()
         self._engine.running -= 1

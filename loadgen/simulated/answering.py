@@ -175,7 +175,7 @@ class Answering:
 
     def _cuts(self, last: bool) -> bool:
         """In the middle of a stream, or of a plain answer's one piece."""
-        return last or self._written >= len(self._answer.pieces) // 2
+        return last or self._written >= self._answer.tokens // 2
 
     def _close(self) -> None:
         self._open = False

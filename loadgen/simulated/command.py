@@ -100,9 +100,7 @@ async def _serve(about: About, engine: Engine, host: str, port: int) -> None:
         loop.add_signal_handler(number, stop.set)
     service = Service(about, engine)
     admin = Admin(service)
-    server = await loop.create_server(
-        lambda: Connection(service, admin), host, port, backlog=1024
-    )
+    server = await loop.create_server(lambda: Connection(service, admin), host, port, backlog=1024)
     bound = server.sockets[0].getsockname()
     print(
         f"SIMULATED replica on http://{bound[0]}:{bound[1]}: no model, {about.preset} at "

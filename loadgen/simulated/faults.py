@@ -1,4 +1,4 @@
-"""Faults on demand: which calls go wrong, and how. Pure; each kind draws from a stream of its own."""
+"""Faults on demand: which calls go wrong, and how. Pure; each kind has a random stream."""
 
 from __future__ import annotations
 

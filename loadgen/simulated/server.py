@@ -6,6 +6,7 @@ A connection answers its requests in order.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -20,6 +21,8 @@ from loadgen.simulated.answering import Answering
 from loadgen.simulated.dialects import DIALECTS, Refused
 from loadgen.simulated.faults import FAULT_HEADER
 from loadgen.simulated.service import Service
+
+logger = logging.getLogger(__name__)
 
 _KEPT_HEADERS: Final = frozenset({CALL_HEADER.encode(), FAULT_HEADER.encode(), SECRET_HEADER})
 
@@ -65,7 +68,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
+            # What goes wrong in a callback comes as this, too.
+            logger.warning("a connection is closed: %r", error.__context__ or error)
             self.close()
 
     def pause_writing(self) -> None:

@@ -74,7 +74,7 @@ class Service:
         text, cut_off = self._answer(asked)
         self.counters.requests += 1
         answer = dialect(self.about.model, self.counters.requests, asked, text, cut_off)
-        length = len(asked.prompt) // tokens.TOKEN_BYTES + len(answer.pieces)
+        length = len(asked.prompt) // tokens.TOKEN_BYTES + answer.tokens
         if length > self.about.context or not self.engine.fits(length):
             raise Refused(
                 f"This model's maximum context length is {self.about.context} tokens, or what its "
@@ -92,7 +92,7 @@ class Service:
         text = prompt + tokens.pad(answer.text.encode())
         if answer.kind == "resp" and body.get("store") is not False:
             _put(self.told, answer.id, text)
-        work = Work(context, text, len(prompt) // tokens.TOKEN_BYTES, len(answer.pieces))
+        work = Work(context, text, len(prompt) // tokens.TOKEN_BYTES, answer.tokens)
         return self.pace.add(work, sink)
 
     def _answer(self, asked: Asked) -> tuple[str, bool]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 TOKEN_BYTES: Final = 4
@@ -27,6 +28,7 @@ def word(number: int) -> str:
 _KNOWN: Final = tuple(word(number) for number in range(4096))
 
 
+@lru_cache(maxsize=256)
 def words(count: int) -> str:
     """An answer of so many tokens."""
     known = "".join(_KNOWN[:count])

@@ -70,6 +70,15 @@ ELSEWHERE = {
     "loadgen/load_client.py": "tests/system/test_benches.py",
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
+    **{
+        f"loadgen/simulated/{name}.py": "tests/system/test_simulated_replica.py"
+        for name in ("admin", "answering", "command", "http", "server", "service")
+    },
+    **{
+        f"loadgen/simulated/dialects/{name}.py": "tests/system/test_simulated_dialects.py"
+        for name in ("base", "chat", "completions", "messages", "responses")
+    },
+    "loadgen/simulated/engine.py": "tests/unit/loadgen/simulated/test_batcher.py",
     "loadgen/processes.py": "tests/system/test_benches.py",
     # Agents to run against a real engine.
     "gateway/sdk/examples/langgraph_agent.py": "tests/system/real/test_examples.py",

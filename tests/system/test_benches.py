@@ -80,7 +80,7 @@ def _runs(pid: int) -> bool:
 def gateway(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("replay")
     engines = [free_port(), free_port()]
-    mock = [sys.executable, "-m", "loadgen.mock_engine", "--weft", "--port"]
+    simulated = [*WEFT, "replica", "--simulated", "--speed-up", "100", "--port"]
     urls = [f"http://127.0.0.1:{port}" for port in engines]
     port = free_port()
     serve = [*WEFT, "serve", "--port", str(port)]
@@ -88,8 +88,8 @@ def gateway(tmp_path_factory):
         serve += ["--replica", url]
     base = f"http://127.0.0.1:{port}"
     with (
-        running([*mock, str(engines[0])], f"{urls[0]}/health", folder / "0.log"),
-        running([*mock, str(engines[1])], f"{urls[1]}/health", folder / "1.log"),
+        running([*simulated, str(engines[0])], f"{urls[0]}/health", folder / "0.log"),
+        running([*simulated, str(engines[1])], f"{urls[1]}/health", folder / "1.log"),
         running(serve, f"{base}/health", folder / "gateway.log"),
     ):
         yield base

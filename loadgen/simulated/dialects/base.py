@@ -58,8 +58,8 @@ class Usage:
 class Dialect(ABC):
     """One answer in one API's words. A subclass is the API.
 
-    number: of this answer, for its id. text: the whole of it, a word a token. cut_off: whether it
-    ends by its limit. Frames are whole SSE events.
+    number: of this answer, for its id. text: the whole of it. tokens: how many it is. cut_off:
+    whether it ends by its limit. Frames are whole SSE events.
     """
 
     kind: ClassVar[str]
@@ -70,8 +70,12 @@ class Dialect(ABC):
         self.asked = asked
         self.text = text
         self.cut_off = cut_off
-        size = tokens.TOKEN_BYTES
-        self.pieces = [text[start : start + size] for start in range(0, len(text), size)]
+        self.tokens = -(-len(text) // tokens.TOKEN_BYTES)
+
+    def piece(self, number: int) -> str:
+        """The text of a token, from 0."""
+        start = number * tokens.TOKEN_BYTES
+        return self.text[start : start + tokens.TOKEN_BYTES]
 
     @classmethod
     @abstractmethod

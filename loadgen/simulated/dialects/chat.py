@@ -23,7 +23,9 @@ class Chat(Dialect):
         base.one_answer(body)
         messages = base.messages_of(body, "messages")
         return Asked(
-            prompt=base.of_tools(body) + b"".join(map(base.said, messages)) + base.role("assistant"),
+            prompt=base.of_tools(body)
+            + b"".join(map(base.said, messages))
+            + base.role("assistant"),
             limit=base.limit(body, "max_completion_tokens", "max_tokens"),
             exactly=body.get("ignore_eos") is True,
             stream=body.get("stream") is True,
@@ -49,7 +51,7 @@ class Chat(Dialect):
             head = {"index": 0, "id": self._call_id, "type": "function"}
             call = head | {"function": self._function("")}
             delta = {"role": "assistant", "content": None, "tool_calls": [call]}
-        elif self.pieces:
+        else:
             # One frame, around each word.
             frame = self._chunk({"content": "\0"}, None)
             self._before, _, self._after = frame.partition(rb"\u0000")
@@ -57,7 +59,7 @@ class Chat(Dialect):
 
     def token(self, number: int) -> bytes:
         """See Dialect."""
-        piece = self.pieces[number]
+        piece = self.piece(number)
         if self.asked.tool is None:
             return self._before + piece.encode() + self._after
         call = {"index": 0, "function": {"arguments": piece}}

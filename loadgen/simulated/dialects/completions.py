@@ -39,7 +39,7 @@ class Completions(Dialect):
 
     def token(self, number: int) -> bytes:
         """See Dialect."""
-        return event(self._chunk(self.pieces[number], None))
+        return event(self._chunk(self.piece(number), None))
 
     def closing(self, usage: Usage) -> tuple[bytes, bytes]:
         """See Dialect."""

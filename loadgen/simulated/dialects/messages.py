@@ -56,7 +56,7 @@ class Messages(Dialect):
 
     def token(self, number: int) -> bytes:
         """See Dialect."""
-        piece = self.pieces[number]
+        piece = self.piece(number)
         delta = {"type": "text_delta", "text": piece}
         if self.asked.tool is not None:
             delta = {"type": "input_json_delta", "partial_json": piece}

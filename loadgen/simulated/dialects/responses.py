@@ -62,7 +62,7 @@ class Responses(Dialect):
 
     def token(self, number: int) -> bytes:
         """See Dialect."""
-        piece = self.pieces[number]
+        piece = self.piece(number)
         if self.asked.tool is not None:
             return self._part("response.function_call_arguments.delta", delta=piece)
         return self._part("response.output_text.delta", delta=piece, logprobs=[])

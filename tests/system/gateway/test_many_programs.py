@@ -90,8 +90,8 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
         engines = []
         for number in range(2):
             port = free_port()
-            command = [sys.executable, "-m", "loadgen.mock_engine", "--port", str(port), "--weft",
-                       "--first", "0.03", "--chunks", "4"]  # fmt: skip
+            command = [sys.executable, "-m", "gateway.cli", "replica", "--simulated", "--port",
+                       str(port), "--model", "mock", "--answer-tokens", "4"]  # fmt: skip
             engines.append(f"http://127.0.0.1:{port}")
             log = tmp_path / f"engine{number}.log"
             stack.enter_context(running(command, f"{engines[-1]}/health", log))

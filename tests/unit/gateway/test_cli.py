@@ -236,6 +236,8 @@ def test_serve_names_a_wrong_setting_and_its_variable() -> None:
         ["up", "--replicas", "0"],
         ["up", "--port", "70000"],
         ["replica"],
+        ["replica", "--model", "m", "--speed-up", "2"],
+        ["replica", "--simulated", "--max-model-len", "64"],
         ["bench", "replay", "--rate", "0"],
         ["bench", "overhead", "--requests", "1"],
         ["fly"],

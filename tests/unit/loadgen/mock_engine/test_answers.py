@@ -7,10 +7,9 @@ import json
 import httptools
 import pytest
 
-from engine_patches.wire import REPORT_COMMENT, CallReport
-from loadgen.mock_engine.answers import Answers, Usage, error, models
+from loadgen.mock_engine.answers import Answers, Usage, models
 
-USAGE = Usage(prompt_tokens=7, cached_tokens=3, output_tokens=4)
+USAGE = Usage(prompt_tokens=7, output_tokens=4)
 
 
 def parse(raw: bytes):
@@ -38,34 +37,27 @@ def parse(raw: bytes):
 
 @pytest.mark.parametrize("chat", [True, False])
 def test_a_plain_answer_has_text_and_usage(chat):
-    status, headers, body = parse(Answers("m", chat=chat).plain(USAGE, CallReport("c")))
+    status, _, body = parse(Answers("m", chat=chat).plain(USAGE))
     answer = json.loads(body)
     assert status == 200
-    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 3
+    assert answer["usage"]["total_tokens"] == 11
     choice = answer["choices"][0]
     assert (choice["message"]["content"] if chat else choice["text"]) == " weft" * 4
-    assert CallReport.from_json(headers[b"x-weft-report"]).call == "c"
 
 
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize("include_usage", [True, False])
 def test_a_stream_has_a_frame_a_word_and_ends(chat, include_usage):
-    parts = Answers("m", chat=chat).stream(USAGE, CallReport("c"), include_usage=include_usage)
+    parts = Answers("m", chat=chat).stream(USAGE, include_usage=include_usage)
     _, _, body = parse(b"".join(parts))
     frames = body.split(b"\n\n")
     assert body.count(b'" weft"') == 4
     assert frames[-2] == b"data: [DONE]"
-    assert frames[-3].startswith(REPORT_COMMENT)
     assert (b'"usage"' in body) is include_usage
     assert len(parts) >= 4, "each frame is a write of its own"
 
 
 def test_models_say_that_they_are_a_mock():
-    _, _, body = parse(models("m", 99))
+    _, _, body = parse(models("m"))
     card = json.loads(body)["data"][0]
-    assert (card["id"], card["mock"], card["max_model_len"]) == ("m", True, 99)
-
-
-def test_errors_have_a_status_and_a_message():
-    status, _, body = parse(error(b"404 Not Found", "gone", "NotFoundError"))
-    assert (status, json.loads(body)["error"]["message"]) == (404, "gone")
+    assert (card["id"], card["mock"]) == ("m", True)

@@ -1,0 +1,260 @@
+"""A simulated replica over sockets: reports, orders, faults, clients that go, and the gateway."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+from urllib.parse import urlsplit
+
+import httpx
+import openai
+import pytest
+from support.simulated_replica import simulated_replica
+from support.stack import until
+
+from engine_patches.wire import REPORT_COMMENT, CallReport
+from loadgen.processes import NotReady, free_port, running
+from loadgen.simulated.answering import CRASHED
+
+pytestmark = pytest.mark.system
+
+BODY = {"model": "simulated", "messages": [{"role": "user", "content": "Which flights? " * 20}]}
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def replica(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replica")
+    with (
+        simulated_replica(folder, "--speed-up", "1000") as url,
+        httpx.Client(base_url=url, timeout=30, trust_env=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def faulty(replica):
+    """The replica, without faults afterwards."""
+    yield replica
+    assert replica.delete("/simulated/faults").json()["faults"] == []
+
+
+def state(client: httpx.Client) -> dict:
+    return client.get("/simulated/state").json()
+
+
+def idle(client: httpx.Client) -> bool:
+    (engine,) = client.get("/weft/state").json()["engines"]
+    return (
+        engine["running"] == engine["waiting"] == state(client)["running"] == 0
+        and engine["kv_usage"] == 0
+        and state(client)["violations"] == []
+    )
+
+
+def test_it_says_everywhere_that_it_is_simulated(replica, tmp_path):
+    (card,) = replica.get("/v1/models").json()["data"]
+    assert (card["simulated"], card["owned_by"]) == (True, "weft-simulated")
+    assert replica.get("/weft/state").json()["weft"] == {"simulated": True}
+    with simulated_replica(tmp_path, "--preset", "70b-h100"):
+        (log,) = tmp_path.glob("*.log")
+        until(lambda: "SIMULATED" in log.read_text(), "its log says so")
+        assert "70b-h100" in log.read_text()
+
+
+def test_a_call_that_names_itself_gets_its_report_plain_and_streamed(replica):
+    told = {"vllm_xargs": {"weft_call": "x", "weft_program": "p", "weft_service": 1e6}}
+    plain = replica.post(CHAT, json=BODY | told, headers={"x-weft-call": "x"})
+    report = CallReport.from_json(plain.headers["x-weft-report"])
+    assert (report.call, report.policy, report.output_tokens) == ("x", "plas", 50)
+    assert report.service_s > 0
+    assert report.queue_path == (7,), "a program of much service is in the last queue"
+    streamed = replica.post(CHAT, json=BODY | {"stream": True}, headers={"x-weft-call": "y"})
+    *_, comment, done, rest = streamed.content.split(b"\n\n")
+    assert (done, rest) == (b"data: [DONE]", b"")
+    report = CallReport.from_json(comment.removeprefix(REPORT_COMMENT))
+    assert (report.call, report.queue_path[0]) == ("y", 0)
+    assert report.cached_tokens > 0
+    assert CallReport.from_mapping(replica.get("/weft/calls/y").json()) == report
+    assert replica.get("/weft/calls/z").status_code == 404
+    silent = replica.post(CHAT, json=BODY)
+    assert "x-weft-report" not in silent.headers
+
+
+def test_its_order_is_switched_and_its_cache_emptied(replica):
+    answer = replica.post("/weft/policy", json={"policy": "mlfq", "reset_cache": True})
+    assert answer.json()["engines"] == [{"policy": "mlfq", "reset_cache": True}]
+    call = replica.post(CHAT, json=BODY, headers={"x-weft-call": "m"})
+    report = CallReport.from_json(call.headers["x-weft-report"])
+    assert (report.policy, report.cached_tokens) == ("mlfq", 0)
+    assert replica.post("/weft/policy", json={"policy": "nonsense"}).status_code == 400
+    assert replica.post("/weft/kv", json={"action": "release", "program": "p"}).status_code == 200
+    assert replica.post("/weft/kv", json={"action": "burn"}).status_code == 400
+    replica.post("/weft/policy", json={"policy": "plas"})
+    assert replica.get("/weft/state").json()["engines"][0]["policy"] == "plas"
+
+
+def test_a_client_that_goes_is_taken_out_and_its_report_kept(replica):
+    before = state(replica)["aborted"]
+    body = BODY | {"stream": True, "max_tokens": 200_00, "ignore_eos": True}
+    with replica.stream("POST", CHAT, json=body, headers={"x-weft-call": "gone"}) as answer:
+        next(answer.iter_lines())
+    until(lambda: idle(replica), "it is taken out")
+    assert state(replica)["aborted"] == before + 1
+    until(lambda: replica.get("/weft/calls/gone").status_code == 200, "its report is kept")
+    assert replica.get("/weft/calls/gone").json()["output_tokens"] < 20_000
+
+
+def test_requests_sent_at_once_on_one_connection_are_answered_in_order(replica):
+    parts = urlsplit(str(replica.base_url))
+    raw = b""
+    for count in (3, 1, 2):
+        body = json.dumps(BODY | {"max_tokens": count}).encode()
+        last = b"connection: close\r\n" if count == 2 else b""
+        raw += b"POST %b HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n%b" % (
+            CHAT.encode(), last, len(body), body,
+        )  # fmt: skip
+    with socket.create_connection((parts.hostname, parts.port), timeout=30) as connection:
+        connection.sendall(raw)
+        answers = b"".join(iter(lambda: connection.recv(65536), b""))
+    found = [int(a.split(b",")[0]) for a in answers.split(b'"completion_tokens":')[1:]]
+    assert found == [3, 1, 2]
+
+
+def test_a_share_of_the_calls_fails(faulty):
+    faults = {"kind": "500", "share": 0.3, "seed": 4}
+    assert faulty.post("/simulated/faults", json=faults).status_code == 200
+    first = [faulty.post(CHAT, json=BODY).status_code for _ in range(60)]
+    faulty.post("/simulated/faults", json=faults)
+    assert [faulty.post(CHAT, json=BODY).status_code for _ in range(60)] == first
+    assert set(first) == {200, 500}
+    assert faulty.post("/simulated/faults", json={"kind": "flood"}).status_code == 400
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_cut_in_the_middle(replica, stream):
+    with pytest.raises(httpx.RemoteProtocolError):
+        replica.post(CHAT, json=BODY | {"stream": stream}, headers={"x-simulated-fault": "cut"})
+    until(lambda: idle(replica), "it has left the engine")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_hangs_until_its_client_goes(replica, stream):
+    with pytest.raises(httpx.ReadTimeout):
+        replica.post(
+            CHAT, json=BODY | {"stream": stream}, headers={"x-simulated-fault": "hang"}, timeout=0.5
+        )
+    until(lambda: idle(replica), "it has left the engine")
+
+
+def test_a_slow_call_is_answered_in_the_end(faulty):
+    met = state(faulty)["met"]["slow"]
+    faulty.post("/simulated/faults", json={"kind": "slow", "share": 1, "delay_s": 200})
+    answer = faulty.post(CHAT, json=BODY)
+    assert answer.json()["usage"]["completion_tokens"] == 50
+    # 200 s of the engine's time, at a thousand times its speed.
+    assert answer.elapsed.total_seconds() >= 0.2
+    assert state(faulty)["met"]["slow"] == met + 1
+
+
+def test_a_crash_ends_the_process(tmp_path):
+    port = free_port()
+    command = [sys.executable, "-m", "gateway.cli", "replica", "--simulated", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+
+        def ready() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                return httpx.get(f"{url}/health", trust_env=False).status_code == 200
+            return False
+
+        until(ready, "it has started")
+        with pytest.raises(httpx.HTTPError):
+            httpx.post(
+                url + CHAT, json=BODY, headers={"x-simulated-fault": "crash"}, trust_env=False
+            )
+        assert process.wait(20) == CRASHED
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--preset", "9b-abacus"], "9b-abacus"),
+        (["--speed-up", "0"], "--speed-up"),
+        (["--policy", "nonsense"], "nonsense"),
+        (["--scheduler", "fancy"], "fancy"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path, options, named):
+    with pytest.raises(NotReady, match=named), simulated_replica(tmp_path, *options):
+        pass
+
+
+def test_the_vllm_scheduler_serves_the_same(tmp_path):
+    with simulated_replica(tmp_path, "--scheduler", "vllm", "--speed-up", "1000") as url:
+        answers = [httpx.post(url + CHAT, json=BODY, headers={"x-weft-call": n}, trust_env=False)
+                   for n in "ab"]  # fmt: skip
+        reports = [CallReport.from_json(a.headers["x-weft-report"]) for a in answers]
+        assert [r.output_tokens for r in reports] == [50, 50]
+        assert reports[1].cached_tokens > 0
+        assert httpx.get(f"{url}/simulated/state", trust_env=False).json()["violations"] == []
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gateway")
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    with contextlib.ExitStack() as stack:
+        urls = [
+            stack.enter_context(simulated_replica(folder, "--speed-up", "100")) for _ in range(2)
+        ]
+        serve = [sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)]
+        serve += [part for url in urls for part in ("--replica", url)]
+        stack.enter_context(running(serve, f"{base}/health", folder / "gateway.log"))
+        yield base, urls
+
+
+def test_the_gateway_takes_its_reports(gateway):
+    base, _ = gateway
+    headers = {"x-weft-program": "run-1"}
+    with openai.OpenAI(base_url=f"{base}/v1", api_key="none", default_headers=headers) as client:
+        service = [0.0]
+        for stream in (False, True, False):
+            answer = client.chat.completions.create(**BODY, stream=stream)
+            for _ in answer if stream else ():
+                pass
+            program = httpx.get(f"{base}/v1/sessions/run-1", trust_env=False).json()
+            service.append(program["service_s"])
+    assert service == sorted(set(service)), "a program's service grows with each call"
+    assert httpx.get(f"{base}/weft/state", trust_env=False).json()["table"]["violations"] == []
+
+
+def test_the_gateway_switches_its_order(gateway):
+    base, urls = gateway
+    assert httpx.post(f"{base}/weft/policy", json={"policy": "atlas"}, trust_env=False).json()[
+        "applied"
+    ]
+    for url in urls:
+        (engine,) = httpx.get(f"{url}/weft/state", trust_env=False).json()["engines"]
+        assert engine["policy"] == "atlas"
+
+
+def test_the_gateway_goes_on_when_a_replica_fails_some_calls(gateway):
+    base, urls = gateway
+    fault = {"kind": "cut", "share": 0.4, "seed": 2}
+    httpx.post(f"{urls[0]}/simulated/faults", json=fault, trust_env=False)
+    with httpx.Client(base_url=base, timeout=30, trust_env=False) as client:
+        statuses = [client.post(CHAT, json=BODY).status_code for _ in range(30)]
+    httpx.delete(f"{urls[0]}/simulated/faults", trust_env=False)
+    assert statuses.count(200) >= 15
+    table = httpx.get(f"{base}/weft/state", trust_env=False).json()["table"]
+    assert table["violations"] == []
+    assert sum(table["in_flight"].values()) == 0
