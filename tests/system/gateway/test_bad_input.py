@@ -1,0 +1,403 @@
+"""Ids, handles and hints that are wrong, forged or another tenant's: a clear error or a documented
+choice, nothing of others read or changed, and a table that is whole afterwards (`weft` checks)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from support.redis_server import RedisServer
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+MESSAGES = [
+    {"role": "system", "content": "You are an agent. " * 40},
+    {"role": "user", "content": "What is the weather in Lyon? " * 10},
+    {"role": "assistant", "content": "I will look. " * 10},
+    {"role": "tool", "tool_call_id": "c", "content": "Sunny. " * 60},
+]
+MINE = {"authorization": "Bearer mine"}
+THEIRS = {"authorization": "Bearer theirs"}
+
+
+@pytest.fixture(params=["memory", "redis"])
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """Settings for each kind of table."""
+    if request.param == "memory":
+        yield {}
+        return
+    server = RedisServer(tmp_path)
+    yield {"redis_url": server.url, "redis_timeout_s": 20}
+    server.kill()
+
+
+def code(got: Any) -> tuple[int, str]:
+    return got.status_code, got.json()["error"]["code"]
+
+
+async def answers(wire: Any, request: Any) -> None:
+    """An engine that stores what it is asked to answer as one and the same response."""
+    await wire.plain({"id": "resp_secret", "object": "response", "choices": []})
+
+
+async def test_what_a_tenant_names_does_not_exist_for_another(
+    stored: Any, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=answers, asides={"/weft/kv": {}}) as stub,
+        weft(stub, **stored) as gateway,
+    ):
+        client = gateway.client
+        named = {"x-session-id": "run", "x-request-id": "mine-1"}
+        await gateway.call(body={"messages": MESSAGES}, headers={**MINE, **named})
+        await gateway.call("/v1/responses", body={"input": "a"}, headers={**MINE, **named})
+        announced = {"model": "tiny", "messages": MESSAGES[:2], "session_id": "run"}
+        handle = (await client.post("/v1/hints/prefill", json=announced, headers=MINE)).json()["id"]
+        tags = {"session_id": "run", "tags": [{"message": 1, "tag": "SYSTEM_PROMPT"}]}
+        assert (await client.post("/v1/hints/tags", json=tags, headers=MINE)).status_code == 200
+
+        async def mine() -> Any:
+            session = (await client.get("/v1/sessions/run", headers=MINE)).json()
+            story = (await client.get("/v1/sessions/run/story", headers=MINE)).json()
+            told = gateway.services.told._kept.copy()
+            return session, story, told, list(gateway.services.prefills._kept)
+
+        async with asyncio.timeout(10):
+            while (await client.get(f"/v1/hints/prefill/{handle}", headers=MINE)).json()[
+                "status"
+            ] == "running":
+                pass
+        before, sent, advised = await mine(), len(stub.requests), len(stub.other)
+        priority = {"session_id": "run", "priority": 2, "retain_s": 60}
+        turn = {"model": "tiny", "messages": MESSAGES}
+        refused = {
+            "session_not_found": [
+                await client.get("/v1/sessions/run", headers=THEIRS),
+                await client.delete("/v1/sessions/run", headers=THEIRS),
+                await client.post("/finish_session?session_id=run", headers=THEIRS),
+                await client.get("/v1/sessions/run/story", headers=THEIRS),
+                await client.post("/v1/hints/priority", json=priority, headers=THEIRS),
+            ],
+            "prefill_not_found": [
+                await client.get(f"/v1/hints/prefill/{handle}", headers=THEIRS),
+                await client.delete(f"/v1/hints/prefill/{handle}", headers=THEIRS),
+                await client.post(f"/v1/hints/prefill/{handle}/extend", json=turn, headers=THEIRS),
+                await client.post(
+                    f"/p/run/v1/hints/prefill/{handle}/extend", json=turn, headers=THEIRS
+                ),
+            ],
+            "receipt_not_found": [await client.get("/v1/receipts/mine-1", headers=THEIRS)],
+        }
+        for expected, gots in refused.items():
+            assert [code(got) for got in gots] == [(404, expected)] * len(gots)
+            assert not any(b"mine" in got.content and b"receipts" in got.content for got in gots)
+        continued = await gateway.call(
+            "/v1/responses", body={"previous_response_id": "resp_secret"}, headers=THEIRS
+        )
+        assert code(continued) == (400, "previous_response_not_found")
+        for method in ("GET", "DELETE"):
+            got = await client.request(method, "/v1/responses/resp_secret", headers=THEIRS)
+            assert got.status_code == 404
+        assert (await client.get("/v1/sessions", headers=THEIRS)).json()["data"] == []
+        # What says something of a session in advance is taken, for one of the caller's own.
+        for told in (tags | {"tags": []}, tags):
+            got = await client.post("/v1/hints/tags", json=told, headers=THEIRS)
+            assert got.status_code == 200
+        del gateway.services.told._kept[next(reversed(gateway.services.told._kept))]
+        assert (len(stub.requests), len(stub.other)) == (sent, advised)
+        assert await mine() == before
+
+
+async def test_a_call_under_anothers_id_is_of_a_program_of_the_callers_own(
+    stored: Any, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub, **stored) as gateway:
+        for _ in range(3):
+            await gateway.call(headers={**MINE, "x-session-id": "run"})
+        await gateway.call("/p/run/v1/chat/completions", headers=THEIRS)
+        await gateway.call(headers={**THEIRS, "x-session-id": "run"})
+        counts = [
+            (await gateway.client.get("/v1/sessions/run", headers=who)).json()["calls"]
+            for who in (MINE, THEIRS)
+        ]
+        assert counts == [3, 2]
+        digests = {request.json["vllm_xargs"]["weft_program"] for request in stub.requests}
+        assert len(digests) == 2
+        assert (await gateway.client.delete("/v1/sessions/run", headers=THEIRS)).status_code == 200
+        session = await gateway.client.get("/v1/sessions/run", headers=MINE)
+        assert (session.status_code, session.json()["calls"]) == (200, 3)
+
+
+async def test_a_listener_hears_nothing_of_another_tenants_session_of_the_same_name(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        listeners = gateway.services.listeners
+        path = "/v1/sessions/run/events"
+        async with gateway.client.stream("GET", path, headers=THEIRS) as events:
+            assert await anext(events.aiter_lines()) == ": listening"
+            (key,) = listeners._of
+            await gateway.call(headers={**MINE, "x-session-id": "run"})
+            (mine,) = (await gateway.client.get("/v1/sessions", headers=MINE)).json()["data"]
+            assert key.program == mine["id"]
+            assert not any(k != key for k in listeners._of)
+            assert (await gateway.client.get("/v1/sessions", headers=THEIRS)).json()["data"] == []
+        await until(lambda: not listeners._of)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    ["sess-000000000000000000000000", "*", "public/run", "../run", "run\n", "{weft}:totals", "p:x"],
+)
+async def test_a_forged_id_is_of_a_session_that_nobody_has(
+    forged: str, stored: Any, engine: Any, weft: Any
+) -> None:
+    path = "/v1/sessions/" + quote(forged, safe="")
+    async with engine() as stub, weft(stub, **stored) as gateway:
+        await gateway.call(headers={"x-session-id": "run"})
+        for got in (
+            await gateway.client.get(path),
+            await gateway.client.delete(path),
+            await gateway.client.get(f"{path}/story"),
+        ):
+            assert code(got) == (404, "session_not_found")
+        (only,) = (await gateway.client.get("/v1/sessions")).json()["data"]
+        assert (only["id"], only["calls"]) == ("run", 1)
+
+
+ALIKE = [
+    "Run",
+    "run",
+    "RUN",
+    " run",
+    "run ",
+    "  run  ",
+    "caf\u00e9",
+    "cafe\u0301",
+    "\u212b",
+    "\u00c5",
+]
+
+
+async def test_ids_that_look_alike_are_different_programs(
+    stored: Any, engine: Any, weft: Any
+) -> None:
+    assert unicodedata.normalize("NFC", ALIKE[7]) == ALIKE[6]
+    async with engine() as stub, weft(stub, **stored) as gateway:
+        for number, name in enumerate(ALIKE, start=1):
+            for _ in range(number):
+                assert (await gateway.call(body={"session_id": name})).status_code == 200
+            path = f"/p/{quote(name, safe='')}/v1/chat/completions"
+            assert (await gateway.call(path)).status_code == 200
+        for number, name in enumerate(ALIKE, start=1):
+            found = (await gateway.client.get(f"/v1/sessions/{quote(name, safe='')}")).json()
+            assert (found["id"], found["calls"]) == (name, number + 1)
+        listed = (await gateway.client.get("/v1/sessions?limit=100")).json()["data"]
+        assert [s["id"] for s in listed] == sorted(ALIKE, key=str.encode)
+        gone = await gateway.client.delete("/v1/sessions/RUN")
+        assert gone.json()["id"] == "RUN"
+        assert len((await gateway.client.get("/v1/sessions?limit=100")).json()["data"]) == 9
+
+
+async def test_more_sessions_than_a_tenant_may_have_end_his_longest_idle_ones(
+    stored: Any, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine() as stub,
+        weft(stub, max_programs_per_tenant=20, **stored) as gateway,
+    ):
+        assert (await gateway.call(body={"session_id": "s"}, headers=THEIRS)).status_code == 200
+        for number in range(50):
+            got = await gateway.call(body={"session_id": f"s{number:03}"}, headers=MINE)
+            assert got.status_code == 200
+            if number % 3 == 0:
+                await gateway.client.post("/v1/sessions", json={"id": "kept"}, headers=MINE)
+        page = await gateway.client.get("/v1/sessions?limit=100", headers=MINE)
+        names = [session["id"] for session in page.json()["data"]]
+        assert names == ["kept", *(f"s{number:03}" for number in range(31, 50))]
+        census = await gateway.services.table.census()
+        assert census.created - census.ended == census.alive == 21
+        theirs = await gateway.client.get("/v1/sessions/s", headers=THEIRS)
+        assert theirs.json()["calls"] == 1
+
+
+WRONG: list[Any] = [
+    {"a": {"b": [1]}}, [], [[]], "x", "", True, 1e308, -1e308, 10**30, 2**63, 0.5, "\u0000", "\ud7ff",
+]  # fmt: skip
+FIELDS = (
+    "priority", "reuse_priority", "retain_s", "deadline_s", "ttft_ms", "tpot_ms", "output_tokens",
+    "prefill_next", "resumes", "blocks_parent", "tags", "tool_dispatch",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("value", WRONG, ids=ascii)
+async def test_hints_of_wrong_types_are_told_and_change_no_call(
+    value: Any, engine: Any, weft: Any
+) -> None:
+    bodies: list[dict[str, Any]] = [
+        {"weft": dict.fromkeys(FIELDS, value)},
+        {"weft": value},
+        {"nvext": value},
+        {"nvext": {"agent_hints": value}},
+        {"nvext": {"agent_hints": dict.fromkeys(("priority", "osl", "strict_priority"), value)}},
+        {"vllm_xargs": {"agentic_context": value}},
+        {"vllm_xargs": {"agentic_context": {"priority": value, "deadline_seconds": value}}},
+        {"prompt_cache_retention": value},
+        {"cache_control": value},
+        {"cache_control": {"type": "ephemeral", "ttl": value}},
+        {"messages": [{"role": "user", "content": [{"text": "x", "cache_control": value}]}]},
+        {"messages": [{"role": value, "content": value, "tool_calls": value}]},
+        {"messages": value},
+        {"tools": value},
+        {"tools": [value]},
+    ]
+    async with engine() as stub, weft(stub) as gateway:
+        for number, body in enumerate(bodies):
+            headers = {"x-session-id": "run", "x-request-id": f"r{number}"}
+            got = await gateway.call(body=body, headers=headers)
+            assert got.status_code == 200, (body, got.text)
+            sent = stub.requests[-1].json
+            for name in ("messages", "tools"):
+                assert sent.get(name) == ({"messages": []} | body).get(name)
+            for name, told in sent["vllm_xargs"].items():
+                if name.startswith("weft_"):
+                    assert isinstance(told, (int, float, str, list)), name
+            receipt = (await gateway.client.get(f"/v1/receipts/r{number}")).json()
+            assert receipt["outcome"] == "ok"
+            fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
+            if number == 0:
+                assert set(fates) >= {f"weft.{name}" for name in FIELDS[:-2]}
+            assert all(fate.startswith(("applied", "ignored")) for fate in fates.values())
+
+
+async def test_headers_of_wrong_values_are_told_and_change_no_call(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        names = ("priority", "reuse-priority", "retain-s", "deadline-s", "ttft-ms", "output-tokens")
+        for value in ("", "nan", "inf", "-inf", "1e999", "0x10", "[1]", b"\xff", "1,2", "9" * 5000):
+            headers = {f"x-weft-{name}": value for name in names}
+            got = await gateway.call(headers={**headers, "x-request-id": "r"})
+            assert got.status_code == 200
+            json.dumps(stub.requests[-1].json, allow_nan=False)
+            hints = (await gateway.client.get("/v1/receipts/r")).json()["hints"]
+            assert {hint["hint"] for hint in hints} == set(headers)
+
+
+@pytest.mark.parametrize("path", ["/v1/hints/tags", "/v1/hints/priority", "/v1/hints/prefill"])
+async def test_what_is_no_json_is_refused_where_hints_are_given(
+    path: str, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        for raw, expected in (
+            (b'{"session_id": "run", "priority": NaN, "ttl_s": NaN}', "invalid_json"),
+            (b'{"session_id": "run", "ttl_s": Infinity}', "invalid_json"),
+            (b"", "invalid_json"),
+            (b"[]", "invalid_body"),
+        ):
+            got = await gateway.client.post(path, content=raw)
+            assert code(got) == (400, expected)
+        got = await gateway.call(body={}, headers={})
+        assert got.status_code == 200
+        bad = b'{"model": "tiny", "weft": {"retain_s": NaN}}'
+        assert code(await gateway.client.post("/v1/chat/completions", content=bad)) == (
+            400,
+            "invalid_json",
+        )
+        assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("value", [*WRONG, None], ids=ascii)
+async def test_hint_routes_refuse_wrong_types_by_name(value: Any, engine: Any, weft: Any) -> None:
+    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        await gateway.call(headers={"x-session-id": "run"})
+        for path, body in (
+            ("priority", {"session_id": "run", "priority": value}),
+            ("priority", {"session_id": "run", "retain_s": value}),
+            ("priority", {"session_id": "run", "priority": 1, "ttl_s": value}),
+            ("priority", {"session_id": value, "priority": 1}),
+            ("tags", {"session_id": "run", "tags": value}),
+            ("tags", {"session_id": "run", "tags": [value]}),
+            ("tags", {"session_id": "run", "tags": [{"messages": value, "tag": "USER_QUERY"}]}),
+            ("tags", {"session_id": "run", "tags": [{"message": 0, "tag": value}]}),
+            ("tags", {"session_id": "run", "tags": [], "ttl_s": value}),
+            ("prefill", {"model": "tiny", "session_id": "run", "messages": value}),
+            ("prefill", {"model": "tiny", "session_id": "run", "messages": [value]}),
+            ("prefill", {"model": "tiny", "session_id": value, "messages": MESSAGES}),
+            (
+                "prefill",
+                {"model": "tiny", "session_id": "run", "messages": MESSAGES, "ttl_s": value},
+            ),
+            (
+                "prefill",
+                {"model": "tiny", "session_id": "run", "messages": MESSAGES, "tools": value},
+            ),
+        ):
+            got = await gateway.client.post(f"/v1/hints/{path}", json=body)
+            assert got.status_code in (200, 201, 400, 404), (path, body, got.text)
+            if got.status_code >= 400:
+                assert got.json()["error"]["code"]
+                assert got.json()["error"]["message"]
+        assert (await gateway.call(headers={"x-session-id": "run"})).status_code == 200
+
+
+async def test_tags_past_the_end_and_over_each_other_reach_the_engine_in_order(
+    engine: Any, weft: Any
+) -> None:
+    given: list[Any] = [
+        {"message": 99, "tag": "TOOL_OUTPUT"},
+        {"message": -2, "tag": "TOOL_OUTPUT"},
+        {"start": 10, "end": 10, "tag": "TOOL_OUTPUT"},
+        {"start": 20, "end": 10, "tag": "TOOL_OUTPUT"},
+        {"start": -5, "end": 10, "tag": "TOOL_OUTPUT"},
+        {"start": 10, "end": 2**40, "tag": "TOOL_OUTPUT"},
+        {"start": 5_000_000, "end": 6_000_000, "tag": "RESPONSE"},
+        {"start": 30, "end": 60, "tag": "SYSTEM_PROMPT"},
+        {"start": 40, "end": 50, "tag": "RESPONSE"},
+        {"start": 0, "end": 1, "tag": "PARTIAL_PREFILL"},
+        {"start": "0", "end": 2, "tag": 3},
+        {"message": 0, "tag": 99},
+        {},
+    ]
+    async with engine() as stub, weft(stub) as gateway:
+        body = {"messages": MESSAGES, "weft": {"tags": given}}
+        await gateway.call(body=body, headers={"x-session-id": "run", "x-request-id": "r"})
+        sent = stub.requests[0].json
+        assert sent["messages"] == MESSAGES
+        flat = sent["vllm_xargs"]["weft_tags"]
+        ends = flat[::2]
+        assert ends == sorted(set(ends))
+        assert all(0 < end < 2**31 for end in ends)
+        assert set(flat[1::2]) <= {0, 1, 2, 3, 4, 5}
+        receipt = (await gateway.client.get("/v1/receipts/r")).json()
+        fates = {hint["hint"]: hint["fate"] for hint in receipt["hints"]}
+        assert set(fates) == {f"weft.tags[{n}]" for n in range(len(given))}
+        ignored = {n for n in range(len(given)) if fates[f"weft.tags[{n}]"].startswith("ignored")}
+        assert ignored == {0, 1, 2, 3, 4, 10, 11, 12}, fates
+
+
+async def test_ten_thousand_tags_are_cut_and_the_engine_gets_a_short_list(
+    engine: Any, weft: Any
+) -> None:
+    many = [{"start": n, "end": n + 1, "tag": n % 4} for n in range(10_000)]
+    async with engine() as stub, weft(stub) as gateway:
+        body = {"messages": MESSAGES, "weft": {"tags": many}}
+        got = await gateway.call(body=body, headers={"x-request-id": "r"})
+        assert got.status_code == 200
+        assert len(stub.requests[0].json["vllm_xargs"]["weft_tags"]) < 400
+        hints = (await gateway.client.get("/v1/receipts/r")).json()["hints"]
+        assert len(hints) <= 200
+        assert any("too many" in hint["fate"] for hint in hints)
+        refused = await gateway.client.post(
+            "/v1/hints/tags", json={"session_id": "run", "tags": many}
+        )
+        assert code(refused) == (400, "invalid_request")
+        wide = [{"messages": [0, 4096], "tag": "RESPONSE"} for _ in range(64)]
+        told = await gateway.client.post("/v1/hints/tags", json={"session_id": "r", "tags": wide})
+        assert told.status_code == 200
+        kept = sum(len(tags) for _, tags in gateway.services.told._kept.values())
+        assert kept <= 4096
