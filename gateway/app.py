@@ -171,6 +171,7 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        await desk.aclose()
         services.registry.close()
         await services.ledger.settle(timeout_s=5.0)
         await services.cold.aclose()

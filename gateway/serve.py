@@ -13,6 +13,7 @@ from typing import Final
 import uvicorn
 
 from gateway.api.cork import CorkedProtocol
+from gateway.api.dispatch import Dispatcher
 from gateway.app import create_app
 from gateway.config import Settings
 
@@ -26,8 +27,9 @@ _COLLECT_AFTER: Final = 20_000
 class _Server(uvicorn.Server):
     """uvicorn's server, which says why it stops."""
 
-    def __init__(self, config: uvicorn.Config, drain_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, app: Dispatcher, drain_s: float) -> None:
         super().__init__(config)
+        self._listeners = app.services.listeners
         self._drain_s = drain_s
         self._signal = ""
 
@@ -42,6 +44,8 @@ class _Server(uvicorn.Server):
             log.info(
                 "%s: no new connections; calls in flight may take %g s", self._signal, self._drain_s
             )
+        # Their streams have no end of their own, and would be waited for.
+        self._listeners.close()
         await super().shutdown(sockets)
         log.info("stopped")
 
@@ -58,8 +62,9 @@ def run(settings: Settings) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not settings.replicas:
         log.warning("no replica is named (--replica or WEFT_REPLICAS): every call will get a 503")
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
@@ -76,7 +81,7 @@ def run(settings: Settings) -> int:
         timeout_graceful_shutdown=round(settings.drain_s),
         backlog=4096,
     )
-    server = _Server(config, settings.drain_s)
+    server = _Server(config, app, settings.drain_s)
     # uvicorn takes these signals while it runs and raises them again when it is done. It has done
     # then what they ask for.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,7 +9,8 @@ wrong ones change no answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Mapping
 from time import time
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from gateway.programs.identity import resolve
 from gateway.programs.ids import from_json
 
 DEFAULT_TTL_S: Final = 60.0
-_MOST_TAGGED_MESSAGES: Final = 4096
+_MOST_PRIORITIES: Final = 16_384
 
 _CHAT: Final[list[Any]] = [
     {"role": "system", "content": "You answer with the help of tools."},
@@ -111,7 +112,8 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     """The routes."""
     s = services
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
-    later: set[asyncio.Task[None]] = set()
+    # When each program's priority ends, the one told longest ago first.
+    endings: OrderedDict[ProgramKey, tuple[asyncio.TimerHandle, tuple[str, ...]]] = OrderedDict()
 
     def tenant_of(request: Request) -> str:
         return s.auth.caller(dict(request.headers.raw)).tenant
@@ -125,6 +127,23 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         if program is None:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
         return program.replicas or tuple(replica.name for replica in s.registry)
+
+    def end_later(key: ProgramKey, names: tuple[str, ...], ttl_s: float) -> None:
+        """The program's priority ends after `ttl_s` seconds, or when too many others have come.
+        What was given before does not end it."""
+        if key in endings:
+            endings.pop(key)[0].cancel()
+        endings[key] = asyncio.get_running_loop().call_later(ttl_s, end_now, key), names
+        if len(endings) > _MOST_PRIORITIES:
+            end_now(next(iter(endings)))
+
+    def end_now(key: ProgramKey) -> None:
+        timer, names = endings.pop(key)
+        timer.cancel()
+        s.ledger.spawn(no_priority(key, names))
+
+    async def no_priority(key: ProgramKey, names: tuple[str, ...]) -> None:
+        await s.advisor.priority(key, names, 0)
 
     @api.post(
         "/prefill",
@@ -201,19 +220,10 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             fates["retain"] = await advised
         if hint.priority is not None:
             fates["priority"] = await s.advisor.priority(key, names, hint.priority)
-            task = asyncio.create_task(
-                _after(hint.ttl_s, lambda: s.advisor.priority(key, names, 0))
-            )
-            later.add(task)
-            task.add_done_callback(later.discard)
+            end_later(key, names, hint.ttl_s)
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     return api
-
-
-async def _after(delay_s: float, work: Callable[[], Awaitable[Any]]) -> None:
-    await asyncio.sleep(delay_s)
-    await work()
 
 
 def _ttl(body: Mapping[str, Any]) -> float:
@@ -224,29 +234,15 @@ def _ttl(body: Mapping[str, Any]) -> float:
 
 
 def _tags(given: list[dict[str, Any]]) -> tuple[tuple[OwnTag, ...], list[str]]:
-    """The tags that can be taken, one a message, and the fate of each that was given."""
+    """The tags that can be taken, and the fate of each that was given."""
     found: list[OwnTag] = []
     fates = []
     for number, value in enumerate(given):
         name = f"tags[{number}]"
         try:
-            found += [own_tag(name, one, DEFAULT_LIMITS) for one in _each(value)]
+            found.append(own_tag(name, value, DEFAULT_LIMITS))
         except ValueError as error:
             fates.append(f"{name}=ignored: {error}")
         else:
             fates.append(f"{name}=noted for the next calls")
     return tuple(found), fates
-
-
-def _each(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """One tag for each message of a range."""
-    if "messages" not in value:
-        return [value]
-    span = value["messages"]
-    whole = isinstance(span, list) and len(span) == 2
-    if not whole or not all(isinstance(n, int) and not isinstance(n, bool) for n in span):
-        raise ValueError("messages must be two indices")
-    first, end = span
-    if not 0 <= first < end <= first + _MOST_TAGGED_MESSAGES:
-        raise ValueError("messages must be a start before an end")
-    return [{"message": index, "tag": value.get("tag")} for index in range(first, end)]

@@ -43,6 +43,7 @@ _STATUS: Final = {
 }
 # A turn that comes while its prefill runs waits so long for it; what it has computed by then stays.
 _WAIT_S: Final = 0.25
+_LAST_WAIT_S: Final = 5.0
 # Tools that take longer are rare (Sutradhara 3.2), and KV is held meanwhile.
 FORESEEN_TTL_S: Final = 60.0
 # What decides how an engine writes out the messages, and so their tokens.
@@ -167,6 +168,15 @@ class PrefillDesk:
         for prefill in self._s.prefills.expired(time()):
             if not prefill.taken_s:
                 await self.discard(prefill)
+
+    async def aclose(self) -> None:
+        """The gateway ends: stop what runs, and wait until its calls are closed, which takes as
+        long as engines take to tell what was used, and the table to answer."""
+        running = list(self._running.values())
+        for _, exchange in running:
+            exchange.cancel(ReplicaError("The gateway ends."))
+        if running:
+            await asyncio.wait([task for task, _ in running], timeout=_LAST_WAIT_S)
 
     async def _open(self, key: ProgramKey, model: str, size: int) -> OpenCall:
         s = self._s

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from time import time
 from typing import Any, Final
 
-import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
@@ -16,7 +15,6 @@ from gateway.api.services import Services
 from gateway.api.sessions import path_id, program_key
 from gateway.model import ProgramKey
 from gateway.overlap.dispatch import EVENT
-from gateway.telemetry.listeners import Listener
 
 # So that proxies between do not take a quiet stream for a dead one.
 _PULSE_S: Final = 15.0
@@ -72,11 +70,10 @@ def router(services: Services) -> APIRouter:
         through this gateway; each has the id of its request. A listener that is too slow loses the
         oldest, and is told how many by an event `lost`."""
         key = program_key(tenant, path_id(session_id))
-        listener = s.listeners.add(key)
-        if listener is None:
+        if s.listeners.full(key):
             raise ApiError(429, "too_many_listeners", "This session has too many listeners.")
         return StreamingResponse(
-            _told(s, key, listener),
+            _told(s, key),
             media_type="text/event-stream",
             headers={"cache-control": "no-store"},
         )
@@ -84,7 +81,11 @@ def router(services: Services) -> APIRouter:
     return api
 
 
-async def _told(services: Services, key: ProgramKey, listener: Listener) -> AsyncIterator[bytes]:
+async def _told(services: Services, key: ProgramKey) -> AsyncIterator[bytes]:
+    # Not before: of a client that has left by now, nobody would come to the end of this.
+    listener = services.listeners.add(key)
+    if listener is None:
+        return
     lost = 0
     try:
         yield b": listening\n\n"
@@ -94,9 +95,11 @@ async def _told(services: Services, key: ProgramKey, listener: Listener) -> Asyn
             except TimeoutError:
                 yield b": still here\n\n"
                 continue
+            if event is None:
+                return
             if listener.lost > lost:
                 yield b'event: lost\ndata: {"events":%d}\n\n' % (listener.lost - lost)
                 lost = listener.lost
-            yield b"event: %b\ndata: %b\n\n" % (EVENT.encode(), orjson.dumps(event))
+            yield b"event: %b\ndata: %b\n\n" % (EVENT.encode(), event)
     finally:
         services.listeners.remove(key, listener)

@@ -26,9 +26,10 @@ class HintLimits:
 
 @record
 class OwnTag:
-    """A tag that a client gives to one of its messages, or else to the tokens from `start` to
-    before `end`. name: where it stood, for its fate. message: an index; -1 is what stands before
-    all messages. clamped: the client asked for a higher one."""
+    """A tag that a client gives to its messages, or else to the tokens from `start` to before
+    `end`. name: where it stood, for its fate. message: the index of the first; -1 is what stands
+    before all messages. messages: how many. clamped: the client asked for a higher one, or for
+    tokens where none can be."""
 
     name: str
     tag: Tag
@@ -36,6 +37,7 @@ class OwnTag:
     start: int = 0
     end: int = 0
     clamped: bool = False
+    messages: int = 1
 
 
 @record

@@ -107,7 +107,8 @@ def flag(value: Any, limits: HintLimits) -> tuple[bool, bool]:
 
 
 def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
-    """A client's tag for a message, by its index, or for tokens, from `start` to before `end`."""
+    """A client's tag for a message, by its index, for several (`messages`: from the first to before
+    the last index), or for tokens, from `start` to before `end`."""
     if not isinstance(value, dict):
         raise ValueError("must be an object")
     tag = value.get("tag")
@@ -120,10 +121,24 @@ def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
     clamped = tag > limits.max_tag
     tag = min(tag, limits.max_tag)
     if "message" in value:
-        message, _ = _whole(value["message"], -1, _MOST_TOKENS)
+        message, outside = _whole(value["message"], -1, _MOST_TOKENS)
+        if outside:
+            raise ValueError("message must be an index")
         return OwnTag(name, tag, message, clamped=clamped)
-    start, _ = _whole(value.get("start", 0), 0, _MOST_TOKENS)
-    end, _ = _whole(value.get("end"), 0, _MOST_TOKENS)
+    if "messages" in value:
+        first, after = _range(value["messages"])
+        return OwnTag(name, tag, first, clamped=clamped, messages=after - first)
+    start, early = _whole(value.get("start", 0), 0, _MOST_TOKENS)
+    end, late = _whole(value.get("end"), 0, _MOST_TOKENS)
     if start >= end:
         raise ValueError("needs a message, or a start before an end")
-    return OwnTag(name, tag, None, start, end, clamped)
+    return OwnTag(name, tag, None, start, end, clamped or early or late)
+
+
+def _range(span: Any) -> tuple[int, int]:
+    if not isinstance(span, list) or len(span) != 2:
+        raise ValueError("messages must be two indices")
+    (first, early), (after, late) = (_whole(index, 0, _MOST_TOKENS) for index in span)
+    if early or late or first >= after:
+        raise ValueError("messages must be a start before an end")
+    return first, after

@@ -79,9 +79,10 @@ def _place(
     """The tokens that a client's tag is about, or why there are none."""
     if tag.message is None:
         return tag.start, tag.end
-    wanted = [number for number, section in enumerate(sections) if section.message == tag.message]
+    first, after = tag.message, tag.message + tag.messages
+    wanted = [n for n, section in enumerate(sections) if first <= section.message < after]
     if not wanted:
-        return f"there is no message {tag.message}"
+        return f"there is no message {first}"
     start = round(ends[wanted[0] - 1]) if wanted[0] else 0
     end = BEYOND if wanted[-1] == len(sections) - 1 else round(ends[wanted[-1]])
     return (start, end) if start < end else "the message is too short"

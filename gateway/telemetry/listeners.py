@@ -8,34 +8,53 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
+
 from gateway.model import ProgramKey
 
 MAX_WAITING: Final = 1024
+# A tool call may have a megabyte of arguments. One event waits whatever its size.
+MAX_WAITING_BYTES: Final = 4 << 20
 
 
 class Listener:
-    """One listener's events, oldest first."""
+    """One listener's events, oldest first. limit, limit_bytes: of those that wait."""
 
-    def __init__(self, limit: int = MAX_WAITING) -> None:
+    def __init__(self, limit: int = MAX_WAITING, limit_bytes: int = MAX_WAITING_BYTES) -> None:
         self.lost = 0
-        self._events: deque[Mapping[str, Any]] = deque()
+        self._events: deque[bytes] = deque()
         self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._closed = False
         self._came = asyncio.Event()
 
-    def put(self, event: Mapping[str, Any]) -> None:
+    def put(self, event: bytes) -> None:
         """One more. Never waits."""
-        if len(self._events) >= self._limit:
-            self._events.popleft()
-            self.lost += 1
         self._events.append(event)
+        self._bytes += len(event)
+        while len(self._events) > 1 and (
+            len(self._events) > self._limit or self._bytes > self._limit_bytes
+        ):
+            self._bytes -= len(self._events.popleft())
+            self.lost += 1
         self._came.set()
 
-    async def get(self) -> Mapping[str, Any]:
-        """The next one, once there is one."""
+    def close(self) -> None:
+        """There will be no more."""
+        self._closed = True
+        self._came.set()
+
+    async def get(self) -> bytes | None:
+        """The next one, once there is one; None after the last."""
         while not self._events:
+            if self._closed:
+                return None
             self._came.clear()
             await self._came.wait()
-        return self._events.popleft()
+        event = self._events.popleft()
+        self._bytes -= len(event)
+        return event
 
 
 class Listeners:
@@ -44,16 +63,23 @@ class Listeners:
     def __init__(self, limit: int = 64) -> None:
         self._limit = limit
         self._of: dict[ProgramKey, list[Listener]] = {}
+        self._closed = False
 
     def __contains__(self, key: ProgramKey) -> bool:
         return key in self._of
 
+    def full(self, key: ProgramKey) -> bool:
+        """Whether the program has as many listeners as it may."""
+        return len(self._of.get(key, ())) >= self._limit
+
     def add(self, key: ProgramKey) -> Listener | None:
         """A new listener, None where the program has as many as it may."""
-        there = self._of.setdefault(key, [])
-        if len(there) >= self._limit:
+        if self.full(key):
             return None
+        there = self._of.setdefault(key, [])
         listener = Listener()
+        if self._closed:
+            listener.close()
         there.append(listener)
         return listener
 
@@ -66,6 +92,17 @@ class Listeners:
             self._of.pop(key, None)
 
     def tell(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
-        """An event of the program, for all who listen."""
-        for listener in self._of.get(key, ()):
-            listener.put(event)
+        """An event of the program, for all who listen, as JSON."""
+        there = self._of.get(key)
+        if there:
+            written = orjson.dumps(event)
+            for listener in there:
+                listener.put(written)
+
+    def close(self) -> None:
+        """The gateway ends: so do all listeners, now or when they come, with what waits for them.
+        They would wait for calls that cannot come any more."""
+        self._closed = True
+        for there in self._of.values():
+            for listener in there:
+                listener.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gateway.model import ProgramKey
@@ -17,8 +19,8 @@ async def test_events_reach_those_who_listen_to_the_program():
     listeners.tell(KEY, {"n": 1})
     listeners.tell(OTHER, {"n": 2})
     listeners.tell(KEY, {"n": 3})
-    assert [await one.get(), await one.get()] == [{"n": 1}, {"n": 3}]
-    assert (await two.get())["n"] == 1
+    assert [await one.get(), await one.get()] == [b'{"n":1}', b'{"n":3}']
+    assert await two.get() == b'{"n":1}'
     listeners.remove(KEY, one)
     listeners.remove(KEY, one)
     assert KEY in listeners
@@ -31,9 +33,34 @@ async def test_events_reach_those_who_listen_to_the_program():
 async def test_who_is_slow_loses_the_oldest_and_knows_how_many():
     listener = Listener(limit=2)
     for number in range(5):
-        listener.put({"n": number})
+        listener.put(b"%d" % number)
     assert listener.lost == 3
-    assert [(await listener.get())["n"], (await listener.get())["n"]] == [3, 4]
+    assert [await listener.get(), await listener.get()] == [b"3", b"4"]
+
+
+@pytest.mark.anyio
+async def test_what_waits_is_bounded_in_bytes_and_one_event_waits_whatever_its_size():
+    listener = Listener(limit_bytes=10)
+    for event in (b"a" * 6, b"b" * 4, b"c", b"d" * 50):
+        listener.put(event)
+    assert (listener.lost, listener._bytes) == (3, 50)
+    assert await listener.get() == b"d" * 50
+    listener.put(b"e" * 6)
+    listener.put(b"f" * 4)
+    assert [await listener.get(), await listener.get(), listener._bytes] == [b"e" * 6, b"f" * 4, 0]
+
+
+@pytest.mark.anyio
+async def test_when_the_gateway_ends_listeners_get_what_waits_and_then_the_end():
+    listeners = Listeners()
+    one, two = listeners.add(KEY), listeners.add(OTHER)
+    listeners.tell(KEY, {"n": 1})
+    waiting = asyncio.ensure_future(two.get())
+    await asyncio.sleep(0)
+    listeners.close()
+    assert [await one.get(), await one.get(), await waiting] == [b'{"n":1}', None, None]
+    late = listeners.add(KEY)
+    assert await late.get() is None
 
 
 def test_a_program_has_so_many_listeners_and_no_more():
