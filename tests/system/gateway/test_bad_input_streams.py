@@ -1,0 +1,246 @@
+"""Streams that break off inside a tool call, clients and listeners that leave or do not read:
+nothing is told that did not happen, and nothing stays open or grows (`weft` checks the table)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+
+from gateway.telemetry import listeners as waiting
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+TOOLS = [{"type": "function", "function": {"name": name}} for name in "fg"]
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How far?"}]
+NAMED = {"x-session-id": "run"}
+BODY = {"messages": MESSAGES, "tools": TOOLS, "stream": True}
+
+
+def chunk(arguments: str, *, index: int = 0, name: str = "") -> bytes:
+    call: dict[str, Any] = {"index": index, "function": {"arguments": arguments}}
+    if name:
+        call |= {"id": f"call-{name}", "type": "function"}
+        call["function"]["name"] = name
+    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
+    return b"data: %b\n\n" % json.dumps({"id": "c", "choices": [choice]}).encode()
+
+
+WHOLE = chunk('{"a": 1}', name="f")
+BEGUN = (chunk('{"b": ', index=1, name="g"), chunk('{"c": 2', index=1))
+
+
+async def dies(wire: Any) -> None:
+    wire.writer.transport.abort()
+
+
+async def ends(wire: Any) -> None:
+    await wire.send(b"0\r\n\r\n")
+
+
+async def ends_within_a_frame(wire: Any) -> None:
+    await wire.pieces(chunk("}}", index=1)[:-9])
+
+
+@pytest.mark.parametrize("how", [dies, ends, ends_within_a_frame])
+async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
+    how: Any, engine: Any, weft: Any, until: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(WHOLE, *BEGUN, end=False)
+        await how(wire)
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        path = "/v1/sessions/run/events"
+        async with gateway.client.stream("GET", path) as events:
+            lines = events.aiter_lines()
+            assert await anext(lines) == ": listening"
+            body = {**BODY, "weft": {"tool_dispatch": True, "prefill_next": True}}
+            got = await gateway.call(body=body, headers={**NAMED, "x-request-id": "r"})
+            # A second one, so that the listener's next event is not the first one's.
+            again = await gateway.call(body=body, headers={**NAMED, "x-request-id": "s"})
+            assert again.status_code == 200
+            heard = []
+            async with asyncio.timeout(10):
+                while len(heard) < 2:
+                    line = await anext(lines)
+                    heard += [json.loads(line[6:])] if line.startswith("data: ") else []
+        assert [(h["request_id"], h["tool_call"]["function"]["name"]) for h in heard] == [
+            ("r", "f"),
+            ("s", "f"),
+        ]
+        frames = got.text.split("\n\n")
+        told = [frame for frame in frames if "tool_call_dispatch" in frame]
+        assert len(told) == 1
+        assert '"name":"f"' in told[0]
+        # The stream says that it is broken, and has no end that a client could take for a good one.
+        assert "[DONE]" not in got.text
+        assert json.loads(frames[-2].partition("data: ")[2])["error"]["code"]
+        receipt = (await gateway.client.get("/v1/receipts/r")).json()
+        assert receipt["outcome"] == "error"
+        assert [tool["name"] for tool in receipt["tools_dispatched"]] == ["f"]
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["errors"], session["calls_in_flight"]) == (2, 2, 0)
+        # Nothing is foreseen of a turn that cannot come.
+        assert len(gateway.services.prefills) == len(gateway.services.ahead) == 0
+        assert len(stub.requests) == 2
+        await until(lambda: not gateway.services.listeners._of)
+
+
+def connect(gateway: Any, head: bytes, *, receive_bytes: int = 0) -> socket.socket:
+    """A client that has sent this, and can do with its connection what a library would not."""
+    host, port = gateway.url.removeprefix("http://").split(":")
+    client = socket.socket()
+    if receive_bytes:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.connect((host, int(port)))
+    client.sendall(head)
+    return client
+
+
+def request(path: str, body: Any, cut: int = 0) -> bytes:
+    raw = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: x\r\nx-session-id: run\r\nx-weft-tool-dispatch: 1\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n"
+    ).encode()
+    return head + raw[: len(raw) - cut]
+
+
+@pytest.mark.parametrize("path", ["/v1/hints/prefill", "/v1/hints/tags", "/v1/hints/priority"])
+async def test_a_client_that_leaves_inside_a_hint_starts_nothing(
+    path: str, engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        body = {"model": "tiny", "session_id": "run", "messages": MESSAGES, "tags": []}
+        connect(gateway, request(path, body, cut=5)).close()
+        await gateway.call(body={"session_id": "other"})
+        listed = (await gateway.client.get("/v1/sessions")).json()["data"]
+        assert [session["id"] for session in listed] == ["other"]
+        assert len(gateway.services.prefills) == len(gateway.services.told) == 0
+        assert len(stub.requests) == 1
+
+
+async def test_a_prefill_whose_client_has_left_runs_to_its_end(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await go.wait()
+        await wire.plain({"choices": []})
+
+    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        body = {"model": "tiny", "messages": MESSAGES, "session_id": "run", "ttl_s": 0.3}
+        client = connect(gateway, request("/v1/hints/prefill", body))
+        await until(lambda: stub.requests)
+        client.close()
+        go.set()
+        await until(lambda: gateway.in_flight() == 0)
+        # Nobody has its handle: it expires, and the engine lets go.
+        await until(lambda: len(gateway.services.prefills) == 0)
+        await until(lambda: [r.json["action"] for r in stub.other if "kv" in r.target])
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
+
+
+async def test_an_extension_whose_client_leaves_is_a_call_that_was_aborted(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    gone = 0
+
+    async def script(wire: Any, request: Any) -> None:
+        nonlocal gone
+        if request.json.get("max_tokens") == 1:
+            await wire.plain({"choices": []})
+            return
+        await wire.stream(WHOLE, *BEGUN, end=False)
+        await wire.closed()
+        gone += 1
+
+    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        announced = {"model": "tiny", "messages": MESSAGES, "tools": TOOLS, "session_id": "run"}
+        handle = (await gateway.client.post("/v1/hints/prefill", json=announced)).json()["id"]
+        await until(lambda: gateway.in_flight() == 0)
+        turn = {"model": "tiny", **BODY, "messages": [*MESSAGES, {"role": "user", "content": "x"}]}
+        for path in (f"/v1/hints/prefill/{handle}/extend", "/v1/chat/completions"):
+            before = gone
+            client = connect(gateway, request(path, turn))
+            await until(lambda: gateway.in_flight() == 1)
+            await until(lambda before=before: len(stub.requests) == 2 + before)
+            client.close()
+            await until(lambda before=before: gone == before + 1)
+            await until(lambda: gateway.in_flight() == 0)
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert [r["outcome"] for r in story["receipts"]] == ["aborted", "aborted"]
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls"], session["errors"], session["calls_in_flight"]) == (3, 0, 0)
+        assert len(gateway.services.prefills) == 1
+        assert len(gateway.services.ahead) == 0
+
+
+async def test_a_listener_that_leaves_is_forgotten_whenever_it_leaves(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    head = b"GET /v1/sessions/run/events HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with engine() as stub, weft(stub) as gateway:
+        services = gateway.services
+        for number in range(200):
+            client = connect(gateway, head)
+            if number % 3 == 1:
+                await asyncio.sleep(0)
+            elif number % 3 == 2:
+                await until(lambda: services.listeners._of)
+            # At once, without a farewell: as a process that is killed.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.close()
+        await until(lambda: not services.listeners._of)
+        # None is left that would take a place.
+        async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
+            assert events.status_code == 200
+        await until(lambda: not services.listeners._of)
+
+
+async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_waits(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    large = chunk(json.dumps({"text": "x" * 300_000}), name="f")
+
+    async def script(wire: Any, request: Any) -> None:
+        await wire.stream(large, b"data: [DONE]\n\n")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        head = b"GET /v1/sessions/run/events HTTP/1.1\r\nhost: x\r\n\r\n"
+        client = connect(gateway, head, receive_bytes=4096)
+        try:
+            await until(lambda: gateway.services.listeners._of)
+            ((listener,),) = gateway.services.listeners._of.values()
+            for _ in range(60):
+                got = await gateway.call(body=BODY, headers=NAMED)
+                assert got.status_code == 200
+            assert listener.lost > 0
+            assert listener._bytes <= waiting.MAX_WAITING_BYTES
+            assert sum(map(len, listener._events)) == listener._bytes
+        finally:
+            client.close()
+        await until(lambda: not gateway.services.listeners._of)
+
+
+async def test_a_later_priority_is_not_ended_by_an_earlier_one(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        for name in ("run", "other"):
+            await gateway.call(headers={"x-session-id": name})
+        for name, ttl_s in (("run", 0.05), ("run", 60), ("other", 0.1)):
+            hint = {"session_id": name, "priority": 2, "ttl_s": ttl_s}
+            got = await gateway.client.post("/v1/hints/priority", json=hint)
+            assert got.status_code == 200
+        ended = lambda: [r.json["program"] for r in stub.other if r.json.get("priority") == 0]  # noqa: E731
+        await until(ended)
+        (only,) = ended()
+        last = next(r.json["program"] for r in reversed(stub.other) if r.json["priority"] == 2)
+        assert only == last

@@ -1,0 +1,96 @@
+"""SIGTERM while listeners are connected and prefills run: the gateway ends, and leaves nothing open
+in the table that others go on with."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support.redis_server import RedisServer
+from support.stack import free_port
+
+from gateway.programs.redis import RedisTable
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+# Calls in flight might take so long. Neither a listener nor a prefill is one to wait for.
+DRAIN_S = 300
+DEADLINE_S = 60
+
+
+async def served(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/health")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_open(
+    tmp_path: Path, engine: Any, until: Any
+) -> None:
+    stopped = 0
+
+    async def script(wire: Any, request: Any) -> None:
+        nonlocal stopped
+        await wire.closed()
+        stopped += 1
+
+    redis = RedisServer(tmp_path)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with engine(script=script, asides={"/weft/kv": {}}) as stub:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+                env={
+                    **os.environ,
+                    "WEFT_REPLICAS": stub.url,
+                    "WEFT_REDIS_URL": redis.url,
+                    "WEFT_REDIS_TIMEOUT_S": "20",
+                    "WEFT_DRAIN_S": str(DRAIN_S),
+                },
+                stderr=asyncio.subprocess.PIPE,
+            )
+            try:
+                async with (
+                    asyncio.timeout(DEADLINE_S),
+                    httpx.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
+                ):
+                    while not await served(client):
+                        await asyncio.sleep(0.05)
+                    messages = [{"role": "user", "content": "How far?"}]
+                    for number in range(3):
+                        body = {"messages": messages, "session_id": f"run-{number}"}
+                        got = await client.post("/v1/hints/prefill", json=body)
+                        assert got.status_code == 201
+                    await until(lambda: len(stub.requests) == 3)
+                    async with client.stream("GET", "/v1/sessions/run-0/events") as events:
+                        lines = events.aiter_lines()
+                        assert await anext(lines) == ": listening"
+                        process.send_signal(signal.SIGTERM)
+                        # It is told the end, not cut off.
+                        assert [line async for line in lines if line] == []
+                    _, said = await process.communicate()
+                assert process.returncode == 0
+                assert b"Traceback" not in said
+                assert said.splitlines()[-1].endswith(b"stopped")
+                await until(lambda: stopped == 3)
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+        table = RedisTable(redis.url, timeout_s=20)
+        try:
+            assert await table.check() == []
+            programs = await table.programs("public", 9)
+            assert [(p.calls, p.calls_closed, p.threads) for p in programs] == [(1, 1, ())] * 3
+        finally:
+            await table.aclose()
+    finally:
+        redis.kill()
