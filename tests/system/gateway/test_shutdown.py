@@ -62,7 +62,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
                     asyncio.timeout(DEADLINE_S),
                     httpx.AsyncClient(base_url=url, timeout=DEADLINE_S, trust_env=False) as client,
                 ):
-                    while not await served(client):
+                    while not await served(client):  # noqa: ASYNC110
                         await asyncio.sleep(0.05)
                     messages = [{"role": "user", "content": "How far?"}]
                     for number in range(3):
