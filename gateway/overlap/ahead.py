@@ -26,6 +26,8 @@ _WEIGHT: Final = 0.3
 _THREADS: Final = 4096
 _KINDS: Final = 1024
 _MAX_HEAD_BYTES: Final = 1 << 18
+# As JSON; parsed they take some times as much.
+_MAX_HEADS_BYTES: Final = 1 << 24
 _HEAD_ROLES: Final = ("system", "developer")
 
 Head = tuple[Any, tuple[Mapping[str, Any], ...]]
@@ -34,18 +36,25 @@ _V = TypeVar("_V")
 
 
 class _Bounded(OrderedDict[_K, _V], Generic[_K, _V]):
-    """Keeps the entries that were put last."""
+    """Keeps the entries that were put last. limit: of entries; limit_bytes: of all together."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, limit_bytes: int = 0) -> None:
         super().__init__()
         self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._sizes: dict[_K, int] = {}
+        self.bytes = 0
 
-    def put(self, key: _K, value: _V) -> None:
-        """Keep it as the newest."""
+    def put(self, key: _K, value: _V, size: int = 0) -> None:
+        """Keep it as the newest. size: its bytes, where they are limited."""
         self[key] = value
         self.move_to_end(key)
-        while len(self) > self._limit:
-            self.popitem(last=False)
+        if size:
+            self.bytes += size - self._sizes.get(key, 0)
+            self._sizes[key] = size
+        while len(self) > self._limit or (self.bytes > self._limit_bytes and len(self) > 1):
+            oldest, _ = self.popitem(last=False)
+            self.bytes -= self._sizes.pop(oldest, 0)
 
 
 @dataclass(slots=True)
@@ -79,7 +88,9 @@ class Ahead:
     _turns: _Bounded[tuple[ProgramKey, str], _Turn] = field(
         default_factory=lambda: _Bounded[tuple[ProgramKey, str], _Turn](_THREADS)
     )
-    _kinds: _Bounded[bytes, _Kind] = field(default_factory=lambda: _Bounded[bytes, _Kind](_KINDS))
+    _kinds: _Bounded[bytes, _Kind] = field(
+        default_factory=lambda: _Bounded[bytes, _Kind](_KINDS, _MAX_HEADS_BYTES)
+    )
 
     def came(
         self, key: ProgramKey, thread: str, body: Mapping[str, Any], cached_tokens: int | None
@@ -101,7 +112,7 @@ class Ahead:
             lost = max(0, turn.held - cached_tokens)
             kind.lost += (lost - kind.lost) * (_WEIGHT if kind.turns else 1.0)
             kind.turns += 1
-        self._kinds.put(turn.kind, kind)
+        self._kinds.put(turn.kind, kind, len(_written(head)))
 
     def called(
         self,
@@ -170,6 +181,11 @@ def said_again(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _digest(head: Head) -> bytes:
+    """The same for the same head. ValueError as in `_written`."""
+    return hashlib.blake2b(_written(head), digest_size=16).digest()
+
+
+def _written(head: Head) -> bytes:
     """Bytes that are the same for the same head. ValueError for one that is too long or deep."""
     try:
         raw = orjson.dumps([head[0], list(head[1])], option=orjson.OPT_SORT_KEYS)
@@ -177,7 +193,7 @@ def _digest(head: Head) -> bytes:
         raise ValueError("too deep") from error
     if len(raw) > _MAX_HEAD_BYTES:
         raise ValueError("too long")
-    return hashlib.blake2b(raw, digest_size=16).digest()
+    return raw
 
 
 def _names(answer: Mapping[str, Any]) -> Sequence[bytes]:

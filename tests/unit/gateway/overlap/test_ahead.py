@@ -135,3 +135,20 @@ def test_nothing_that_comes_from_outside_raises(request, answer):
     ahead.called(key(1), "main", request, answer, 1000, wanted=True)
     ahead.came(key(1), "main", request, 3)
     head_of(request)
+
+
+def test_heads_are_bounded_in_bytes_and_the_latest_stay():
+    ahead = Ahead()
+    for number in range(200):
+        system = f"{number} " + "x" * 200_000
+        ahead.called(key(number), "main", body(system, USER), ANSWER, 1000)
+        ahead.came(key(number), "main", body(system, USER, ANSWER, RESULT), 500)
+    kept = [kind.head[1][0]["content"] for kind in ahead._kinds.values()]
+    assert 60 < len(kept) < 90
+    assert kept[-1].startswith("199 ")
+    assert ahead._kinds.bytes <= 1 << 24
+    # The same kind again takes no more.
+    before = ahead._kinds.bytes
+    ahead.called(key(1), "main", body(system, USER), ANSWER, 1000)
+    ahead.came(key(1), "main", body(system, USER, ANSWER, RESULT), 500)
+    assert ahead._kinds.bytes == before
