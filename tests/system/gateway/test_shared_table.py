@@ -57,8 +57,9 @@ async def test_many_calls_through_both_leave_nothing_behind(
 ) -> None:
     async with (
         engine() as stub,
-        weft(stub, redis_url=redis.url, lineage=False) as first,
-        weft(stub, redis_url=redis.url, lineage=False) as second,
+        # A busy machine is no absence of Redis.
+        weft(stub, redis_url=redis.url, redis_timeout_s=20, lineage=False) as first,
+        weft(stub, redis_url=redis.url, redis_timeout_s=20, lineage=False) as second,
     ):
         answers = await asyncio.gather(
             *(
