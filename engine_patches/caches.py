@@ -96,6 +96,8 @@ class Caches:
             self._retain(command.program, command.ttl_s, now)
         elif command.kv == "release":
             self.retention.release(command.program)
+        elif command.kv == "give_up":
+            self.retention.give_up(command.program)
         elif command.kv == "forget":
             self.retention.forget(command.program)
         elif command.kv == "priority":

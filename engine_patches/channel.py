@@ -36,8 +36,8 @@ _STATS_INTERVAL_S: Final = 1.0
 class Command:
     """A change asked for over HTTP, carried out between two steps.
 
-    kv: "", "retain", "release", "forget" or "priority", for the blocks of `program`; ttl_s: how
-    long to retain, seconds; priority: tiers to raise or lower.
+    kv: "", "retain", "release", "give_up", "forget" or "priority", for the blocks of `program`;
+    ttl_s: how long to retain, seconds; priority: tiers to raise or lower.
     """
 
     policy: str = ""

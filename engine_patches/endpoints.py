@@ -110,7 +110,8 @@ async def policy(request: Request) -> JSONResponse:
 async def kv(request: Request) -> JSONResponse:
     """Keep or let go of a program's KV blocks: `{"action": "retain", "program": P, "ttl_s": 60}`,
     `{"action": "release", "program": P}` or `{"action": "priority", "program": P, "priority": 1}`;
-    `{"action": "forget", "program": P}` for one that has ended.
+    `{"action": "give_up", "program": P}` where a prefill's turn will not come, and
+    `{"action": "forget", "program": P}` where the program has ended.
 
     Advice, carried out before the next step; blocks are reused all the same where nothing else is
     left.
@@ -129,12 +130,17 @@ async def kv(request: Request) -> JSONResponse:
     return JSONResponse({"engines": engines})
 
 
+_KV_ACTIONS = ("retain", "release", "give_up", "forget", "priority")
+
+
 def _kv_message(body: Any) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise ValueError("the body must be a JSON object")
     action, program = body.get("action"), body.get("program")
-    if action not in ("retain", "release", "forget", "priority"):
-        raise ValueError(f"action must be retain, release, forget or priority, got {action!r}")
+    if action not in ("retain", "release", "give_up", "forget", "priority"):
+        raise ValueError(
+            f"action must be retain, release, give_up, forget or priority, got {action!r}"
+        )
     if not isinstance(program, str) or not program:
         raise ValueError("program must be a name")
     ttl_s, priority = body.get("ttl_s", 0.0), body.get("priority", 0)

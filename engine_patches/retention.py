@@ -162,16 +162,22 @@ class Retention:
 
     def release(self, program: str) -> bool:
         """End a program's pin, and what was prefilled ahead for it. False if it had neither."""
+        partial = self.give_up(program)
+        pinned = program in self.pins
+        if program in self._programs:
+            self._move(self.pins.release(program))
+        return pinned or partial
+
+    def give_up(self, program: str) -> bool:
+        """Nobody will use what was prefilled ahead for a program. False if nothing was."""
         known = self._programs.get(program)
         if known is None:
             return False
         partial = [n for n in self._current(known) if program in self._marks[n].partial]
         for number in partial:
             self._marks[number].partial -= {program}
-        pinned = program in self.pins
         self._move(partial)
-        self._move(self.pins.release(program))
-        return pinned or bool(partial)
+        return bool(partial)
 
     def forget(self, program: str) -> bool:
         """The program has ended: its pins end, and what nobody else has used goes before all else

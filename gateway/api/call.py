@@ -31,6 +31,7 @@ from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
 from gateway.programs.identity import Identity
 from gateway.programs.idle import Kind
+from gateway.programs.lineage.rules import How
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
 
@@ -90,9 +91,14 @@ class CallHandler:
         await self._desk.take(prefill, request.model, request.body)
         request.prefill = prefill
         if request.identity.source == "none":
-            request.identity = Identity(
-                prefill.key, request.identity.thread, "", "prefill", ephemeral=False
-            )
+            await join_lineage(self._s, request)
+            asked = request.asked
+            if asked is None or asked.verdict.how is How.NEW:
+                # What it continues is not known; the prefill's program is.
+                request.asked = None
+                request.identity = Identity(
+                    prefill.key, request.identity.thread, "", "prefill", ephemeral=False
+                )
 
     async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
         """Place the call, send it, relay the answer; on another replica while none was reached."""
@@ -140,6 +146,8 @@ class CallHandler:
                     await self._s.ledger.close(open_call, Outcome.ERROR, None)
             if request.asked is not None:
                 await forget(self._s, request)
+            if request.prefill is not None:
+                self._desk.done(request.prefill, request.identity.key)
 
     async def _open(self, request: Request, call: str, avoid: frozenset[str]) -> OpenCall:
         s = self._s
@@ -161,10 +169,10 @@ class CallHandler:
             decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
-        proposed, sticky = decision.replica, decision.sticky
+        proposed, sticky, reason = decision.replica, decision.sticky, ""
         if request.prefill is not None and request.prefill.replica in decision.eligible:
             # Its KV is there, wherever the program's home is.
-            proposed, sticky = request.prefill.replica, False
+            proposed, sticky, reason = request.prefill.replica, False, "its prefill is there"
         # A nameless program ends with its call: nobody waits for another one.
         kind, sooner_s = None, 0.0
         if not identity.ephemeral:
@@ -201,6 +209,7 @@ class CallHandler:
                 opened.replica,
                 question.prompt_tokens,
                 None,
+                reason,
             )
             s.receipts.add(receipt)
         return OpenCall(

@@ -30,7 +30,8 @@ def context_of(
         counted = services.tokens.count(request.model, found)
         own = hints.tags or services.told.of(call.key, time())
         tags, of_tags = wire_tags(found, counted.ends, own)
-        call.counted = counted
+        # Engines count a prompt once for each of its answers.
+        call.counted = counted if request.body.get("n") in (None, 1) else None
         fates += of_tags
     elif hints.tags:
         fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)

@@ -168,9 +168,11 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         )
         if has_parent(identity):
             identity = await fold(s.chains, identity)
-        prefill = await desk.submit(
-            caller, identity.key, body, model_of(s.registry, body), _ttl(body)
-        )
+        key = identity.key
+        if identity.source == "none" and s.lineage is not None:
+            program = await s.lineage.find(key.tenant, body, key.program, time())
+            key = ProgramKey(key.tenant, program)
+        prefill = await desk.submit(caller, key, body, model_of(s.registry, body), _ttl(body))
         return JSONResponse(prefill.to_json(), status_code=201)
 
     @api.get("/prefill/{prefill_id}", summary="Look at a prefill")

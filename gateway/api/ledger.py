@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final
 
@@ -29,8 +29,8 @@ _RETRY_S: Final = 0.5
 class OpenCall:
     """A call that is open in the table. final: its program ends with it. local: it was opened while
     the table's store was away. sooner_s: as in Opening. model, body_bytes, counted: what estimators
-    learn from. receipt: what is kept of it. prefill: the handle that it extends. closed: the
-    closing has been decided, whether written yet or not."""
+    learn from. receipt: what is kept of it. prefill: the handle that it extends. saved_s: seconds
+    by overlap. closed: the closing has been decided, whether written yet or not."""
 
     key: ProgramKey
     call: str
@@ -45,6 +45,7 @@ class OpenCall:
     counted: Counted | None = None
     receipt: Receipt | None = None
     prefill: Prefill | None = None
+    saved_s: Mapping[str, float] = field(default_factory=dict)
     closed: bool = False
 
 
@@ -125,8 +126,11 @@ class Ledger:
             await self.close(call, outcome, report)
 
     async def _write(self, call: OpenCall, closing: Closing) -> None:
-        await self._table.close_call(closing)
-        if call.final:
+        program = await self._table.close_call(closing)
+        if program is not None and program.ended and not program.threads:
+            # Its handle was deleted while this call, its last one, was in flight.
+            self.spawn(self._advisor.forget(call.key, (call.replica, *program.replicas)))
+        elif call.final:
             await self.end(call.key, time())
 
     async def _write_later(self, call: OpenCall, closing: Closing) -> None:
@@ -165,13 +169,16 @@ class Ledger:
             self._estimator.learn(call.model, call.body_bytes, report.prompt_tokens)
             if call.counted is not None:
                 self._tokens.learn(call.counted, report.prompt_tokens)
-            if call.prefill is not None:
+            if call.prefill is not None and not call.prefill.used:
+                # Once: what comes after this turn finds what the turn has left.
+                call.prefill.used = True
                 self._saved(call, "prefill", call.prefill.saved_s(report))
 
     def _saved(self, call: OpenCall, overlap: str, seconds: float) -> None:
         self._metrics.saved.labels(overlap).inc(seconds)
+        call.saved_s = {**call.saved_s, overlap: seconds}
         if call.receipt is not None:
-            call.receipt.saved_s[overlap] = seconds
+            call.receipt.saved_s = call.saved_s
 
     def dispatched(self, call: OpenCall, ahead: tuple[tuple[str, float], ...]) -> None:
         """The tools of an answer that has ended were told so many seconds before. What is saved for

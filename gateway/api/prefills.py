@@ -1,7 +1,7 @@
 """Prompt splitting over HTTP: announce what a next turn begins with, while its tools run.
 
 The prefill is a call of its program like any other (opened, closed, counted), that generates one
-token which nobody sees; its blocks are tagged PARTIAL_PREFILL and pinned until the turn comes.
+token which nobody sees; its blocks are tagged PARTIAL_PREFILL until the turn has come.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PrefillDesk:
         replica = s.registry[call.replica]
         exchange = Exchange(replica.upstream)
         task = asyncio.get_running_loop().create_task(
-            self._run(prefill, call, replica, exchange, chat, caller.salt, ttl_s)
+            self._run(prefill, call, replica, exchange, chat, caller.salt)
         )
         self._running[prefill.id] = task, exchange
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
@@ -159,15 +159,26 @@ class PrefillDesk:
         if running is not None:
             running[1].cancel(ReplicaError("The prefill was discarded."))
             await asyncio.wait((running[0],), timeout=_WAIT_S)
+        await self._give_up(prefill)
+
+    def done(self, prefill: Prefill, key: ProgramKey) -> None:
+        """The turn has ended, as a call of the program `key`. An answered one has used the prefill
+        up, which engines see by themselves where it was the same program's; one that failed may be
+        sent again."""
+        if prefill.used:
+            self._s.prefills.drop(prefill)
+            if key != prefill.key:
+                self._s.ledger.spawn(self._give_up(prefill))
+
+    async def _give_up(self, prefill: Prefill) -> None:
         # What the program's other prefills hold would go with it.
         if not self._s.prefills.of_program(prefill.key):
-            await self._s.advisor.release(prefill.key, (prefill.replica,))
+            await self._s.advisor.give_up(prefill.key, (prefill.replica,))
 
     async def sweep(self) -> None:
         """Let go of what has expired."""
         for prefill in self._s.prefills.expired(time()):
-            if not prefill.taken_s:
-                await self.discard(prefill)
+            await self.discard(prefill)
 
     async def aclose(self) -> None:
         """The gateway ends: stop what runs, and wait until its calls are closed, which takes as
@@ -201,7 +212,6 @@ class PrefillDesk:
         exchange: Exchange,
         chat: dict[str, Any],
         salt: str,
-        ttl_s: float,
     ) -> None:
         """Compute it. In any case the call is closed, and the handle says what became of it."""
         outcome, report = Outcome.ERROR, None
@@ -214,8 +224,8 @@ class PrefillDesk:
                 program.waiting_s,
                 program.arrival_s,
                 program.critical_path_s,
+                # A tag, no pin: a program has one pin, and it is the client's.
                 tags=_WHOLE_PROMPT_PARTIAL,
-                retain_s=ttl_s,
             )
             body, _ = lower(orjson.dumps(chat), chat, _CHAT, replica.kind, context, salt)
             lines = b"content-type: application/json\r\n%b: %b\r\n" % (

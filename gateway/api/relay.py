@@ -145,8 +145,7 @@ class Relay:
                     if stream.report is None:
                         exchange.expect_end_within(_END_WITHIN_S)
                     elif not self._call.closed:
-                        await self._close(stream, Outcome.OK)
-                        passed = self._told_what_was_saved() + passed
+                        passed = await self._close(stream, Outcome.OK) + passed
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
                     passed = b""
@@ -156,7 +155,7 @@ class Relay:
             rest, outcome = self._broken(stream, error)
             passed += rest
         exchange.close()
-        await self._close(stream, outcome)
+        passed = await self._close(stream, outcome) + passed
         await send({"type": "http.response.body", "body": passed})
 
     def _broken(self, stream: StreamFilter, error: ReplicaError) -> tuple[bytes, Outcome]:
@@ -173,9 +172,10 @@ class Relay:
         shape = self._request.endpoint.errors
         return rest + ApiError(error.status, error.code, str(error)).event(shape), Outcome.ERROR
 
-    async def _close(self, stream: StreamFilter, outcome: Outcome) -> None:
+    async def _close(self, stream: StreamFilter, outcome: Outcome) -> bytes:
+        """Close the call, once. Returns what is to be told before the client's last frame."""
         if self._call.closed:
-            return
+            return b""
         if self._stored is not None:
             await self._remember()
         if self._watch is not None:
@@ -186,6 +186,7 @@ class Relay:
             self._s.ledger.dispatched(self._call, self._watch.ahead_s())
             if outcome is Outcome.OK:
                 await self._watch.closed(None, report)
+        return self._told_what_was_saved()
 
     def _mark(self, status: int) -> None:
         """Tell the registry of a whole answer. What the replica does not implement (501) is no
@@ -234,8 +235,7 @@ class Relay:
 
 def _saved(call: OpenCall) -> bytes:
     """Seconds by overlap: `prefill=0.25, dispatch=0.1`."""
-    saved = call.receipt.saved_s if call.receipt is not None else {}
-    return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved.items()).encode()
+    return ", ".join(f"{name}={seconds:.6f}" for name, seconds in call.saved_s.items()).encode()
 
 
 def _content_type(headers: Headers) -> bytes:

@@ -28,12 +28,18 @@ def router(services: Services) -> APIRouter:
     def tenant_of(request: Request) -> str:
         return s.auth.caller(dict(request.headers.raw)).tenant
 
-    @api.get("/v1/receipts/{request_id}", tags=["receipts"], summary="Look at a call's receipt")
-    async def receipt(request_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    @api.get(
+        "/v1/receipts/{request_id:path}", tags=["receipts"], summary="Look at a call's receipt"
+    )
+    async def receipt(
+        request: Request, request_id: str, tenant: str = Depends(tenant_of)
+    ) -> dict[str, Any]:
         """Replica chosen and rejected with scores, order, predicted against actual, hints and their
         fate, waits, swaps, seconds saved. The gateway that served the call knows it, for a while.
         """
-        found = s.receipts.find(tenant, request_id, time())
+        # An id may itself hold what looks encoded: as it is in the URL, then decoded.
+        raw = request.scope.get("raw_path", b"").partition(b"/receipts/")[2].decode("latin-1")
+        found = s.receipts.find(tenant, raw, time()) or s.receipts.find(tenant, request_id, time())
         if found is None:
             raise ApiError(404, "receipt_not_found", f"No receipt of the request {request_id!r}.")
         return found.to_json()

@@ -33,6 +33,10 @@ class KvAdvisor:
         """End its pins, and the hold of its prefills. The fate at each replica, by name."""
         return await self._all(names, {**_about(key), "action": "release"})
 
+    async def give_up(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
+        """End the hold of its prefills, which nobody will extend. The fate at each replica."""
+        return await self._all(names, {**_about(key), "action": "give_up"})
+
     async def priority(
         self, key: ProgramKey, names: Iterable[str], priority: int
     ) -> dict[str, str]:

@@ -47,7 +47,8 @@ class PrefillError(ValueError):
 class Prefill:
     """One handle. prefix: what was announced, as `announced` gives it. replica: where its KV is.
     by_itself: the gateway foresaw the turn. created_s, expires_s, taken_s: Unix time; taken_s when
-    the turn came, 0 before. report: what the engine said when the prefill was done."""
+    the turn came, 0 before. used: and was answered. report: what the engine said when the prefill
+    was done."""
 
     id: str
     key: ProgramKey
@@ -59,6 +60,7 @@ class Prefill:
     state: PrefillState = PrefillState.RUNNING
     by_itself: bool = False
     taken_s: float = 0.0
+    used: bool = False
     done_s: float = 0.0
     report: CallReport | None = None
     detail: str = ""
@@ -101,6 +103,10 @@ def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
     messages = body.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise PrefillError("prefill_invalid", "messages must be a list with at least one message.")
+    if not all(isinstance(message, dict) for message in messages):
+        raise PrefillError("prefill_invalid", "Each message must be an object.")
+    if not isinstance(body.get("tools"), list | None):
+        raise PrefillError("prefill_invalid", "tools must be a list.")
     head = [body.get("tools") or None, body.get("chat_template"), body.get("chat_template_kwargs")]
     try:
         return tuple(
@@ -111,10 +117,8 @@ def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
         raise PrefillError("prefill_invalid", f"The messages cannot be read: {error}") from None
 
 
-def _without_empty(message: Any) -> Any:
+def _without_empty(message: Mapping[str, Any]) -> dict[str, Any]:
     """Clients bring back what is absent as null, as empty text, or not at all."""
-    if not isinstance(message, dict):
-        return message
     return {name: value for name, value in message.items() if value not in (None, "", [])}
 
 

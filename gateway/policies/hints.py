@@ -83,6 +83,20 @@ _OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft")
 }  # fmt: skip
 _OBJECTS: Final = (("weft",), ("nvext",), ("nvext", "agent_hints"))
 _ABSENT: Final = object()
+_APPLIED: Final = "applied"
+# Engines pin a program's context, not a part of it.
+_WHOLE: Final = "applied to the whole prompt"
+_NOTED: Final = "noted: nothing goes by it yet"
+# What becomes of hints that are not simply applied.
+_FATES: Final = {
+    "deadline_s": "applied: the order urgency goes by it",
+    "ttft_s": _NOTED,
+    "tpot_s": _NOTED,
+    "output_tokens": _NOTED,
+    "resumes": _NOTED,
+    "blocks_parent": _NOTED,
+    "prefill_next": "applied after a chat answer that calls tools",
+}
 
 
 def read_hints(
@@ -118,7 +132,7 @@ def read_hints(
             continue
         winners[row.sets] = name
         found[row.sets] = read
-        fates.append(f"{name}=applied{', clamped' if clamped else ''}")
+        fates.append(f"{name}={_FATES.get(row.sets, _APPLIED)}{', clamped' if clamped else ''}")
     if marked:
         _read_marks(body, limits, found, winners, fates)
     return Hints(**found, tags=tags, fates=tuple(fates[:_MAX_FATES]))
@@ -195,7 +209,7 @@ def _read_marks(
         fates.append(f"cache_control=ignored: {winners['retain_s']} comes first")
         return
     found["retain_s"], found["retain_to"] = longest, reach
-    fates.append(f"cache_control=applied{', clamped' if shortened else ''}")
+    fates.append(f"cache_control={_WHOLE}{', clamped' if shortened else ''}")
 
 
 def _marks(body: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:

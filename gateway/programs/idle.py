@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gateway.model import Opened, ProgramKey
 from gateway.policies.retain.idle import BUCKETS, IdlePolicy, bucket
 
+UNNAMED: Final = "lineage"
 _KINDS: Final = 1024
 _ENDED: Final = 4096
 _LOOK_EVERY: Final = 16
@@ -47,7 +48,7 @@ class IdleTimes:
     def idle_s(self, kind: Kind) -> float:
         """After how many seconds of silence a program of this kind is taken for ended."""
         observed = self._kinds.get(kind)
-        return self._policy.longest_s if observed is None else observed.idle_s
+        return self._at_first(kind) if observed is None else observed.idle_s
 
     def sooner_s(self, kind: Kind) -> float:
         """The same as seconds before the longest time that any program is given."""
@@ -73,10 +74,16 @@ class IdleTimes:
         while len(self._ended) > _ENDED:
             self._ended.popitem(last=False)
 
+    def _at_first(self, kind: Kind) -> float:
+        """What a kind is given of which nothing is known. A call that nobody has named is often a
+        program of its own: its row need not wait long, and lineage knows it longer than that."""
+        policy = self._policy
+        return policy.shortest_s if kind.source == UNNAMED else policy.longest_s
+
     def _saw(self, kind: Kind, gap_s: float) -> None:
         observed = self._kinds.get(kind)
         if observed is None:
-            observed = self._kinds[kind] = _Observed(self._policy.longest_s)
+            observed = self._kinds[kind] = _Observed(self._at_first(kind))
             if len(self._kinds) > _KINDS:
                 self._kinds.popitem(last=False)
         observed.gaps[bucket(gap_s)] += 1
@@ -84,7 +91,8 @@ class IdleTimes:
         if observed.total % _LOOK_EVERY:
             return
         self._kinds.move_to_end(kind)
-        observed.idle_s = self._policy.idle_s(observed.gaps)
+        if observed.total >= self._policy.enough:
+            observed.idle_s = self._policy.idle_s(observed.gaps)
         if observed.total >= _FADE_AT:
             observed.gaps = [count // 2 for count in observed.gaps]
             observed.total = sum(observed.gaps)

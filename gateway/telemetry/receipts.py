@@ -7,7 +7,7 @@ number and age. A gateway has the receipts of the calls that it served.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,8 @@ class Receipt:
     """One call. It grows while the call runs; `outcome` is "" until it has ended.
 
     source: the name that said whose call it is. arrived_s: Unix time, seconds. decision: the
-    router's; replica: where the process table sent the call. told: what the engine was told.
+    router's; replica: where the process table sent the call; reason: why, where it was not the
+    router who said. told: what the engine was told.
     predicted_tokens, predicted_service_s: what was expected before the engine knew, None where
     there was nothing to go by. failed: replicas that could not be reached, with the error.
     overhead_s, first_byte_s, total_s: since the request arrived. hints: each hint and its fate.
@@ -41,6 +42,7 @@ class Receipt:
     replica: str
     predicted_tokens: int
     predicted_service_s: float | None
+    reason: str = ""
     told: CallContext | None = None
     report: CallReport | None = None
     status: int = 0
@@ -50,7 +52,7 @@ class Receipt:
     total_s: float = 0.0
     failed: tuple[tuple[str, str], ...] = ()
     hints: tuple[tuple[str, str], ...] = ()
-    saved_s: dict[str, float] = field(default_factory=dict)
+    saved_s: Mapping[str, float] = field(default_factory=dict)
     tools: tuple[tuple[str, float], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class Receipt:
                 "total_s": self.total_s or None,
             },
             "hints": self._hints(),
-            "saved_s": self.saved_s,
+            "saved_s": dict(self.saved_s),
             "tools_dispatched": [{"name": name, "ahead_s": s} for name, s in self.tools],
         }
 
@@ -89,13 +91,16 @@ class Receipt:
         decision = self.decision
         return {
             "replica": self.replica,
-            "reason": decision.reason
-            if decision.replica == self.replica
-            else f"home of its program; {decision.replica} was proposed",
+            "reason": self._reason(),
             "scores": {name: dict(given) for name, given in decision.scores.items()},
             "rejected": dict(decision.rejected),
             "failed": [{"replica": name, "error": error} for name, error in self.failed],
         }
+
+    def _reason(self) -> str:
+        if self.reason or self.decision.replica == self.replica:
+            return self.reason or self.decision.reason
+        return f"home of its program; {self.decision.replica} was proposed"
 
     def _order(self) -> dict[str, Any] | None:
         """What the engine ordered the call by."""

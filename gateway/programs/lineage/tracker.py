@@ -32,8 +32,20 @@ class Lineage:
     def __init__(self, store: LineageStore) -> None:
         self._store = store
 
+    async def find(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> str:
+        """The program that messages continue; `fresh` if none. Nothing is remembered of them."""
+        verdict, _ = await self._place(tenant, body, fresh, now_s)
+        return verdict.program
+
     async def ask(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> Asked:
         """Place a call. body: as parsed. fresh: the name for a new program and a new thread."""
+        verdict, sketch = await self._place(tenant, body, fresh, now_s)
+        await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
+        return Asked(tenant, sketch, verdict)
+
+    async def _place(
+        self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float
+    ) -> tuple[Verdict, Sketch]:
         sketch = Sketch(tenant, body)
         recent = sketch.recent()
         wanted = [*reversed(sketch.points), *reversed(sketch.cuts), *reversed(recent)]
@@ -44,8 +56,7 @@ class Lineage:
             more = await self._store.get_many(tenant, list(reversed(older)), now_s)
             known = Known({**known.marks, **more.marks}, {**known.folded, **more.folded})
             verdict = decide(sketch, known, {**older, **recent}, fresh, now_s)
-        await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
-        return Asked(tenant, sketch, verdict)
+        return verdict, sketch
 
     async def answered(self, call: Asked, answers: Sequence[Sequence[Atom]], now_s: float) -> None:
         """Remember what the model said: one list of atoms for each choice."""

@@ -74,19 +74,21 @@ async def test_a_prefix_is_prefilled_tagged_and_pinned_and_its_turn_goes_where_i
         assert sent.json["messages"] == PREFIX
         assert (sent.json["max_tokens"], sent.json["add_generation_prompt"]) == (1, False)
         assert sent.json["vllm_xargs"]["weft_tags"][1] == 5
-        assert sent.json["vllm_xargs"]["weft_retain"] == 20
-        for _ in range(2):  # Round robin alone would take turns.
-            turn = await gateway.client.post(
-                f"/v1/hints/prefill/{handle}/extend",
-                json={"model": "tiny", "messages": [*PREFIX, RESULT]},
-                headers=NAMED,
-            )
-            assert turn.status_code == 200
-            assert turn.headers["x-weft-replica"] == shown["replica"]
-            assert turn.headers["x-weft-program"] == "run"
+        assert "weft_retain" not in sent.json["vllm_xargs"]
+        body = {"model": "tiny", "messages": [*PREFIX, RESULT]}
+        path = f"/v1/hints/prefill/{handle}/extend"
+        turn = await gateway.client.post(path, json=body, headers=NAMED)
+        assert turn.status_code == 200
+        # Round robin alone would take turns.
+        assert turn.headers["x-weft-replica"] == shown["replica"]
+        assert turn.headers["x-weft-program"] == "run"
+        again = await gateway.client.post(path, json=body, headers=NAMED)
+        assert again.json()["error"]["code"] == "prefill_not_found", "it is used up"
+        receipt = (await gateway.client.get("/v1/sessions/run/story")).json()["receipts"][-1]
+        assert receipt["place"]["reason"] == "its prefill is there"
         assert "add_generation_prompt" not in stub.requests[1].json
         session = (await gateway.client.get("/v1/sessions/run")).json()
-        assert (session["calls"], session["calls_in_flight"]) == (3, 0)
+        assert (session["calls"], session["calls_in_flight"]) == (2, 0)
 
 
 async def test_seconds_saved_are_told_in_receipt_header_and_metrics(engine: Any, weft: Any) -> None:
@@ -150,7 +152,7 @@ async def test_handles_are_their_tenants_and_expire(engine: Any, weft: Any, unti
         )
         await until(lambda: len(gateway.services.prefills) == 0)
         # Nobody came for it: the engine lets go.
-        await until(lambda: [sent["action"] for sent in kv(stub)] == ["release"])
+        await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
         gone = await gateway.client.post(f"{path}/extend", json={"model": "tiny", "messages": []})
         assert gone.status_code == 404
 
@@ -166,7 +168,7 @@ async def test_discarded_while_it_runs_the_engine_is_told_and_nothing_stays_open
         await until(lambda: stub.requests)
         discarded = await gateway.client.delete(f"/v1/hints/prefill/{handle}")
         assert discarded.json()["deleted"] is True
-        assert [sent["action"] for sent in kv(stub)] == ["release"]
+        assert [sent["action"] for sent in kv(stub)] == ["give_up"]
         assert (await gateway.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
         await until(lambda: gateway.in_flight() == 0)
 
@@ -290,9 +292,7 @@ async def test_a_next_turn_is_foreseen_once_turns_have_shown_what_follows(
         assert "reasoning_content" not in ahead["messages"][2]
         assert (ahead["tools"], ahead["tool_choice"]) == (TOOLS, "none")
         # The turn came as any other call does, and took it.
-        (prefill,) = gateway.services.prefills._kept.values()
-        assert prefill.by_itself
-        assert prefill.taken_s > 0
+        assert len(gateway.services.prefills) == 0
 
 
 async def test_what_was_foreseen_wrongly_is_let_go(engine: Any, weft: Any, until: Any) -> None:
@@ -310,7 +310,7 @@ async def test_what_was_foreseen_wrongly_is_let_go(engine: Any, weft: Any, until
         other = {"role": "user", "content": "Never mind."}
         await gateway.call(body={"messages": [SYSTEM, other], "tools": TOOLS}, headers=headers)
         assert foreseen not in gateway.services.prefills._kept
-        assert [sent["action"] for sent in kv(stub)] == ["release"]
+        assert [sent["action"] for sent in kv(stub)] == ["give_up"]
 
 
 @pytest.mark.parametrize(("cached", "settings"), [(0, {"auto_prefill": False}), (1000, {})])
@@ -328,3 +328,62 @@ async def test_nothing_is_foreseen_where_it_does_not_pay_or_is_not_wanted(
                 await gateway.call(body={"messages": messages, "tools": TOOLS}, headers=headers)
             await until(lambda: gateway.in_flight() == 0)
         assert prefilled == []
+
+
+async def test_a_prefill_saves_once_and_is_used_up_by_its_turn(engine: Any, weft: Any) -> None:
+    async with engine(script=reporting(cached_tokens=0)) as stub, weft(stub) as gateway:
+        stub.script = reporting(cached_tokens=0)
+        handles = []
+        for _ in range(300):  # More than may be open at once.
+            submitted = await announce(gateway)
+            assert submitted.status_code == 201
+            handles.append(submitted.json()["id"])
+            await done(gateway, handles[-1])
+            stub.script = reporting(cached_tokens=100)
+            turn = await gateway.call(body={"messages": [*PREFIX, RESULT]}, headers=NAMED)
+            assert turn.status_code == 200
+            stub.script = reporting(cached_tokens=0)
+        assert len(gateway.services.prefills) == 0
+        stub.script = reporting(cached_tokens=100)
+        before = (await gateway.client.get("/v1/sessions/run/story")).json()["saved_s"]
+        await gateway.call(body={"messages": [*PREFIX, RESULT, USER]}, headers=NAMED)
+        after = (await gateway.client.get("/v1/sessions/run/story")).json()["saved_s"]
+        assert before == after
+
+
+async def test_a_turn_that_fails_leaves_the_prefill_for_another_try_and_then_lets_go(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if request.json.get("max_tokens") == 1:
+            await reporting()(wire, request)
+        else:
+            await wire.plain({"error": {"message": "no"}}, "400 Bad Request")
+
+    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        handle = (await announce(gateway, ttl_s=0.5)).json()["id"]
+        await done(gateway, handle)
+        turn = await gateway.client.post(
+            f"/v1/hints/prefill/{handle}/extend",
+            json={"model": "tiny", "messages": [*PREFIX, RESULT]},
+            headers=NAMED,
+        )
+        assert turn.status_code == 400
+        assert len(gateway.services.prefills) == 1
+        await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
+        assert len(gateway.services.prefills) == 0
+
+
+async def test_another_program_that_extends_leaves_nothing_held(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(script=reporting(), asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        handle = (await announce(gateway)).json()["id"]
+        await done(gateway, handle)
+        turn = await gateway.client.post(
+            f"/v1/hints/prefill/{handle}/extend",
+            json={"model": "tiny", "messages": [*PREFIX, RESULT]},
+            headers={"x-session-id": "other"},
+        )
+        assert turn.status_code == 200
+        await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])

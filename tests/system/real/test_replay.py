@@ -48,7 +48,9 @@ def test_real_traces_run(stack, tmp_path, trace):
 
 
 def test_without_a_gateway_replay_brings_its_own_with_little_room_and_every_order(tmp_path):
-    options = ["--programs", "3", "--replicas", "1", "--slots", "2", "--policy", "all"]
+    options = ["--programs", "4", "--replicas", "1", "--slots", "2", "--policy", "all"]
+    # All at once and without pauses: somebody always waits.
+    options += ["--rate", "50", "--gap-scale", "0"]
     # Less than the programs hold together: calls give way, and some of their KV is swapped.
     options += ["--kv-blocks", "80", "--max-model-len", "2048", "--swap-gib", "0.05"]
     file = tmp_path / "f.json"

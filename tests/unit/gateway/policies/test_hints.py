@@ -97,7 +97,7 @@ def test_marks_retain_the_prefix_before_them(
 ) -> None:
     hints = marked(body)
     assert said(hints) == {"retain_s": seconds, "retain_to": reach}
-    assert hints.fates == ("cache_control=applied",)
+    assert hints.fates == ("cache_control=applied to the whole prompt",)
 
 
 def test_what_comes_first_wins_and_the_others_say_so() -> None:
@@ -136,7 +136,7 @@ def test_limits_are_the_tenants() -> None:
     assert said(hints) == {
         "priority": -1, "retain_s": 10.0, "deadline_s": 5.0, "output_tokens": 7
     }  # fmt: skip
-    assert all(fate.endswith("=applied, clamped") for fate in hints.fates)
+    assert all(fate.endswith(", clamped") for fate in hints.fates)
 
 
 def test_own_tags_by_message_and_by_tokens() -> None:
