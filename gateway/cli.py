@@ -11,7 +11,7 @@ import typer
 
 from gateway.cli_parts import parts
 from gateway.cli_simulator import simulator
-from gateway.options import Passing, counts, exclude, one_name, one_of, writable
+from gateway.options import Passing, counts, exclude, given, one_name, one_of, writable
 
 app = typer.Typer(
     name="weft",
@@ -154,7 +154,8 @@ def replica(
             scheduler=scheduler,
         )
         raise typer.Exit(simulate(options))
-    exclude(context, "vLLM", _OF_SIMULATED, "they are for --simulated")
+    if unused := given(context, _OF_SIMULATED):
+        raise typer.BadParameter(f"{', '.join(unused)}: only with --simulated")
     if not model:
         raise typer.BadParameter("missing", param_hint="--model")
     # By name: the gateway may import nothing of the plugin but its wire module.

@@ -25,14 +25,19 @@ class Passing(TyperCommand):
 def exclude(context: typer.Context, option: str, others: Sequence[str], why: str) -> None:
     """Refuse options that would be ignored beside `option`. `others`: names of parameters.
     typer.BadParameter."""
-    given = []
+    found = [*given(context, others), *context.args[:1]]
+    if found:
+        raise typer.BadParameter(f"{', '.join(found)} and {option} exclude each other: {why}")
+
+
+def given(context: typer.Context, names: Sequence[str]) -> list[str]:
+    """Which of these parameters the command line sets, as one writes them there."""
+    found = []
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in others and source is not None and source.name == "COMMANDLINE":
-            given.append("/".join([*parameter.opts, *parameter.secondary_opts]))
-    given += context.args[:1]
-    if given:
-        raise typer.BadParameter(f"{', '.join(given)} and {option} exclude each other: {why}")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            found.append("/".join([*parameter.opts, *parameter.secondary_opts]))
+    return found
 
 
 def counts(text: str, option: str, *, empty: bool = False) -> tuple[int, ...]:

@@ -46,6 +46,20 @@ async def read_counters(client: httpx.AsyncClient, base: str) -> EngineCounters:
     return EngineCounters.of_state(answer.raise_for_status().json())
 
 
+def simulated(state: Any) -> bool:
+    """Whether the engines are simulated, by the gateway's answer. ValueError where some are and
+    others not: no figure can be told of both."""
+    found = set()
+    replicas = state.get("replicas") if isinstance(state, Mapping) else None
+    for replica in replicas.values() if isinstance(replicas, Mapping) else ():
+        answer = replica.get("answer")
+        weft = answer.get("weft") if isinstance(answer, Mapping) else None
+        found.add(isinstance(weft, Mapping) and weft.get("simulated") is True)
+    if len(found) > 1:
+        raise ValueError("simulated and real engines stand side by side: no table mixes them")
+    return found == {True}
+
+
 def engines(state: Any) -> Iterator[Mapping[str, Any]]:
     """What each engine tells of itself in the gateway's answer; nothing of those that do not tell.
     ValueError where this is no such answer."""

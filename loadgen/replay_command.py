@@ -19,6 +19,7 @@ import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from loadgen.arrivals import arrivals
+from loadgen.counters import simulated
 from loadgen.fit import ReadyProgram, fit, message_bytes
 from loadgen.local_stack import StackError, local_stack
 from loadgen.order import OrderError, kept_order, set_order
@@ -92,7 +93,9 @@ def run(options: ReplayOptions) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    title = f"{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
+    # No table mixes these with real ones, and none looks like one.
+    kind = "simulated: " if notes.get("engines") == "simulated" else ""
+    title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
     print(machine())
@@ -162,6 +165,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         AsyncExitStack() as stack,
     ):
         model, context = await _model(client, base)
+        only_simulated = await _simulated(client, base)
         # Engines of our own end with us.
         await stack.enter_async_context(
             kept_order(client, base) if options.base_url else nullcontext()
@@ -184,6 +188,8 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             "context": context,
             "bytes per token": round(ratio, 2),
         }
+        if only_simulated:
+            notes["engines"] = "simulated"
         if shrunk(trace):
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
@@ -242,6 +248,13 @@ async def _model(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
     except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
         raise ReplayError(f"no model is served at {base}: {error}") from None
     return str(card["id"]), int(card.get("max_model_len") or _DEFAULT_CONTEXT)
+
+
+async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
+    try:
+        return simulated((await client.get(f"{base}/weft/state")).json())
+    except (httpx.HTTPError, ValueError) as error:
+        raise ReplayError(str(error)) from None
 
 
 async def _bytes_per_token(

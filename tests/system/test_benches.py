@@ -1,4 +1,4 @@
-"""The bench commands as a user runs them, against mock engines and the real gateway."""
+"""The bench commands as a user runs them, against engines without a model and the real gateway."""
 
 from __future__ import annotations
 
@@ -113,6 +113,8 @@ def test_replay_plays_the_same_programs_under_each_policy(gateway, tmp_path):
     assert 0 < figures["fcfs/prefix_hit_rate"] < 1
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert document["configuration"]["base_url"] == gateway
+    assert document["configuration"]["engines"] == "simulated"
+    assert "simulated: synthetic" in done.stdout
     assert "replicas" not in document["configuration"]
     state = httpx.get(f"{gateway}/weft/state").json()
     orders = {r["answer"]["engines"][0]["policy"] for r in state["replicas"].values()}

@@ -1,6 +1,6 @@
 """2,048 programs at once through two gateways on one Redis, each of which is killed in the middle.
 
-Real processes: two gateways, two mock engines, Redis. The client is this one.
+Real processes: two gateways, two simulated replicas, Redis. The client is this one.
 """
 
 from __future__ import annotations

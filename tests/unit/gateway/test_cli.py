@@ -92,6 +92,15 @@ def test_up_takes_no_stray_words(before: list[str], after: list[str], taken: Tak
     assert "unexpected extra argument" in result.output
 
 
+@pytest.mark.parametrize("taken", ["loadgen.simulated.command"], indirect=True)
+def test_a_simulated_replica_gets_its_options(taken: Taken) -> None:
+    arguments = ["replica", "--simulated", "--preset", "70b-h100", "--slots", "4"]
+    assert runner.invoke(app, [*arguments, "--speed-up", "2.5"]).exit_code == 7
+    (options,) = taken.got
+    assert (options["preset"], options["slots"], options["speed_up"]) == ("70b-h100", 4, 2.5)
+    assert (options["model"], options["scheduler"]) == ("simulated", "plain")
+
+
 @pytest.mark.parametrize("taken", ["engine_patches.launch"], indirect=True)
 def test_a_replica_hands_what_it_does_not_know_to_vllm(taken: Taken) -> None:
     arguments = ["replica", "--model", "m", "--policy", "fcfs", "--max-model-len", "64"]

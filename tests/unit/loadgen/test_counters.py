@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.counters import EngineCounters
+from loadgen.counters import EngineCounters, simulated
 
 
 def state(*engines):
@@ -39,3 +39,13 @@ def test_engines_that_do_not_tell_count_as_nothing(answer):
 def test_another_answer_is_an_error(other):
     with pytest.raises(ValueError, match="no state of a gateway"):
         EngineCounters.of_state(other)
+
+
+def test_simulated_engines_are_told_from_real_ones_and_never_mixed():
+    real = {"answer": {"weft": {"vllm": "0.32.0"}, "engines": []}}
+    fake = {"answer": {"weft": {"simulated": True}, "engines": []}}
+    assert simulated({"replicas": {"a": fake, "b": fake}})
+    assert not simulated({"replicas": {"a": real}})
+    assert not simulated({"replicas": {"a": {"answer": "nothing"}}})
+    with pytest.raises(ValueError, match="side by side"):
+        simulated({"replicas": {"a": real, "b": fake}})
