@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import orjson
 
 from loadgen.simulated import http
 from loadgen.simulated.dialects.base import CREATED
+from loadgen.simulated.engine import KvAdvice
 from loadgen.simulated.faults import Fault
 from loadgen.simulated.service import Service
 
 SECRET_HEADER: Final = b"x-weft-secret"
-_KV_ACTIONS: Final = ("retain", "release", "forget", "priority")
 
 
 class Admin:
@@ -95,10 +95,15 @@ class Admin:
         return http.json_response({"engines": [{"policy": coming, "reset_cache": reset}]})
 
     def _kv(self, body: Any) -> bytes:
-        action = _fields(body).get("action")
-        if action not in _KV_ACTIONS:
-            raise ValueError(f"action must be one of {', '.join(_KV_ACTIONS)}, got {action!r}")
-        # Advice, which an engine may pass over; this one keeps blocks by their use alone.
+        service, fields = self._service, _fields(body)
+        advice = KvAdvice(
+            action=fields.get("action", ""),
+            program=fields.get("program", ""),
+            ttl_s=fields.get("ttl_s", 0.0),
+            priority=fields.get("priority", 0),
+        )
+        advice = replace(advice, ttl_s=advice.ttl_s * service.about.speed_up)
+        service.pace.between_steps(lambda: service.engine.advise(advice))
         return http.json_response({"engines": [{"accepted": True}]})
 
     def _simulated(self) -> bytes:

@@ -20,7 +20,7 @@ from engine_patches.victims import Candidate, Claim, choose_victims
 from engine_patches.wire import CallReport
 from loadgen.sim.presets import EngineShape
 from loadgen.simulated.blocks import BlockPool
-from loadgen.simulated.engine import Happened, Work
+from loadgen.simulated.engine import Happened, KvAdvice, Work
 from loadgen.simulated.tokens import block_hashes
 
 # As PluginSettings has it.
@@ -136,6 +136,9 @@ class Batcher:
     def reset_cache(self) -> None:
         """See Engine."""
         self._pool.reset()
+
+    def advise(self, advice: KvAdvice) -> None:
+        """See Engine. Passed over: blocks are kept by their use alone."""
 
     def state(self) -> dict[str, Any]:
         """See Engine."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from engine_patches.wire import CallContext, CallReport
+
+_KV_ACTIONS: Final = ("retain", "release", "forget", "priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,28 @@ class Work:
     text: bytes
     prompt_tokens: int
     output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvAdvice:
+    """As `POST /weft/kv` has it. ttl_s: seconds of the engine's time. ValueError for what the
+    plugin refuses too."""
+
+    action: str
+    program: str
+    ttl_s: float = 0.0
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        if self.action not in _KV_ACTIONS:
+            raise ValueError(f"action must be one of {', '.join(_KV_ACTIONS)}, got {self.action!r}")
+        if not isinstance(self.program, str) or not self.program:
+            raise ValueError("program must be a name")
+        numbers = (self.ttl_s, int | float), (self.priority, int)
+        if not all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in numbers):
+            raise ValueError("ttl_s must be seconds and priority a whole number")
+        if not 0 <= self.ttl_s <= 1e12 or (self.action == "retain" and not self.ttl_s):
+            raise ValueError(f"ttl_s must be seconds, got {self.ttl_s!r}")
 
 
 @dataclass(slots=True)
@@ -72,6 +96,10 @@ class Engine(Protocol):
 
     def reset_cache(self) -> None:
         """Forget the prefix cache, as far as no call uses it."""
+        ...
+
+    def advise(self, advice: KvAdvice) -> None:
+        """Keep or let go of a program's blocks. An engine may pass over it."""
         ...
 
     def state(self) -> dict[str, Any]:

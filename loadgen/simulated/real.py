@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine_patches.channel import Command
 from engine_patches.orders import build_order
 from engine_patches.wire import CallReport
 from loadgen.sim.content import Prompt
@@ -12,7 +13,7 @@ from loadgen.sim.engine import EngineSettings
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.replica import Replica
 from loadgen.simulated import tokens
-from loadgen.simulated.engine import Happened, Work
+from loadgen.simulated.engine import Happened, KvAdvice, Work
 
 
 class RealScheduler:
@@ -74,13 +75,25 @@ class RealScheduler:
 
     def switch(self, policy: str, now: float) -> None:
         """See Engine."""
-        self._replica.now = now
-        scheduler = self._replica.scheduler
-        scheduler.ledger.switch(build_order(policy, self._options), now)
+        self._obey(Command(policy=policy), now)
 
     def reset_cache(self) -> None:
         """See Engine."""
-        self._replica.scheduler.forget_cache()
+        self._obey(Command(reset_cache=True), self._replica.now)
+
+    def advise(self, advice: KvAdvice) -> None:
+        """See Engine."""
+        command = Command(
+            kv=advice.action,
+            program=advice.program,
+            ttl_s=advice.ttl_s,
+            priority=advice.priority,
+        )
+        self._obey(command, self._replica.now)
+
+    def _obey(self, command: Command, now: float) -> None:
+        self._replica.now = now
+        self._replica.scheduler.obey(command)
 
     def state(self) -> dict[str, Any]:
         """See Engine."""

@@ -14,8 +14,10 @@ from loadgen.simulated.engine import Engine, Work
 from loadgen.simulated.faults import Faults
 from loadgen.simulated.pace import Pace, Sink
 
-# As the plugin's hub; answers that may be continued are kept as long.
-_KEPT: Final = 8192
+# As the plugin's hub.
+_KEPT_REPORTS: Final = 8192
+# Answers that may be continued: whole prompts.
+_KEPT_ANSWERS: Final = 1024
 
 _V = TypeVar("_V")
 
@@ -69,8 +71,9 @@ class Service:
             asked = dialect.read(body, self.told)
         except Refused:
             raise
-        except ValueError as error:
-            raise Refused(str(error)) from None
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            # Whatever else a client may put where something else belongs.
+            raise Refused(f"the call cannot be read: {error}") from None
         text, cut_off = self._answer(asked)
         self.counters.requests += 1
         answer = dialect(self.about.model, self.counters.requests, asked, text, cut_off)
@@ -91,7 +94,7 @@ class Service:
             context = CallContext(call=call or answer.id, program=call or answer.id)
         text = prompt + tokens.pad(answer.text.encode())
         if answer.kind == "resp" and body.get("store") is not False:
-            _put(self.told, answer.id, text)
+            _put(self.told, answer.id, text, _KEPT_ANSWERS)
         work = Work(context, text, len(prompt) // tokens.TOKEN_BYTES, answer.tokens)
         return self.pace.add(work, sink)
 
@@ -109,13 +112,13 @@ class Service:
         return tokens.words(own), False
 
     def _keep(self, report: CallReport) -> None:
-        _put(self.reports, report.call, report)
+        _put(self.reports, report.call, report, _KEPT_REPORTS)
 
 
-def _put(kept: OrderedDict[str, _V], name: str, value: _V) -> None:
+def _put(kept: OrderedDict[str, _V], name: str, value: _V, most: int) -> None:
     kept[name] = value
     kept.move_to_end(name)
-    while len(kept) > _KEPT:
+    while len(kept) > most:
         kept.popitem(last=False)
 
 

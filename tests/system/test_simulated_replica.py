@@ -92,7 +92,14 @@ def test_its_order_is_switched_and_its_cache_emptied(replica):
     assert (report.policy, report.cached_tokens) == ("mlfq", 0)
     assert replica.post("/weft/policy", json={"policy": "nonsense"}).status_code == 400
     assert replica.post("/weft/kv", json={"action": "release", "program": "p"}).status_code == 200
-    assert replica.post("/weft/kv", json={"action": "burn"}).status_code == 400
+    for wrong in (
+        {"action": "burn"},
+        {"action": "retain", "program": "p"},
+        {"action": "release", "program": 7},
+        {"action": "priority", "program": "p", "priority": "high"},
+        [],
+    ):
+        assert replica.post("/weft/kv", json=wrong).status_code == 400
     replica.post("/weft/policy", json={"policy": "plas"})
     assert replica.get("/weft/state").json()["engines"][0]["policy"] == "plas"
 
@@ -132,6 +139,48 @@ def test_a_share_of_the_calls_fails(faulty):
     assert [faulty.post(CHAT, json=BODY).status_code for _ in range(60)] == first
     assert set(first) == {200, 500}
     assert faulty.post("/simulated/faults", json={"kind": "flood"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user", "content": 5}]},
+        {"messages": BODY["messages"], "tools": [7], "tool_choice": "required"},
+        {
+            "messages": BODY["messages"],
+            "tools": [{"name": "x", "parameters": {"type": "object", "required": ["a"],
+                                                   "properties": ["a"]}}],
+            "tool_choice": "required",
+        },
+        {"messages": BODY["messages"], "max_tokens": "many"},
+        {"input": "x", "previous_response_id": ["x"]},
+        [],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused(replica, body):
+    path = "/v1/responses" if "input" in body else CHAT
+    answer = replica.post(path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"]
+
+
+def test_its_inside_is_for_those_who_know_the_secret(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_ENGINE_SECRET", "open sesame")
+    with simulated_replica(tmp_path) as url, httpx.Client(base_url=url, trust_env=False) as client:
+        for path in ("/weft/state", "/weft/calls/x", "/simulated/state", "/simulated/faults"):
+            assert client.get(path).status_code == 403
+            assert client.get(path, headers={"x-weft-secret": "open"}).status_code == 403
+        told = client.get("/simulated/state", headers={"x-weft-secret": "open sesame"})
+        assert told.status_code == 200
+        assert "sesame" not in told.text
+        assert client.get("/v1/models").status_code == 200
+
+
+def test_it_needs_neither_torch_nor_vllm():
+    code = "import sys, loadgen.simulated.command; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "vllm", "zmq", "fastapi"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -7,6 +7,7 @@ from support.batches import play, work
 from support.simulated import engine, ticking
 
 from loadgen.simulated.batcher import Batcher
+from loadgen.simulated.engine import KvAdvice
 from loadgen.simulated.real import RealScheduler
 
 
@@ -43,6 +44,7 @@ def test_an_aborted_call_is_reported_and_an_order_switched():
     real.switch("plas", 2.0)
     assert real.state()["policy"] == "plas"
     real.reset_cache()
+    real.advise(KvAdvice("retain", "p", ttl_s=60.0))
     assert play(real, []).order == ["waits"]
     assert real.violations() == []
 
