@@ -233,3 +233,52 @@ async def test_engines_need_not_keep_what_an_ended_program_leaves(
         else:
             await gateway.client.delete("/v1/sessions/run")
         await until(lambda: [r.json["action"] for r in stub.other] == ["forget"])
+
+
+async def test_what_was_saved_is_told_in_a_stream_that_ends_at_once(engine: Any, weft: Any) -> None:
+    async with engine(script=calls_tools) as stub, weft(stub, receipts=0) as gateway:
+        got = await gateway.call(
+            body={"stream": True, "tools": TOOLS},
+            headers={**NAMED, "x-weft-tool-dispatch": "1", "x-weft-saved-s": "1"},
+        )
+        frames = got.content.split(b"\n\n")
+        (told,) = [frame for frame in frames if frame.startswith(b": x-weft-saved-s ")]
+        assert told.startswith(b": x-weft-saved-s dispatch=")
+        assert frames.index(told) <= frames.index(b"data: [DONE]")
+
+
+async def test_a_prompt_that_was_counted_once_an_answer_teaches_nothing(
+    engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        call = request.json["vllm_xargs"]["weft_call"]
+        report = {"call": call, "prompt_tokens": 100 * request.json.get("n", 1), "finished": True}
+        await wire.plain({}, headers={"x-weft-report": json.dumps(report)})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        turns = MESSAGES[:2]
+        await gateway.call(body={"messages": turns, "n": 4}, headers=NAMED)
+        await gateway.call(body={"messages": turns}, headers={**NAMED, "x-request-id": "a"})
+        await gateway.call(body={"messages": turns}, headers={**NAMED, "x-request-id": "b"})
+        receipts = [(await gateway.client.get(f"/v1/receipts/{n}")).json() for n in "ab"]
+        assert receipts[0]["predicted"]["prompt_tokens"] != 400
+        assert receipts[1]["predicted"]["prompt_tokens"] == 100
+
+
+async def test_a_program_whose_last_call_outlives_its_handle_is_forgotten_too(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    go_on = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await go_on.wait()
+        await wire.plain({})
+
+    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        call = asyncio.create_task(gateway.call(headers=NAMED))
+        await until(lambda: stub.requests)
+        await gateway.client.delete("/v1/sessions/run")
+        assert stub.other == []
+        go_on.set()
+        assert (await call).status_code == 200
+        await until(lambda: [r.json["action"] for r in stub.other] == ["forget"])

@@ -387,3 +387,35 @@ async def test_another_program_that_extends_leaves_nothing_held(
         )
         assert turn.status_code == 200
         await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
+
+
+async def test_without_a_key_the_prefill_is_of_the_program_that_its_messages_continue(
+    engine: Any, weft: Any
+) -> None:
+    answer = "I shall look for the way from Lyon to Turin."
+    call = {"id": "c", "type": "function", "function": {"name": "far", "arguments": "{}"}}
+    said = {"role": "assistant", "content": answer, "tool_calls": [call]}
+
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"choices": [{"index": 0, "message": said}]})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        first = await gateway.call(body={"messages": [SYSTEM, USER]})
+        program = first.headers["x-weft-program"]
+        turn = {"model": "tiny", "messages": [SYSTEM, USER, said]}
+        submitted = await gateway.client.post("/v1/hints/prefill", json=turn)
+        assert submitted.json()["session_id"] == program
+        handle = submitted.json()["id"]
+        await done(gateway, handle)
+        turn["messages"] = [*turn["messages"], RESULT]
+        extended = await gateway.client.post(f"/v1/hints/prefill/{handle}/extend", json=turn)
+        assert extended.headers["x-weft-program"] == program
+        turn["messages"] = [*turn["messages"], said, RESULT]
+        assert (await gateway.call(body=turn)).headers["x-weft-program"] == program
+
+
+@pytest.mark.parametrize("wrong", [{"messages": [1]}, {"tools": "abc"}])
+async def test_what_is_no_chat_is_not_announced(engine: Any, weft: Any, wrong: Any) -> None:
+    async with engine(script=reporting()) as stub, weft(stub) as gateway:
+        refused = await announce(gateway, **wrong)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "prefill_invalid")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -100,3 +101,12 @@ async def test_a_call_that_failed_has_a_receipt(engine: Any, weft: Any) -> None:
         await gateway.call(headers={**NAMED, "x-request-id": "bad"})
         receipt = (await gateway.client.get("/v1/receipts/bad")).json()
         assert (receipt["outcome"], receipt["status"], receipt["actual"]) == ("error", 400, None)
+
+
+@pytest.mark.parametrize("request_id", ["a/b", "a%20b", "x:y"])
+async def test_any_request_id_finds_its_receipt(engine: Any, weft: Any, request_id: str) -> None:
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        await gateway.call(headers={**NAMED, "x-request-id": request_id})
+        encoded = quote(request_id, safe="")
+        got = await gateway.client.get(f"/v1/receipts/{encoded}")
+        assert (got.status_code, got.json()["request_id"]) == (200, request_id)

@@ -61,3 +61,9 @@ def test_memory_is_bounded():
     times.ended([ProgramKey("t", str(number)) for number in range(9000)], 100.0)
     assert len(times._kinds) <= 1024
     assert len(times._ended) <= 4096
+
+
+def test_what_nobody_has_named_is_kept_for_the_shortest_time_until_more_is_known():
+    times = IdleTimes(IdlePolicy(300.0, 3600.0))
+    assert times.idle_s(Kind("t", "lineage", "m")) == 300.0
+    assert times.idle_s(Kind("t", "x-session-id", "m")) == 3600.0
