@@ -178,7 +178,8 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         ratio = await _bytes_per_token(client, base, model, first)
         programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
-        arrivals = poisson_arrivals(stream(options.seed, "arrivals"), options.rate, len(ready))
+        recorded = [program.arrival_s for program in ready]
+        times = arrivals(options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded)
         notes: dict[str, Any] = {
             "programs": len(ready),
             "calls": sum(len(p.calls) for p in ready),
