@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from gateway.overlap.dispatch import HEADER
 from gateway.overlap.tool_calls import ToolCall
 from gateway.sdk import tools as tools_module
 from gateway.sdk.hints import AsyncHints, Prefill
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 # Seconds that a call waits for the handle of its prefill where tools were faster than the server's
 # answer: a round trip is worth it, a server that hangs is not.
 GRACE_S = 0.1
+# As `gateway.overlap.dispatch` has it, in bytes.
+DISPATCH_HEADER: Final = HEADER.decode()
 
 _NO_HINTS: Final = (404, 405, 501)
 # Fields beside messages and tools that decide how an engine writes out the prompt.
@@ -117,7 +120,9 @@ class _Loop:
 
     async def turn(self, body: dict[str, Any], result: Run) -> bool:
         """One call of the model and its tools. Whether there has to be another."""
-        body = body | {"messages": result.messages}
+        # So that the gateway's receipt says by how much the tools were ahead.
+        headers = {DISPATCH_HEADER: "1", **(body.get("extra_headers") or {})}
+        body = body | {"messages": result.messages, "extra_headers": headers}
         result.turns += 1
         stream = await self._open(body, result)
         running: dict[int, tuple[float, asyncio.Task[ToolRun]]] = {}

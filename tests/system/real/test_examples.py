@@ -197,8 +197,10 @@ async def test_the_loop_prefills_while_its_tool_runs(stack):
         run = await s.run_tools(
             model=MODEL, messages=ASK, tools=[tool], tool_choice=FORCED, max_turns=2, max_tokens=200
         )
+        story = (await client.get(f"/v1/sessions/{s.id}/story")).json()
     assert run.turns == 2
     assert run.extended == 1
+    assert set(story["saved_s"]) == {"prefill", "dispatch"}
     assert run.answer
 
 
