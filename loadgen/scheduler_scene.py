@@ -28,6 +28,7 @@ from vllm.v1.structured_output import StructuredOutputManager
 from engine_patches.scheduler import WeftScheduler
 from engine_patches.wire import CallContext
 from loadgen.report.scheduler import OURS, STOCK
+from loadgen.tiny_model import TINY_MODEL
 
 BLOCK: Final = 16
 STEP_TOKENS: Final = 8192
@@ -36,19 +37,7 @@ _PROMPT: Final = (64, 512)
 _ANSWER: Final = (50, 450)
 # Longer than any run of the quiet case.
 _ENDLESS: Final = 3000
-_MODEL: Final = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 512,
-    "max_position_embeddings": _MAX_LENGTH,
-    "torch_dtype": "float32",
-}
+_MODEL: Final = {**TINY_MODEL, "max_position_embeddings": _MAX_LENGTH}
 
 
 @dataclass(frozen=True, slots=True)

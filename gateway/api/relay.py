@@ -114,7 +114,7 @@ class Relay:
         await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, parsed)
         if self._watch is not None and good:
             await self._watch.closed(body, parsed)
-        if self._asks_what_was_saved():
+        if call.saved_s and self._asks_what_was_saved():
             headers.append((SAVED_HEADER, _saved(call)))
         headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -215,7 +215,7 @@ class Relay:
 
     def _told_what_was_saved(self) -> bytes:
         """A comment before a stream's last frame: by then its headers have gone."""
-        if not self._asks_what_was_saved():
+        if not (self._call.saved_s and self._asks_what_was_saved()):
             return b""
         return b": %b %b\n\n" % (SAVED_HEADER, _saved(self._call))
 

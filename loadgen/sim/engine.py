@@ -21,19 +21,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from loadgen.sim.leap import SimScheduler
 from loadgen.sim.presets import EngineShape
+from loadgen.tiny_model import TINY_MODEL
 
-_MODEL: Final = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 512,
-    "torch_dtype": "float32",
-}
 # Keys and values of one head in two bytes a number, and two heads, as vLLM counts a block's bytes.
 _BYTES_A_NUMBER: Final = 2 * 2 * 2
 
@@ -87,7 +76,7 @@ def _config(shape: EngineShape, prefix_cache: bool, weft_json: str) -> Any:
     # It tells at length how it would start a model.
     logging.getLogger("vllm").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
-        model = {**_MODEL, "max_position_embeddings": shape.context}
+        model = {**TINY_MODEL, "max_position_embeddings": shape.context}
         (Path(folder) / "config.json").write_text(json.dumps(model))
         config = _arguments(folder, shape, prefix_cache, json.loads(weft_json))
     config.cache_config.num_gpu_blocks = shape.kv_blocks
