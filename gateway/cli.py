@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli_experiments import experiments
 from gateway.cli_parts import parts
 from gateway.cli_simulator import simulator
 from gateway.options import Passing, counts, exclude, given, one_name, one_of, writable
@@ -23,6 +24,7 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure: replay real programs, compare proxies.", no_args_is_help=True)
 bench.add_typer(parts)
 bench.add_typer(simulator)
+bench.add_typer(experiments)
 app.add_typer(bench, name="bench")
 
 DEFAULT_PORT = 8080

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
-from statistics import stdev
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 from rich.table import Table
 
 from loadgen.report.figures import Figure
-from loadgen.stats import mean, percentile
+from loadgen.stats import half_width, mean, percentile
 
 if TYPE_CHECKING:
     from loadgen.sim.records import Simulation
 
 # (balancer, order) to one simulation a seed.
 Simulated = Mapping[tuple[str, str], Sequence["Simulation"]]
-
-# Student's t for 95%, by degrees of freedom; beyond them the normal distribution's.
-_T: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-_NORMAL: Final = 1.96
 
 
 def _responses(found: Simulation) -> list[float]:
@@ -57,15 +51,6 @@ _FIGURES: Final[tuple[tuple[str, str, str, Callable[[Simulation], float]], ...]]
     ),
     ("end", "s", "makespan", lambda s: s.end_s),
 )
-
-
-def half_width(values: Sequence[float]) -> float:
-    """Half of the 95% confidence interval of the mean; 0 of a single value."""
-    if len(values) < 2:
-        return 0.0
-    freedom = len(values) - 1
-    t = _T[freedom - 1] if freedom <= len(_T) else _NORMAL
-    return t * stdev(values) / sqrt(len(values))
 
 
 def figures(simulated: Simulated) -> list[Figure]:

@@ -88,6 +88,11 @@ ELSEWHERE = {
     "gateway/sdk/examples/plain_openai.py": "tests/system/real/test_examples.py",
     # Options of commands, tried with the commands.
     "gateway/cli_parts.py": "tests/unit/loadgen/test_tags_command.py",
+    "gateway/cli_experiments.py": "tests/unit/loadgen/test_experiments_command.py",
+    # What is said of experiments is said of all of them.
+    "loadgen/experiments/experiment.py": "tests/unit/loadgen/experiments/test_registry.py",
+    "loadgen/experiments/limit.py": "tests/unit/loadgen/experiments/test_registry.py",
+    "loadgen/experiments/preload.py": "tests/unit/loadgen/experiments/test_runner.py",
     "gateway/cli_simulator.py": "tests/unit/loadgen/test_sim_command.py",
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",

@@ -7,8 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from loadgen.report.sim import figures, half_width, table
+from loadgen.report.sim import figures, table
 from loadgen.sim.records import CallRecord, Simulation, program_record
+from loadgen.stats import half_width
 
 
 def simulation(latency):

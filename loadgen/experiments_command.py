@@ -1,0 +1,128 @@
+"""`weft bench list`, `weft bench run` and `weft bench all`: the experiments."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from loadgen.experiments.experiment import Experiment
+from loadgen.experiments.registry import EXPERIMENTS
+from loadgen.experiments.runner import Run, default_jobs, run
+from loadgen.experiments.store import ROOT, Store
+from loadgen.report import experiments as report
+
+RESULTS: Final = ROOT / "loadgen" / "results" / "experiments"
+_QUICK: Final = ROOT / ".weft" / "quick"
+IMAGES: Final = ROOT / "docs" / "images" / "results"
+_PAGE: Final = ROOT / "docs" / "results.md"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentOptions:
+    """Options of the commands; see their --help. jobs: 0 for one a core. page: write
+    `docs/results.md` too. out: empty for the project's own results, which the quick form does not
+    touch."""
+
+    names: tuple[str, ...]
+    quick: bool = False
+    jobs: int = 0
+    fresh: bool = False
+    page: bool = False
+    out: str = ""
+
+
+def listing() -> int:
+    """Print what there is. Returns 0."""
+    console = Console()
+    for one in EXPERIMENTS.values():
+        console.print(f"[bold]{one.name}[/bold]  {one.title}", highlight=False, soft_wrap=True)
+        console.print(f"    {one.kind}; {one.source}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_experiments(options: ExperimentOptions) -> int:
+    """Measure, show and write. Returns the exit status: 2 for an unknown name or where something
+    is missing, 1 where a measurement failed."""
+    unknown = [name for name in options.names if name not in EXPERIMENTS]
+    if unknown:
+        known = ", ".join(EXPERIMENTS)
+        print(f"weft bench: unknown experiment {unknown[0]!r}; known: {known}", file=sys.stderr)
+        return 2
+    console = Console()
+    for name in options.names:
+        experiment = EXPERIMENTS[name]
+        try:
+            found = _run(experiment, options, console)
+        except KeyboardInterrupt:
+            return 130
+        except ImportError as error:
+            print(f"weft bench: {name} needs vLLM: {error}", file=sys.stderr)
+            return 2
+        except (RuntimeError, ValueError, OSError) as error:
+            print(f"weft bench: {name}: {error}", file=sys.stderr)
+            return 1
+        _keep(experiment, found, options, console)
+    if options.page and not options.quick and not options.out:
+        write_page()
+        console.print(f"written: {_PAGE}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _run(experiment: Experiment, options: ExperimentOptions, console: Console) -> Run:
+    store = None if options.fresh else Store(experiment)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task(experiment.name, total=None)
+        return run(
+            experiment,
+            options.quick,
+            store,
+            options.jobs or default_jobs(),
+            lambda done, of: progress.update(bar, completed=done, total=of),
+        )
+
+
+def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, console: Console) -> None:
+    command = f"weft bench run {experiment.name}" + (" --quick" if options.quick else "")
+    document = report.document(experiment, found, command)
+    console.rule(f"{experiment.name}: {experiment.title}", align="left")
+    report.show(document, console)
+    console.print(
+        f"{len(found.measured.values)} cells, {found.taken} of them measured before; "
+        f"{found.cpu_s:.0f} CPU seconds, {found.wall_s:.0f} s",
+        highlight=False,
+    )
+    folder = Path(options.out) if options.out else _QUICK if options.quick else RESULTS
+    file = folder / f"{experiment.name}.json"
+    report.write(file, document)
+    plots = list(experiment.plots(found.measured))
+    image = (IMAGES if folder == RESULTS else folder) / f"{experiment.name}.svg"
+    if plots:
+        try:
+            report.draw(image, plots, f"{experiment.kind}: {experiment.title}")
+        except ImportError:
+            console.print("no plot: matplotlib is missing (pip install 'weft[bench]')")
+    console.print(f"written: {file}", highlight=False, soft_wrap=True)
+
+
+def write_page() -> None:
+    """Write `docs/results.md` from what the runs have left in the project."""
+    sections = []
+    for name in EXPERIMENTS:
+        file = RESULTS / f"{name}.json"
+        if file.is_file():
+            image = IMAGES / f"{name}.svg"
+            beside = image.relative_to(_PAGE.parent).as_posix() if image.is_file() else ""
+            sections.append(report.markdown(json.loads(file.read_text()), beside))
+    others = []
+    for file in sorted(RESULTS.parent.glob("*.json")):
+        found = json.loads(file.read_text())
+        if "command" in found:
+            others.append({**found, "file": file.relative_to(ROOT).as_posix()})
+    _PAGE.write_text(report.page(sections, others))

@@ -1,0 +1,76 @@
+"""Experiments on a terminal, in Markdown, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+
+from loadgen.experiments.cells import Cell, Estimate, Measured, Values, cells, measured
+from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.runner import Run
+from loadgen.report.experiments import document, draw, markdown, page, show, write
+
+
+def _measure(cell: Cell) -> Values:
+    return {"x": 1.0}
+
+
+def _tables(found: Measured) -> list[Table]:
+    return [Table("what came out", ("order", "x"), [("a|b", str(found.estimate("x")))])]
+
+
+_EXPERIMENT = Experiment(
+    name="one",
+    title="One thing beside another",
+    source="A paper, Figure 1",
+    published="twice as much",
+    cells=lambda quick: cells(3, a=1),
+    measure=_measure,
+    tables=_tables,
+    findings=lambda found: ["ours is 2 times as fast"],
+)
+_RUN = Run(measured((cell, {"x": 1.0 + cell.seed}) for cell in cells(3, a=1)), 0, 1.0, 1.0)
+
+
+def test_a_document_holds_every_cell_and_says_its_command(tmp_path: Path) -> None:
+    write(tmp_path / "deep" / "one.json", document(_EXPERIMENT, _RUN, "weft bench run one"))
+    found = json.loads((tmp_path / "deep" / "one.json").read_text())
+    assert found["command"] == "weft bench run one"
+    assert found["kind"] == "simulated"
+    assert [cell["values"]["x"] for cell in found["cells"]] == [1.0, 2.0, 3.0]
+    assert found["tables"][0]["rows"] == [["a|b", "2.00 ± 2.48"]]
+
+
+def test_the_terminal_says_what_is_simulated_and_what_was_published() -> None:
+    out = StringIO()
+    show(document(_EXPERIMENT, _RUN, "weft bench run one"), Console(file=out, width=40))
+    text = out.getvalue()
+    assert "simulated: what came out" in text
+    assert "2.00 ± 2.48" in text
+    assert "ours is 2 times as fast" in text
+    assert "published (A paper, Figure 1): twice as much" in text
+
+
+def test_markdown_keeps_columns_apart() -> None:
+    text = markdown(document(_EXPERIMENT, _RUN, "weft bench run one"), "images/one.svg")
+    assert "| order | x |\n| --- | ---: |\n| a\\|b | 2.00 ± 2.48 |" in text
+    assert "`weft bench run one`, simulated" in text
+    assert "![One thing beside another](images/one.svg)" in text
+
+
+def test_the_page_names_figures_of_other_commands() -> None:
+    other = {"command": "weft bench x", "file": "x.json", "date": "2026-01-02T03", "machine": "m"}
+    assert "| `weft bench x` | `x.json` | 2026-01-02 | m |" in page(["## A\n"], [other])
+
+
+def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
+    line = Series("plas", [1.0, 2.0], [Estimate(1.0, 0.1), Estimate(2.0, 0.2)])
+    plots = [Plot("load", "latency, s", [("left", [line]), ("right", [line])])]
+    plots.append(Plot("load", "p95, s", [("alone", [line])], log_y=True))
+    for name in ("a.svg", "b.svg"):
+        draw(tmp_path / name, plots, "title")
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "plas" in (tmp_path / "a.svg").read_text() or (tmp_path / "a.svg").stat().st_size > 5000

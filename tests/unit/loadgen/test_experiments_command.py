@@ -1,0 +1,108 @@
+"""`weft bench list`, `weft bench run`, `weft bench all`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gateway.cli import app
+from loadgen import experiments_command as command
+from loadgen.experiments.cells import Cell, Measured, Values, cells
+from loadgen.experiments.experiment import Experiment, Table
+
+
+def _measure(cell: Cell) -> Values:
+    if cell.text("what") == "fails":
+        raise ValueError("no such engine")
+    return {"x": 2.0 + cell.seed}
+
+
+def _tables(found: Measured) -> list[Table]:
+    return [Table("all", ("what", "x"), [("it", str(found.estimate("x")))])] if found else []
+
+
+_ONE = Experiment(
+    name="one",
+    title="One thing",
+    source="here",
+    published="",
+    cells=lambda quick: cells(3, what="works", quick=quick),
+    measure=_measure,
+    tables=_tables,
+    code=("loadgen/stats.py",),
+)
+_BAD = replace(_ONE, name="bad", cells=lambda quick: cells(3, what="fails"))
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "EXPERIMENTS", {"one": _ONE, "bad": _BAD})
+    monkeypatch.setattr(command, "RESULTS", tmp_path / "results" / "experiments")
+    monkeypatch.setattr(command, "IMAGES", tmp_path / "images")
+    monkeypatch.setattr(command, "_QUICK", tmp_path / "quick")
+    monkeypatch.setattr(command, "_PAGE", tmp_path / "results.md")
+    monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr("loadgen.experiments.store.FOLDER", tmp_path / "store")
+
+
+def test_the_list_names_every_experiment_and_its_source() -> None:
+    done = CliRunner().invoke(app, ["bench", "list"])
+    assert done.exit_code == 0
+    assert "one  One thing" in done.stdout
+    assert "simulated; here" in done.stdout
+
+
+def test_a_run_shows_writes_and_knows_what_it_measured(tmp_path: Path) -> None:
+    runner = CliRunner()
+    done = runner.invoke(app, ["bench", "run", "one", "--fresh", "--jobs", "1"])
+    assert done.exit_code == 0, done.stdout
+    assert "3.00 ± 2.48" in done.stdout
+    found = json.loads((tmp_path / "results/experiments/one.json").read_text())
+    assert found["command"] == "weft bench run one"
+    assert [cell["values"]["x"] for cell in found["cells"]] == [2.0, 3.0, 4.0]
+
+
+def test_the_quick_form_leaves_the_results_alone(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "run", "one", "--quick", "--fresh"])
+    assert done.exit_code == 0
+    assert not (tmp_path / "results").exists()
+    assert json.loads((tmp_path / "quick/one.json").read_text())["command"].endswith("--quick")
+
+
+def test_a_folder_of_ones_own(tmp_path: Path) -> None:
+    out = tmp_path / "mine"
+    done = CliRunner().invoke(app, ["bench", "run", "one", "--fresh", "--out", str(out)])
+    assert done.exit_code == 0
+    assert (out / "one.json").is_file()
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
+    done = CliRunner().invoke(app, ["bench", "run", "two"])
+    assert done.exit_code == 2
+    assert "unknown experiment 'two'; known: one, bad" in done.stderr
+
+
+def test_what_fails_is_told(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["bench", "run", "bad", "--fresh"])
+    assert done.exit_code == 1
+    assert "bad: no such engine" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "EXPERIMENTS", {"one": _ONE})
+    monkeypatch.setattr("loadgen.experiments.registry.EXPERIMENTS", {"one": _ONE})
+    other = {"command": "weft bench x", "date": "2026-01-02T03:04:05", "machine": "m"}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "x.json").write_text(json.dumps(other))
+    done = CliRunner().invoke(app, ["bench", "all", "--fresh"])
+    assert done.exit_code == 0, done.stdout
+    page = (tmp_path / "results.md").read_text()
+    assert "## One thing" in page
+    assert "| it | 3.00 ± 2.48 |" in page
+    assert "| `weft bench x` | `results/x.json` | 2026-01-02 | m |" in page
