@@ -27,21 +27,10 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 from engine_patches.scheduler import WeftScheduler
 from engine_patches.wire import CallContext, CallReport
+from loadgen.tiny_model import TINY_MODEL
 
 BLOCK = 16
-CONFIG = {
-    "architectures": ["Qwen3ForCausalLM"],
-    "model_type": "qwen3",
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "vocab_size": 512,
-    "max_position_embeddings": 4096,
-    "torch_dtype": "float32",
-}
+CONFIG = {**TINY_MODEL, "max_position_embeddings": 4096}
 
 
 @dataclass

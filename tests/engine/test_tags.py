@@ -124,9 +124,11 @@ def test_pins_expire_and_an_emptied_cache_knows_nothing(engine):
     assert e.scheduler.violations() == []
 
 
-def test_a_lowered_program_goes_before_a_raised_one(engine):
+@pytest.mark.parametrize("first", [0, 2], ids=["plain", "raised"])
+def test_what_was_lowered_goes_before_older_contexts(engine, first):
+    """Also the blocks of the very call that lowers its program, which are the younger ones."""
     e = engine(policy="fcfs", blocks=11)
-    for number, priority in ((1, 2), (2, -2)):
+    for number, priority in ((1, first), (2, -2)):
         e.add(
             f"c{number}", program=f"P{number}", prompt=prompt(number, tools=False), tokens=2,
             extra={"weft_tags": [QUERY, int(Tag.USER_QUERY)], "weft_priority": priority},
@@ -137,7 +139,6 @@ def test_a_lowered_program_goes_before_a_raised_one(engine):
     for number in (1, 2):
         e.add(f"again{number}", prompt=prompt(number, tools=False), tokens=1)
         e.run()
-    # The older one was raised, and has outlived the younger one.
     assert cached(e)["again1"] == 48
     assert cached(e)["again2"] < 48
 
@@ -178,24 +179,6 @@ def test_without_tags_blocks_are_reused_as_vllm_reuses_them(engine):
         found.append((cached(e), e.batches))
     assert found[0] == found[1]
     assert sum(found[0][0].values()) > 0
-
-
-def test_what_was_lowered_goes_before_older_contexts(engine):
-    """Also the blocks of the very call that lowers its program."""
-    e = engine(policy="fcfs", blocks=11)
-    for number, priority in ((1, 0), (2, -2)):
-        e.add(
-            f"c{number}", program=f"P{number}", prompt=prompt(number, tools=False), tokens=2,
-            extra={"weft_tags": [QUERY, int(Tag.USER_QUERY)], "weft_priority": priority},
-        )  # fmt: skip
-        e.run()
-    e.add("other", prompt=list(range(400, 460)), tokens=2)
-    e.run()
-    for number in (1, 2):
-        e.add(f"again{number}", prompt=prompt(number, tools=False), tokens=1)
-        e.run()
-    assert cached(e)["again1"] == 48
-    assert cached(e)["again2"] < 48
 
 
 @pytest.mark.parametrize("completed", [False, True])

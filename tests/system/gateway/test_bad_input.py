@@ -12,15 +12,10 @@ from urllib.parse import quote
 
 import pytest
 from support.redis_server import RedisServer
+from support.turns import MESSAGES
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-MESSAGES = [
-    {"role": "system", "content": "You are an agent. " * 40},
-    {"role": "user", "content": "What is the weather in Lyon? " * 10},
-    {"role": "assistant", "content": "I will look. " * 10},
-    {"role": "tool", "tool_call_id": "c", "content": "Sunny. " * 60},
-]
 MINE = {"authorization": "Bearer mine"}
 THEIRS = {"authorization": "Bearer theirs"}
 

@@ -6,19 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from support.turns import CALLS, RESULT, SYSTEM, USER
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
-
-SYSTEM = {"role": "system", "content": "Be brief."}
-USER = {"role": "user", "content": "How far?"}
-CALLS = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [
-        {"id": "c", "type": "function", "function": {"name": "far", "arguments": '{"to": "T"}'}}
-    ],
-}
-RESULT = {"role": "tool", "tool_call_id": "c", "content": "311 km"}
 
 
 def kv(stub: Any) -> list[Any]:

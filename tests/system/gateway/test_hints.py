@@ -7,15 +7,10 @@ import json
 from typing import Any
 
 import pytest
+from support.turns import MESSAGES
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
-MESSAGES = [
-    {"role": "system", "content": "You are an agent. " * 40},
-    {"role": "user", "content": "What is the weather in Lyon? " * 10},
-    {"role": "assistant", "content": "I will look. " * 10},
-    {"role": "tool", "tool_call_id": "c", "content": "Sunny. " * 60},
-]
 NAMED = {"x-session-id": "run"}
 
 
