@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from engine_patches.channel import Command
 from engine_patches.compat import SchedulerHooks
-from engine_patches.retention import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS, Retention
+from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS
+from engine_patches.retention import Retention
 from engine_patches.tags import TagSpans
 from engine_patches.wire import XARG_PRIORITY, XARG_RETAIN, XARG_TAGS, CallContext
 
@@ -35,7 +36,7 @@ class Caches:
         self.retention = Retention(
             len(blocks), scheduler.settings.pin_share, blocks.__getitem__, self._retier
         )
-        self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tier, self.retention.reused)
+        self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tiers, self.retention.reused)
 
     def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
         """A call's hints, as they came: what becomes of each. Also why the last pin of its program
@@ -80,8 +81,10 @@ class Caches:
         if context.priority is not None:
             self.retention.prioritise(context.program, context.priority)
         noted: list[int] = []
-        for blocks, size in zip(groups, self._block_sizes, strict=True):
-            noted += self.retention.note(context.program, spans, blocks, size, ended=ended)
+        for group, (blocks, size) in enumerate(zip(groups, self._block_sizes, strict=True)):
+            noted += self.retention.note(
+                context.program, spans, blocks, size, ended=ended, group=group
+            )
         if not context.retain_s or not self.retention.pins.limit:
             return []
         self._retain(context.program, context.retain_s, now)

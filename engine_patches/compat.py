@@ -217,13 +217,13 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     def tier_free_blocks(
         self,
         tiers: int,
-        tier_of: Callable[[Any], int],
+        tiers_of: Callable[[Sequence[Any]], Sequence[int]],
         on_reuse: Callable[[Sequence[Any]], None],
     ) -> TieredFreeQueue:
         """Put a tiered queue in the place of vLLM's queue of free blocks."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
-        queue = TieredFreeQueue(lambda: FreeKVCacheBlockQueue([]), tiers, tier_of, on_reuse, free)
+        queue = TieredFreeQueue(lambda: FreeKVCacheBlockQueue([]), tiers, tiers_of, on_reuse, free)
         pool.free_block_queue = queue
         return queue
 

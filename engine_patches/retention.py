@@ -11,41 +11,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, PINNED, Left, Mark, marked
 from engine_patches.pins import EndedPin, Pins
 from engine_patches.tags import Tag, TagSpans
 
-# Tier 0 holds what is empty or untagged, then one a tag, then the pinned.
-TIERS: Final = len(Tag) + 1
-_PINNED: Final = TIERS - 1
-LOWEST_PRIORITY: Final = -4
-HIGHEST_PRIORITY: Final = 4
 # Programs that are remembered: so many, and no more blocks of theirs than four caches hold.
 _KEPT_PROGRAMS: Final = 4096
 _KEPT_CACHES: Final = 4
 
 
 @dataclass(slots=True)
-class _Mark:
-    """What is known of a block's content.
-
-    content: its hash; another one voids the mark. tag: the highest but PARTIAL_PREFILL. partial:
-    programs that have prefilled it ahead of the call that will use it. owner: the only program
-    whose calls have used it, "" for several.
-    """
-
-    content: Any
-    owner: str
-    tag: Tag = Tag.NONE
-    priority: int = 0
-    partial: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
 class _Known:
-    """A program: its blocks, in the order of its context, and what was asked for it. ended: why
-    its last pin ended, until somebody is told."""
+    """A program: its blocks, in the order of its context, and what was asked for it. left: what its
+    last call left, for each group of layers. ended: why its last pin ended, until somebody is
+    told."""
 
     blocks: dict[int, Any] = field(default_factory=dict)
+    left: dict[int, Left] = field(default_factory=dict)
     priority: int = 0
     ended: str = ""
 
@@ -67,30 +49,33 @@ class Retention:
         self._total = total
         self._block = block
         self._retier = retier
-        self._marks: dict[int, _Mark] = {}
+        self._marks: dict[int, Mark] = {}
         self._programs: OrderedDict[str, _Known] = OrderedDict()
         self._kept_blocks = 0
         self.pins = Pins(int(total * pin_share))
 
     # -- what the queue asks -----------------------------------------------------------------
 
-    def tier(self, block: Any) -> int:
-        """The tier of a block by its content."""
-        mark = self._live(block)
-        if mark is None:
-            return 0
-        if self.pins.holds(block.block_id):
-            return _PINNED
-        tag = Tag.PARTIAL_PREFILL if mark.partial else mark.tag
-        # Lowering takes nothing among the untagged, nor raises anything out of them.
-        lowest = Tag.NONE if tag is Tag.NONE else Tag.RESPONSE
-        return int(min(max(tag + mark.priority, lowest), Tag.PARTIAL_PREFILL))
+    def tiers(self, blocks: Sequence[Any]) -> list[int]:
+        """The tier of each block by its content."""
+        known, pinned = self._marks.get, self.pins.blocks
+        found = []
+        for block in blocks:
+            number = block.block_id
+            mark = known(number)
+            if mark is None or mark.content != block.block_hash:
+                found.append(0)
+            else:
+                found.append(PINNED if number in pinned else mark.tier)
+        return found
 
     def reused(self, blocks: Iterable[Any]) -> None:
         """Free blocks were taken for something else: what was known of them, and pins, end."""
+        forget, pinned = self._marks.pop, self.pins.blocks
         for block in blocks:
-            if self._marks.pop(block.block_id, None) is not None:
-                self.pins.drop(block.block_id)
+            number = block.block_id
+            if forget(number, None) is not None and number in pinned:
+                self.pins.drop(number)
 
     # -- what the scheduler tells ------------------------------------------------------------
 
@@ -102,54 +87,66 @@ class Retention:
         block_size: int,
         *,
         ended: bool = True,
+        group: int = 0,
     ) -> list[int]:
         """A call of a program is about to give up these blocks, first to last of its context.
-        ended: for good; False: it was displaced. Returns those that can be found again."""
+        ended: for good; False: it was displaced. group: of layers, whose blocks they are. Returns
+        those that can be found again."""
         known = self._known(program)
         before = len(known.blocks)
-        noted = []
-        for block, tag in zip(blocks, spans.of_blocks(len(blocks), block_size), strict=True):
-            number, content = block.block_id, block.block_hash
+        left = known.left.setdefault(group, Left())
+        numbers = [block.block_id for block in blocks]
+        contents = [block.block_hash for block in blocks]
+        tags = spans.of_blocks(len(blocks), block_size)
+        marks = list(map(self._marks.get, numbers))
+        same = left.alike(numbers, contents, tags, marks)
+        left.keep(same)
+        noted = numbers[:same]
+        fresh = []
+        for number, content, tag, was, block in zip(
+            numbers[same:], contents[same:], tags[same:], marks[same:], blocks[same:], strict=True
+        ):
             # What is not hashed nobody can find; and another pool's block is none of ours.
             if content is None or self._block(number) is not block:
                 continue
-            mark = self._marks.get(number)
-            if (
-                mark is not None
-                and mark.content == content == known.blocks.get(number)
-                and mark.owner == program
-                and mark.priority == known.priority
-                and mark.tag >= tag
-                and not mark.partial
-                and tag is not Tag.PARTIAL_PREFILL
-            ):
-                # As the program's call before this one has left it: so most blocks are.
-                noted.append(number)
-                continue
-            if mark is None or mark.content != content:
+            if was is None or was.content != content:
                 self.pins.drop(number)
-                mark = self._marks[number] = _Mark(content, program, priority=known.priority)
-            elif mark.owner == program:
-                mark.priority = known.priority
-            else:
-                # Shared by several programs: the highest counts.
-                mark.owner, mark.priority = "", max(mark.priority, known.priority)
-            if tag is Tag.PARTIAL_PREFILL:
-                mark.partial |= {program}
-            else:
-                mark.tag = max(mark.tag, tag)
-                if ended and program in mark.partial:
-                    # The call that the prefill was for has come and gone.
-                    mark.partial -= {program}
+            fresh.append(self._remark(program, known.priority, content, tag, was, ended))
+            if fresh[-1] != was:
+                self._marks[number] = fresh[-1]
             if known.blocks.get(number) != content:
                 known.blocks.pop(number, None)
                 known.blocks[number] = content
             noted.append(number)
+        # Blocks at the end of a context may be passed over, and what is prefilled ahead will be
+        # noted otherwise when its call has come.
+        if noted == numbers[: len(noted)] and not any(mark.partial for mark in fresh):
+            left.extend(noted[same:], contents[same : len(noted)], tags[same : len(noted)], fresh)
         self._kept_blocks += len(known.blocks) - before
         self._bound()
         if program in self.pins:
             self._pin(program, noted)
         return noted
+
+    def _remark(
+        self, program: str, priority: int, content: Any, tag: Tag, was: Mark | None, ended: bool
+    ) -> Mark:
+        """The mark of a block that a call of a program has used."""
+        owner, highest = program, Tag.NONE
+        partial: frozenset[str] = frozenset()
+        if was is not None and was.content == content:
+            if was.owner != program:
+                # Shared by several programs: the highest counts.
+                owner, priority = "", max(was.priority, priority)
+            highest, partial = was.tag, was.partial
+        if tag is Tag.PARTIAL_PREFILL:
+            partial |= {program}
+        else:
+            highest = max(highest, tag)
+            if ended and program in partial:
+                # The call that the prefill was for has come and gone.
+                partial -= {program}
+        return marked(content, owner, highest, priority, partial)
 
     def retain(self, program: str, until: float) -> bool:
         """Pin a program's blocks, also those it is still to free. False if none is known yet."""
@@ -175,7 +172,8 @@ class Retention:
             return False
         partial = [n for n in self._current(known) if program in self._marks[n].partial]
         for number in partial:
-            self._marks[number].partial -= {program}
+            content, owner, tag, priority, ahead, _ = self._marks[number]
+            self._marks[number] = marked(content, owner, tag, priority, ahead - {program})
         self._move(partial)
         return bool(partial)
 
@@ -197,9 +195,10 @@ class Retention:
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
         current = self._current(known)
         for number in current:
-            mark = self._marks[number]
-            shared = mark.owner != program
-            mark.priority = max(mark.priority, known.priority) if shared else known.priority
+            content, owner, tag, was, partial, _ = self._marks[number]
+            new = known.priority if owner == program else max(was, known.priority)
+            if new != was:
+                self._marks[number] = marked(content, owner, tag, new, partial)
         self._move(current)
         return bool(current)
 
@@ -276,7 +275,7 @@ class Retention:
             self.release(oldest)
             self._kept_blocks -= len(self._programs.pop(oldest).blocks)
 
-    def _live(self, block: Any) -> _Mark | None:
+    def _live(self, block: Any) -> Mark | None:
         mark = self._marks.get(block.block_id)
         return mark if mark is not None and mark.content == block.block_hash else None
 
@@ -286,6 +285,7 @@ class Retention:
             mark = self._live(self._block(number))
             if mark is None or mark.content != content:
                 del known.blocks[number]
+                known.left.clear()
                 self._kept_blocks -= 1
         return list(known.blocks)
 

@@ -54,20 +54,24 @@ class TagSpans:
         """The tag of each of a call's first `count` blocks: the highest of its tokens' tags."""
         if not self.ends:
             return [Tag.NONE] * count
-        found = []
-        span = 0
-        for number in range(count):
-            first, beyond = number * block_size, (number + 1) * block_size
-            while span < len(self.ends) and self.ends[span] <= first:
+        found: list[Tag] = []
+        span, spans = 0, len(self.ends)
+        while len(found) < count:
+            first = len(found) * block_size
+            while span < spans and self.ends[span] <= first:
                 span += 1
-            if span < len(self.ends) and self.ends[span] >= beyond:
-                # Most blocks are inside one span.
-                found.append(self.tags[span])
+            if span == spans:
+                found += [Tag.RESPONSE] * (count - len(found))
+                break
+            # Most blocks are inside one span.
+            inside = min(count, self.ends[span] // block_size) - len(found)
+            if inside:
+                found += [self.tags[span]] * inside
                 continue
             highest, reach = Tag.NONE, span
-            while reach < len(self.ends):
+            while reach < spans:
                 highest = max(highest, self.tags[reach])
-                if self.ends[reach] >= beyond:
+                if self.ends[reach] >= first + block_size:
                     break
                 reach += 1
             else:

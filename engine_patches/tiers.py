@@ -14,21 +14,21 @@ from typing import Any
 class TieredFreeQueue:
     """Free blocks in `tiers` tiers.
 
-    make: an empty queue of vLLM's kind. tier_of: the tier, from 0, of a block that is freed with
-    something in it. on_reuse: told which blocks were taken and will hold something else. blocks:
-    those that are free now, in their order; they go to tier 0.
+    make: an empty queue of vLLM's kind. tiers_of: the tier, from 0, of each of some blocks that are
+    freed with something in them. on_reuse: told which blocks were taken and will hold something
+    else. blocks: those that are free now, in their order; they go to tier 0.
     """
 
     def __init__(
         self,
         make: Callable[[], Any],
         tiers: int,
-        tier_of: Callable[[Any], int],
+        tiers_of: Callable[[Sequence[Any]], Sequence[int]],
         on_reuse: Callable[[Sequence[Any]], None],
         blocks: Sequence[Any] = (),
     ) -> None:
         self._queues = [make() for _ in range(tiers)]
-        self._tier_of = tier_of
+        self._tiers_of = tiers_of
         self._on_reuse = on_reuse
         # Where each free block is, by its id: a block knows its neighbours, not its queue.
         self._place: dict[int, int] = {}
@@ -71,21 +71,30 @@ class TieredFreeQueue:
         self._queues[tier].remove(block)
         self.num_free_blocks -= 1
 
+    def remove_n(self, blocks: Sequence[Any]) -> None:
+        """Take several blocks out. KeyError if one is not free."""
+        queues, take = self._queues, self._place.pop
+        for block in blocks:
+            queues[take(block.block_id)].remove(block)
+        self.num_free_blocks -= len(blocks)
+
     def append(self, block: Any) -> None:
         """A block was freed: the last of its tier."""
-        tier = self._tier_of(block)
-        self._queues[tier].append(block)
-        self._place[block.block_id] = tier
-        self.num_free_blocks += 1
+        self.append_n((block,))
 
     def append_n(self, blocks: Sequence[Any]) -> None:
         """Several blocks were freed, the first to be reused first."""
-        queues, place, tier_of = self._queues, self._place, self._tier_of
-        for block in blocks:
-            tier = tier_of(block)
-            queues[tier].append(block)
-            place[block.block_id] = tier
-        self.num_free_blocks += len(blocks)
+        tiers = self._tiers_of(blocks)
+        self._place.update(zip([block.block_id for block in blocks], tiers, strict=True))
+        begun, count = 0, len(blocks)
+        while begun < count:
+            # Neighbours are mostly of one tier.
+            tier, end = tiers[begun], begun + 1
+            while end < count and tiers[end] == tier:
+                end += 1
+            self._queues[tier].append_n(blocks[begun:end])
+            begun = end
+        self.num_free_blocks += count
 
     def prepend_n(self, blocks: Sequence[Any]) -> None:
         """Blocks with nothing in them: the first of all."""
@@ -109,7 +118,7 @@ class TieredFreeQueue:
         """What is known of a block has changed: put it into its tier, if it is free. There it
         counts as just used."""
         place = self._place.get(block.block_id)
-        if place is not None and place != self._tier_of(block):
+        if place is not None and place != self._tiers_of((block,))[0]:
             self.remove(block)
             self.append(block)
 
@@ -132,7 +141,8 @@ class TieredFreeQueue:
             found.append("the free blocks are not those that nobody uses")
         if self.num_free_blocks != len(linked) or sum(self.counts()) != len(linked):
             found.append(f"{self.num_free_blocks} free blocks are counted, {len(linked)} are")
-        wrong = [number for number, tier in linked if tier != self._tier_of(blocks[number])]
+        tiers = self._tiers_of([blocks[number] for number, _ in linked])
+        wrong = [at[0] for at, tier in zip(linked, tiers, strict=True) if at[1] != tier]
         if wrong:
             found.append(f"free blocks {wrong} are in the tier of something else")
         return found

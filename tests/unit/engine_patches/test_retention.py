@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patches.retention import TIERS, Retention
+from engine_patches.marks import TIERS
+from engine_patches.retention import Retention
 from engine_patches.tags import Tag, TagSpans
 
 QUERY = TagSpans.parse([1000, Tag.USER_QUERY])
@@ -38,7 +39,7 @@ class World:
         return self.retention.note(program, spans, blocks, 16, ended=ended)
 
     def tiers(self, *numbers: int) -> list[int]:
-        return [self.retention.tier(self.blocks[n]) for n in numbers]
+        return self.retention.tiers([self.blocks[n] for n in numbers])
 
 
 def test_a_block_that_is_shared_has_its_highest_tag():

@@ -27,7 +27,7 @@ class World:
         self.queue = TieredFreeQueue(
             lambda: FreeKVCacheBlockQueue([]),
             TIERS,
-            lambda block: self.tier[block.block_id],
+            lambda blocks: [self.tier[block.block_id] for block in blocks],
             lambda blocks: self.reused.extend(block.block_id for block in blocks),
             plain.get_all_free_blocks(),
         )
