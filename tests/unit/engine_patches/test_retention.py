@@ -15,6 +15,7 @@ from engine_patches.tags import Tag, TagSpans
 QUERY = TagSpans.parse([1000, Tag.USER_QUERY])
 SYSTEM = TagSpans.parse([1000, Tag.SYSTEM_PROMPT])
 PARTIAL = TagSpans.parse([1000, Tag.PARTIAL_PREFILL])
+MIXED = TagSpans.parse([20, Tag.SYSTEM_PROMPT, 40, Tag.TOOL_OUTPUT, 1000, Tag.USER_QUERY])
 PINNED = TIERS - 1
 
 
@@ -273,31 +274,55 @@ EVENTS = st.lists(
 )
 
 
-@given(EVENTS, st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+def happen(world: World, now: int, event: tuple[str, int, str, int]) -> Any:
+    kind, number, program, amount = event
+    if kind == "note":
+        spans = (QUERY, SYSTEM, PARTIAL, TagSpans(), MIXED)[amount % 5]
+        # Contexts of a program begin alike, or somewhere.
+        first = 0 if number > 2 else number
+        return world.note(program, spans, *range(first, min(8, number + 3)), ended=amount > -4)
+    if kind == "retain":
+        return world.retention.retain(program, now + abs(amount))
+    if kind == "release":
+        return world.retention.release(program)
+    if kind == "priority":
+        return world.retention.prioritise(program, amount)
+    if kind == "reuse":
+        # Or the same is computed into it again.
+        if amount < 5:
+            world.blocks[number].block_hash = f"new{now}" if amount > 0 else None
+        return world.retention.reused([world.blocks[number]]) if amount % 2 else None
+    if kind == "sweep":
+        return world.retention.sweep()
+    if kind == "expire":
+        return world.retention.expire(float(now))
+    return world.retention.reset()
+
+
+SHARES = st.sampled_from([0.0, 0.3, 0.5, 1.0])
+
+
+@given(EVENTS, SHARES)
 def test_any_course_of_events_leaves_the_books_in_order(events, share):
     world = World(share)
-    for now, (kind, number, program, amount) in enumerate(events):
-        if kind == "note":
-            spans = (QUERY, SYSTEM, PARTIAL, TagSpans())[amount % 4]
-            world.note(program, spans, *range(number, min(8, number + 3)), ended=amount > 0)
-        elif kind == "retain":
-            world.retention.retain(program, now + abs(amount))
-        elif kind == "release":
-            world.retention.release(program)
-        elif kind == "priority":
-            world.retention.prioritise(program, amount)
-        elif kind == "reuse":
-            world.blocks[number].block_hash = f"new{now}" if amount > 0 else None
-            if amount % 2:
-                world.retention.reused([world.blocks[number]])
-        elif kind == "sweep":
-            world.retention.sweep()
-        elif kind == "expire":
-            world.retention.expire(float(now))
-        else:
-            world.retention.reset()
+    for now, event in enumerate(events):
+        happen(world, now, event)
         assert world.retention.violations() == []
         assert all(0 <= tier < TIERS for tier in world.tiers(*range(8)))
+
+
+@given(EVENTS, SHARES)
+def test_what_is_as_it_was_left_need_not_be_looked_at(events, share):
+    """The same happens where each block of a context is looked at each time."""
+    world, thorough = World(share), World(share)
+    for now, event in enumerate(events):
+        for known in thorough.retention._programs.values():
+            known.left.clear()
+        assert happen(world, now, event) == happen(thorough, now, event)
+        assert world.tiers(*range(8)) == thorough.tiers(*range(8))
+        assert world.moved == thorough.moved
+        assert world.retention.pins.blocks == thorough.retention.pins.blocks
+        assert world.retention.state() == thorough.retention.state()
 
 
 def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
