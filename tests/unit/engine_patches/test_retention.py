@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_patches.marks import TIERS
@@ -311,7 +311,21 @@ def test_any_course_of_events_leaves_the_books_in_order(events, share):
         assert all(0 <= tier < TIERS for tier in world.tiers(*range(8)))
 
 
-@given(EVENTS, SHARES)
+# Contexts that grow and come again, and what may happen to them in between.
+AGAIN = st.lists(
+    st.tuples(
+        st.sampled_from(["note"] * 8 + ["retain", "release", "priority", "reuse", "reset"]),
+        st.integers(3, 7),
+        st.sampled_from("ab"),
+        st.sampled_from([0, 1, 1, 1, 3, 4, 5, -2]),
+    ),
+    min_size=8,
+    max_size=30,
+)
+
+
+@settings(max_examples=400)
+@given(AGAIN, SHARES)
 def test_what_is_as_it_was_left_need_not_be_looked_at(events, share):
     """The same happens where each block of a context is looked at each time."""
     world, thorough = World(share), World(share)
