@@ -31,6 +31,8 @@ class Admin:
             (b"POST", b"/weft/policy"): self._policy,
             (b"POST", b"/weft/kv"): self._kv,
             (b"GET", b"/simulated/state"): lambda _: self._simulated(),
+            (b"GET", b"/simulated/calls"): lambda _: self._calls(),
+            (b"DELETE", b"/simulated/calls"): self._clear_calls,
             (b"GET", b"/simulated/faults"): lambda _: self._faults(),
             (b"POST", b"/simulated/faults"): self._set_fault,
             (b"DELETE", b"/simulated/faults"): self._clear_faults,
@@ -118,6 +120,13 @@ class Admin:
             }
         )
 
+    def _calls(self) -> bytes:
+        return http.json_response({"calls": self._service.answered.told()})
+
+    def _clear_calls(self, _: Any) -> bytes:
+        self._service.answered.clear()
+        return self._calls()
+
     def _faults(self) -> bytes:
         return http.json_response(self._service.faults.state())
 
@@ -138,6 +147,16 @@ class Admin:
                 ("requests_running", "gauge", service.counters.running),
                 ("requests_aborted_total", "counter", service.counters.aborted),
                 ("behind_seconds_total", "counter", service.pace.behind_s),
+            )
+        )
+        # By vLLM's names, which routers read to see how an engine stands.
+        state, labels = service.engine.state(), f'{{engine="0",model_name="{service.about.model}"}}'
+        text += "".join(
+            f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}\n"
+            for name, value in (
+                ("num_requests_running", state["running"]),
+                ("num_requests_waiting", state["waiting"]),
+                ("kv_cache_usage_perc", state["kv_usage"]),
             )
         )
         return http.response(200, text.encode(), kind="text/plain")

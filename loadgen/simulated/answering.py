@@ -115,6 +115,7 @@ class Answering:
 
     def ended(self, report: CallReport) -> None:
         """See Sink."""
+        self._service.answered.add(self._answer.id, report)
         usage = Usage(report.prompt_tokens, report.cached_tokens, report.output_tokens)
         told = report if self._call else None
         whole = self._close_stream if self._answer.asked.stream else self._plain

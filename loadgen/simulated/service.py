@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from engine_patches.wire import CallContext, CallReport
 from loadgen.simulated import tokens
+from loadgen.simulated.calls import AnsweredCalls
 from loadgen.simulated.dialects import Asked, Dialect, Refused
 from loadgen.simulated.engine import Engine, Work
 from loadgen.simulated.faults import Faults
@@ -58,6 +60,9 @@ class Service:
     reports: OrderedDict[str, CallReport] = field(default_factory=OrderedDict)
     # What was said up to an answer's end, by the answer's id.
     told: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
+    answered: AnsweredCalls = field(default_factory=AnsweredCalls)
+    # Answers are numbered from here: no two replicas give the same ids.
+    first: int = field(default_factory=lambda: secrets.randbits(48) << 32)
 
     def __post_init__(self) -> None:
         self.pace = Pace(self.engine, self.about.speed_up, self._keep)
@@ -76,7 +81,8 @@ class Service:
             raise Refused(f"the call cannot be read: {error}") from None
         text, cut_off = self._answer(asked)
         self.counters.requests += 1
-        answer = dialect(self.about.model, self.counters.requests, asked, text, cut_off)
+        number = self.first + self.counters.requests
+        answer = dialect(self.about.model, number, asked, text, cut_off)
         length = len(asked.prompt) // tokens.TOKEN_BYTES + answer.tokens
         if length > self.about.context or not self.engine.fits(length):
             raise Refused(

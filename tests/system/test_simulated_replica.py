@@ -309,3 +309,24 @@ def test_the_gateway_goes_on_when_a_replica_fails_some_calls(gateway):
     table = httpx.get(f"{base}/weft/state", trust_env=False).json()["table"]
     assert table["violations"] == []
     assert sum(table["in_flight"].values()) == 0
+
+
+def test_it_tells_what_it_has_answered_under_the_ids_that_clients_read(replica, tmp_path):
+    replica.delete("/simulated/calls")
+    answer = replica.post(CHAT, json=BODY).json()
+    (told,) = replica.get("/simulated/calls").json()["calls"]
+    assert told["id"] == answer["id"]
+    assert told["prompt_tokens"] == answer["usage"]["prompt_tokens"]
+    assert told["cached_tokens"] == answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert told["service_s"] > 0
+    assert replica.delete("/simulated/calls").json() == {"calls": []}
+    with simulated_replica(tmp_path, "--speed-up", "1000") as url:
+        ids = {httpx.post(url + CHAT, json=BODY, trust_env=False).json()["id"] for _ in range(3)}
+    assert len(ids) == 3
+    assert answer["id"] not in ids
+
+
+def test_its_load_is_told_by_the_names_of_vllm(replica):
+    text = replica.get("/metrics").text
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        assert f'vllm:{name}{{engine="0",model_name="simulated"}} 0' in text

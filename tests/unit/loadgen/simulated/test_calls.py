@@ -1,0 +1,32 @@
+"""The list of answers that a simulated replica keeps."""
+
+from __future__ import annotations
+
+from engine_patches.wire import CallReport
+from loadgen.simulated import calls
+from loadgen.simulated.calls import AnsweredCalls
+
+REPORT = CallReport(
+    call="x", service_s=0.5, waiting_s=0.25, prompt_tokens=64, cached_tokens=48, output_tokens=3
+)
+
+
+def test_answers_are_told_in_their_order_with_what_the_report_says():
+    kept = AnsweredCalls()
+    kept.add("a", REPORT)
+    kept.add("b", REPORT)
+    first, second = kept.told()
+    assert (first["id"], second["id"]) == ("a", "b")
+    assert first == {
+        "id": "a", "prompt_tokens": 64, "cached_tokens": 48, "output_tokens": 3,
+        "waiting_s": 0.25, "service_s": 0.5,
+    }  # fmt: skip
+    kept.clear()
+    assert kept.told() == []
+
+
+def test_only_the_newest_are_kept():
+    kept = AnsweredCalls()
+    for number in range(calls._KEPT + 2):
+        kept.add(str(number), REPORT)
+    assert kept.told()[0]["id"] == "2"
