@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
+from loadgen.closed_loop import closed_loop
 from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
 from loadgen.parts import tag_spans, token_ids
@@ -137,26 +138,18 @@ class Player:
         """Play the calls; after an error none is begun."""
         unfinished = dict(enumerate(costs(program)))
 
-        async def play(number: int) -> float:
-            """Play one call in its time. Returns when it was answered, monotonic seconds."""
-            call = program.calls[number]
-            due = begun
-            for needed in call.call.needs(number):
-                gap_s = self._gaps.of(program.calls[needed].call.gap_s)
-                due = max(due, await tasks[needed] + gap_s)
-            if not result.errors:
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-            if not result.errors:
-                work_s = sum(unfinished.values()) if self._tell_work else None
-                await self._call(name, call, result, work_s)
-                del unfinished[number]
-                result.finish_s = time.monotonic() - begun
-                on_call()
-            return time.monotonic()
+        async def ask(number: int) -> bool:
+            work_s = sum(unfinished.values()) if self._tell_work else None
+            await self._call(name, program.calls[number], result, work_s)
+            del unfinished[number]
+            result.finish_s = time.monotonic() - begun
+            on_call()
+            return not result.errors
 
-        tasks: list[asyncio.Task[float]] = []
-        async with asyncio.TaskGroup() as group:
-            tasks += [group.create_task(play(number)) for number in range(len(program.calls))]
+        def gap_s(number: int) -> float:
+            return self._gaps.of(program.calls[number].call.gap_s)
+
+        await closed_loop(program, begun, gap_s, ask)
 
     async def _call(
         self, program: str, call: ReadyCall, result: ProgramResult, work_s: float | None

@@ -1,18 +1,20 @@
-"""The proxies that `weft bench overhead` compares: how each is installed and started.
+"""The proxies that `weft bench overhead` and `weft bench peers` compare: how each is installed and
+started.
 
 A peer lives in an environment of its own, never in ours.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 PEERS_FOLDER: Final = Path(__file__).resolve().parents[1] / ".weft" / "peers"
 _INSTALL_S: Final = 900
@@ -22,61 +24,81 @@ class Absent(Exception):
     """A peer cannot be had here. The message says why."""
 
 
+# From its folder of programs, engine URLs, its port and a folder for files: the command line.
+Command = Callable[[Path, Sequence[str], int, Path], list[str]]
+
+
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One proxy. requirement: what pip installs ("" for what is here); command: from its folder
-    of programs, engine URLs, its port and a folder for files; ready: path that answers 200."""
+    """One proxy. requirement: what pip installs ("" for what is here); ready: path that answers
+    200."""
 
     name: str
     requirement: str
-    command: Callable[[Path, Sequence[str], int, Path], list[str]]
+    command: Command
     ready: str = "/health"
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def _weft(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+def weft(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+    """Ours; see Command."""
     replicas = [word for url in engines for word in ("--replica", url)]
     return [sys.executable, "-m", "gateway.cli", "serve", *replicas, "--port", str(port)]
 
 
-def _vllm_router(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
-    scheduling = '{"global_queue":true,"token_capacity_per_target":200000}'
-    return [
-        str(programs / "vllm-router"), "--worker-urls", *engines, "--policy", "consistent_hash",
-        "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(port + 1),
-        "--enable-program-scheduling", "--program-scheduling-config-json", scheduling,
-    ]  # fmt: skip
+def vllm_router(name: str, policy: str, scheduling: Mapping[str, Any] | None = None) -> Proxy:
+    """vllm-router under a policy. scheduling: its configuration of program scheduling, None where
+    that is off."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        line = [
+            str(programs / "vllm-router"), "--worker-urls", *engines, "--policy", policy,
+            "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(port + 1),
+        ]  # fmt: skip
+        if scheduling is not None:
+            line += ["--enable-program-scheduling"]
+            line += ["--program-scheduling-config-json", json.dumps(scheduling)]
+        return line
+
+    return Proxy(name, "vllm-router==0.1.17", command)
 
 
-def _litellm(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
-    models = "".join(
-        f"  - model_name: mock\n    litellm_params:\n      model: openai/mock\n"
-        f"      api_base: {url}/v1\n      api_key: none\n"
-        for url in engines
-    )
-    config = work / "litellm.yaml"
-    config.write_text(f"model_list:\n{models}")
-    return [
-        str(programs / "litellm"), "--config", str(config), "--host", "127.0.0.1",
-        "--port", str(port),
-    ]  # fmt: skip
+def litellm(name: str, model: str, router_settings: str = "") -> Proxy:
+    """LiteLLM in front of engines of a model. router_settings: further lines of its configuration,
+    indented by two."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        models = "".join(
+            f"  - model_name: {model}\n    litellm_params:\n      model: openai/{model}\n"
+            f"      api_base: {url}/v1\n      api_key: none\n"
+            for url in engines
+        )
+        settings = f"router_settings:\n{router_settings}" if router_settings else ""
+        config = work / "litellm.yaml"
+        config.write_text(f"model_list:\n{models}{settings}")
+        return [
+            str(programs / "litellm"), "--config", str(config), "--host", "127.0.0.1",
+            "--port", str(port),
+        ]  # fmt: skip
+
+    # It would fetch a list of prices from the network otherwise.
+    local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return Proxy(name, "litellm[proxy]==1.100.5", command, "/health/liveliness", local)
 
 
-OURS: Final = Proxy("weft", "", _weft)
+OURS: Final = Proxy("weft", "", weft)
 PEERS: Final = {
-    "litellm": Proxy(
-        "litellm",
-        "litellm[proxy]==1.100.5",
-        _litellm,
-        ready="/health/liveliness",
-        environment={"LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+    "litellm": litellm("litellm", "mock"),
+    "vllm-router": vllm_router(
+        "vllm-router",
+        "consistent_hash",
+        {"global_queue": True, "token_capacity_per_target": 200_000},
     ),
-    "vllm-router": Proxy("vllm-router", "vllm-router==0.1.17", _vllm_router),
     # Ourselves, without what looks into calls.
     "bare": Proxy(
         "bare",
         "",
-        _weft,
+        weft,
         environment={
             "WEFT_LINEAGE": "false",
             "WEFT_TAG_PROMPTS": "false",
@@ -87,15 +109,26 @@ PEERS: Final = {
 }
 
 
-def ensure(proxy: Proxy) -> Path:
-    """Install a peer if it is not there. Returns its folder of programs. Raises Absent."""
+def home(proxy: Proxy) -> Path:
+    """The environment of a peer."""
+    return PEERS_FOLDER / proxy.requirement.replace("[", "-").replace("]", "").replace("==", "-")
+
+
+def ensure(proxy: Proxy, *, install: bool = True) -> Path:
+    """Install a peer if it is not there. Returns its folder of programs. Raises Absent, also where
+    it would have to be installed and must not."""
     if not proxy.requirement:
         return Path(sys.executable).parent
-    home = PEERS_FOLDER / proxy.requirement.replace("[", "-").replace("]", "").replace("==", "-")
-    programs, stamp = home / "bin", home / "installed"
+    folder = home(proxy)
+    programs, stamp = folder / "bin", folder / "installed"
     if stamp.is_file():
         return programs
-    venv.create(home, with_pip=True, clear=True)
+    if not install:
+        raise Absent(f"{proxy.requirement} is not installed, and this run installs nothing")
+    try:
+        venv.create(folder, with_pip=True, clear=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Absent(f"no environment can be made: {error}") from None
     command = [str(programs / "python"), "-m", "pip", "install", "--quiet", proxy.requirement]
     try:
         done = subprocess.run(
