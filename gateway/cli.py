@@ -120,7 +120,7 @@ def replica(
         bool, typer.Option("--simulated", help="no vLLM and no model: an engine's API and pace")
     ] = False,
     preset: Annotated[
-        str, typer.Option(help="simulated: 8b or 70b on a GPU, or a file of `weft bench fit`")
+        str, typer.Option(help="simulated: 8b, 14b or 70b on a GPU, or a file of `weft bench fit`")
     ] = "8b-a100",
     slots: Annotated[int, typer.Option(min=0, help="simulated: calls at once; 0: preset's")] = 0,
     kv_blocks: Annotated[int, typer.Option(min=0, help="simulated: KV blocks; 0: preset's")] = 0,

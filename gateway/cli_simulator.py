@@ -26,7 +26,7 @@ def bench_sim(
     preset: Annotated[
         str,
         typer.Option(
-            help="8b or 70b on a100, h100, l40 or a6000, as 8b-a100, or a file of `weft bench "
+            help="8b, 14b or 70b on a100, h100, l40 or a6000, as 8b-a100, or a file of `weft bench "
             "fit`; several, comma-separated, for unequal replicas"
         ),
     ] = "8b-a100",

@@ -7,9 +7,9 @@ Where the numbers come from:
   (989 TFLOPS, 3.35 TB/s, NVLink 900 GB/s, PCIe 5). L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s,
   48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data sheet (309.7 TFLOPS with sparsity, half of that
   without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs only and so not counted among four).
-- Models: the `config.json` of Llama 3.1 8B and 70B (layers, KV heads, head size, hidden size) and
-  their parameter counts on the model cards (8.03 and 70.6 billion), two bytes a parameter. GPUs a
-  replica: 1 and 4, as Agentix 6.1 runs them.
+- Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B (layers, KV heads, head size,
+  hidden size) and their parameter counts on the model cards (8.03, 70.6 and 14.8 billion), two
+  bytes a parameter. GPUs a replica: 1 and 4, as Agentix 6.1 runs them; 1, as Sutradhara 5.1.
 - vLLM 0.32: `max_num_seqs` and `max_num_batched_tokens` of its API server on such a GPU
   (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048),
   blocks of 16 tokens, `gpu_memory_utilization` 0.92 (`config/cache.py`).
@@ -102,6 +102,7 @@ GPUS: Final[Mapping[str, Gpu]] = {
 }
 MODELS: Final[Mapping[str, Model]] = {
     "8b": Model(8.03e9, 32, 4096, 8, 128, 1),
+    "14b": Model(14.8e9, 40, 5120, 8, 128, 1),
     "70b": Model(70.6e9, 80, 8192, 8, 128, 4),
 }
 PRESETS: Final = tuple(f"{model}-{gpu}" for model in MODELS for gpu in GPUS)

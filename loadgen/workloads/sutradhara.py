@@ -45,6 +45,8 @@ _FINAL: Final = LongTail(550, 0.5, 50, 3000)
 # the median, where the paper's six tools have 1.23 to 1.52 and 1.60 to 3.28.
 _TOOLS_SHARE: Final = LogitShare(0.32, 1.0)
 _TOOL_SPREAD: Final = 0.55
+# Of so many requests the one with the most tool calls is replayed.
+_OF: Final = 10
 
 
 def production(seed: int, number: int) -> TraceProgram:
@@ -78,6 +80,14 @@ def production(seed: int, number: int) -> TraceProgram:
         history += tuple(Part(f"{name}/found/{turn}.{tool}", each, "tool") for tool in range(fan))
     share = _TOOLS_SHARE.draw(draw.of("share"))
     return TraceProgram(name, tuple(_timed(calls, share)))
+
+
+def production_wide(seed: int, number: int) -> TraceProgram:
+    """The request with the most tool calls of ten of the production trace: section 5.1 replays "a
+    stratified sample of 120 requests, characterized by a high degree of tool-call fan-outs per
+    request", of which no more is said."""
+    ten = (production(seed, _OF * number + place) for place in range(_OF))
+    return max(ten, key=lambda program: sum(len(call.tool_s) for call in program.calls))
 
 
 def _timed(calls: list[TraceCall], share: float) -> list[TraceCall]:
@@ -212,6 +222,12 @@ WORKLOADS: Final = (
             "final over asking output": 5,
         },
         production_figures,
+    ),
+    Workload(
+        "production_wide",
+        "Sutradhara, section 5.1: requests of the production trace with a high tool-call fan-out",
+        production_wide,
+        {"calls max": 7, "fan-out max": 21},
     ),
     Workload(
         "web_search",

@@ -10,8 +10,12 @@ from loadgen.sim.presets import GPUS, MODELS, PRESETS, derive, preset
 
 
 def test_every_model_is_there_for_every_gpu():
-    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "70b") for g in GPUS}
+    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "14b", "70b") for g in GPUS}
     assert {"a100", "h100", "l40", "a6000"} == set(GPUS)
+
+
+def test_a_14b_model_on_an_a100_has_room_for_a_dozen_of_the_production_traces_prompts():
+    assert 12 < preset("14b-a100").kv_blocks * 16 / 20_000 < 14
 
 
 def test_an_8b_model_on_an_a100_by_hand():

@@ -10,7 +10,7 @@ from loadgen.workloads.registry import WORKLOADS
 from loadgen.workloads.statistics import statistics
 
 # Programs drawn: enough that the mean of the longest tail is within a few per cent.
-SAMPLES = {"lats": 250, "mixed": 600}
+SAMPLES = {"lats": 250, "mixed": 600, "production_wide": 500}
 MOST = 1500
 # Statistics that are looser than a mean: (relative, absolute) tolerance.
 LOOSE = {
@@ -78,7 +78,9 @@ def test_contexts_only_grow_and_answers_come_back_in_them(name):
             assert (back.name, back.tokens) == (before.answer, before.output_tokens)
 
 
-@pytest.mark.parametrize("name", ["sharegpt", "bfcl", "lats", "production", "web_search", "swe"])
+@pytest.mark.parametrize(
+    "name", ["sharegpt", "bfcl", "lats", "production", "production_wide", "web_search", "swe"]
+)
 def test_programs_share_how_prompts_begin_and_nothing_else(name):
     programs, _ = drawn(name)
     heads = {call.parts[0] for program in programs[:20] for call in program.calls}
@@ -123,7 +125,15 @@ def test_instructions_of_the_production_trace_change_between_iterations():
     assert all(not program.calls[-1].tool_s for program in programs), "the last asks for no tools"
 
 
-@pytest.mark.parametrize("name", ["production", "web_search", "swe"])
+def test_the_wide_requests_of_the_production_trace_are_of_it_and_call_more_tools():
+    wide, found = drawn("production_wide")
+    programs, all_found = drawn("production")
+    assert wide[0] in programs[:10]
+    assert found["fan-out mean"] > 1.2 * all_found["fan-out mean"]
+    assert found["calls mean"] > all_found["calls mean"]
+
+
+@pytest.mark.parametrize("name", ["production", "production_wide", "web_search", "swe"])
 def test_a_gap_is_as_long_as_the_longest_of_its_tools(name):
     programs, _ = drawn(name)
     for program in programs[:100]:
