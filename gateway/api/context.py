@@ -11,6 +11,9 @@ from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.engine.lower import ReplicaKind, program_digest
 from gateway.engine.registry import Replica
+from gateway.model import Program
+from gateway.model.hint import OwnTag
+from gateway.overlap import told
 from gateway.policies.tags import wire_tags
 from gateway.policies.tags_sections import sections
 
@@ -28,7 +31,7 @@ def context_of(
     if weft and request.endpoint.xargs and not _silent(services, request.body):
         found = sections(request.body)
         counted = services.tokens.count(request.model, found)
-        own = hints.tags or services.told.of(call.key, time())
+        own = hints.tags or (_told_ahead(program) if program.told else ())
         tags, of_tags = wire_tags(found, counted.ends, own)
         # Engines count a prompt once for each of its answers.
         call.counted = counted if request.body.get("n") in (None, 1) else None
@@ -67,6 +70,12 @@ def context_of(
         if call.counted is not None and call.counted.ends:
             receipt.predicted_tokens = call.counted.tokens
     return context
+
+
+def _told_ahead(program: Program) -> tuple[OwnTag, ...]:
+    """The tags that were told of the program before, through whichever gateway."""
+    text = program.told_of(told.TAGS, time())
+    return told.read(text) if text else ()
 
 
 def _silent(services: Services, body: dict[str, Any]) -> bool:

@@ -26,8 +26,9 @@ from gateway.api.prefills import PrefillDesk
 from gateway.api.request import model_of
 from gateway.api.services import Services
 from gateway.api.sessions import program_key
-from gateway.model import ProgramKey
+from gateway.model import ProgramKey, Told
 from gateway.model.hint import OwnTag
+from gateway.overlap import told
 from gateway.overlap.prefill import MAX_TTL_S
 from gateway.policies.hints import DEFAULT_LIMITS
 from gateway.policies.hints_values import own_tag
@@ -196,8 +197,9 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         """Each tag's fate. What a call's own `weft.tags` say comes before them."""
         hint = await read_model(request, TagHint, s.settings.max_body_bytes)
         key = named(tenant, hint.session_id)
-        told, fates = _tags(hint.tags)
-        s.told.tell(key, told, time() + hint.ttl_s)
+        found, fates = _tags(hint.tags)
+        now = time()
+        await s.table.tell(key, Told(told.TAGS, told.written(found), now + hint.ttl_s), now)
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     @api.post(

@@ -20,7 +20,6 @@ from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
 from gateway.overlap.ahead import Ahead
 from gateway.overlap.prefill import Prefills
-from gateway.overlap.told import ToldTags
 from gateway.policies.route.registry import Router
 from gateway.programs.identity import ChainRoots
 from gateway.programs.idle import IdleTimes
@@ -60,7 +59,6 @@ class Services:
     lineage: Lineage | None = None
     prefills: Prefills = field(default_factory=Prefills)
     ahead: Ahead = field(default_factory=Ahead)
-    told: ToldTags = field(default_factory=ToldTags)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)
     next_call: Callable[[], str] = field(default_factory=call_ids)

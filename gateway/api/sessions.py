@@ -56,6 +56,7 @@ def session_json(program: Program) -> dict[str, Any]:
             }
             for thread in program.threads
         ],
+        "told": {told.name: {"until": told.until_s} for told in program.told},
         "last_call_arrival": program.last_arrival_s or None,
         "last_call_completion": program.last_completion_s or None,
     }

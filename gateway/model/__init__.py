@@ -9,6 +9,7 @@ from gateway.model.program import (
     Program,
     ProgramKey,
     Thread,
+    Told,
 )
 from gateway.model.replica import ReplicaView
 from gateway.model.routing import Decision, RouteRequest
@@ -25,4 +26,5 @@ __all__ = [
     "ReplicaView",
     "RouteRequest",
     "Thread",
+    "Told",
 ]

@@ -52,6 +52,16 @@ class Thread:
 
 
 @record
+class Told:
+    """What was told of a program ahead of its calls. name: what it is about. text: as the one who
+    reads it wrote it; "" takes back what was told before. until_s: Unix time."""
+
+    name: str
+    text: str
+    until_s: float
+
+
+@record
 class Program:
     """A snapshot of one row of the process table. Times in seconds; `*_s` instants are Unix time.
 
@@ -59,7 +69,8 @@ class Program:
     observed critical path (ATLAS, Algorithm 1 line 4). waiting_s: time in the engines' queues.
     home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
     ephemeral: nobody named it; it ends with its only call. ended: its handle was deleted while
-    calls were in flight; the row goes with the last of them.
+    calls were in flight; the row goes with the last of them. told: by name, one each; what is over
+    may still be among them.
     """
 
     key: ProgramKey
@@ -80,6 +91,14 @@ class Program:
     preemptions: int = 0
     ephemeral: bool = False
     ended: bool = False
+    told: tuple[Told, ...] = ()
+
+    def told_of(self, name: str, now_s: float) -> str:
+        """What was told by this name and holds now, "" if nothing."""
+        for told in self.told:
+            if told.name == name and told.until_s > now_s:
+                return told.text
+        return ""
 
     @property
     def replicas(self) -> tuple[str, ...]:

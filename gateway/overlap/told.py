@@ -1,38 +1,38 @@
-"""Tags that a client has told of its program ahead of the calls that they are for. No I/O, no
-clock; bounded, and gone after a while: what was told of an old prompt is wrong of a new one."""
+"""Tags that a client has told of its program ahead of the calls that they are for, as the process
+table carries them: a text. Pure."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
 
-from gateway.model import ProgramKey
+import orjson
+
 from gateway.model.hint import OwnTag
+from gateway.model.tag import Tag
+
+# Under this name the table keeps them.
+TAGS: Final = "tags"
 
 
-class ToldTags:
-    """The last tags told, by program. limit: programs that are remembered."""
+def written(tags: Sequence[OwnTag]) -> str:
+    """The text; "" for none at all."""
+    if not tags:
+        return ""
+    return orjson.dumps(
+        [
+            (tag.name, int(tag.tag), tag.message, tag.start, tag.end, tag.clamped, tag.messages)
+            for tag in tags
+        ]
+    ).decode()
 
-    def __init__(self, limit: int = 4096) -> None:
-        self._limit = limit
-        self._kept: OrderedDict[ProgramKey, tuple[float, tuple[OwnTag, ...]]] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def tell(self, key: ProgramKey, tags: tuple[OwnTag, ...], until_s: float) -> None:
-        """Remember them in the place of those told before; none at all forgets those."""
-        self._kept.pop(key, None)
-        if tags:
-            self._kept[key] = until_s, tags
-        while len(self._kept) > self._limit:
-            self._kept.popitem(last=False)
-
-    def of(self, key: ProgramKey, now_s: float) -> tuple[OwnTag, ...]:
-        """What holds for a call of the program now."""
-        if not self._kept:
-            return ()
-        until_s, tags = self._kept.get(key, (0.0, ()))
-        if tags and until_s <= now_s:
-            del self._kept[key]
-            return ()
-        return tags
+@lru_cache(maxsize=1024)
+def read(text: str) -> tuple[OwnTag, ...]:
+    """The reverse of `written`, for every call of the program. What another release wrote, and this
+    one cannot read, says nothing."""
+    try:
+        return tuple(OwnTag(name, Tag(tag), *rest) for name, tag, *rest in orjson.loads(text))
+    except (ValueError, TypeError):
+        return ()

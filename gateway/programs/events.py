@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from gateway.model import Closing, Opening, ProgramKey
+from gateway.model import Closing, Opening, ProgramKey, Told
 from gateway.model.record import record
 
 
@@ -31,7 +31,17 @@ class Ended:
     id: str = ""
 
 
-Event = Opening | Closing | Started | Ended
+@record
+class Telling:
+    """Something was told of a program at `now_s`. See Started."""
+
+    key: ProgramKey
+    told: Told
+    now_s: float
+    id: str = ""
+
+
+Event = Opening | Closing | Started | Ended | Telling
 
 
 def new_id() -> str:

@@ -9,7 +9,7 @@ from heapq import heapify, heapreplace, nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey, Told
 from gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
@@ -120,6 +120,18 @@ class MemoryTable:
             self._programs[key] = program
         else:
             self._remove(key)
+        return program
+
+    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        rules.check_told(told)
+        if told.text:
+            await self.start(key, now_s)
+        row = self._programs.get(key)
+        if row is None:
+            return None
+        program = replace(row, told=rules.with_told(row.told, told))
+        self._programs[key] = program
         return program
 
     async def get(self, key: ProgramKey) -> Program | None:

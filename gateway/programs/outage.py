@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gateway.model import Closing, Opened, Opening, Program, ProgramKey, Thread
-from gateway.programs.events import Ended, Event, Started, new_id
+from gateway.model import Closing, Opened, Opening, Program, ProgramKey, Thread, Told
+from gateway.programs.events import Ended, Event, Started, Telling, new_id
 from gateway.programs.memory import MemoryTable
 from gateway.programs.rules import goes
 
@@ -119,6 +119,12 @@ class Outage:
         program = await self.view.end(key, now_s)
         # Also where the view does not know the program: the shared table may.
         self.events.append(Ended(key, now_s, event or new_id()))
+        return program
+
+    async def tell(self, key: ProgramKey, told: Told, now_s: float, event: str) -> Program | None:
+        """See ProcessTable; and `start`."""
+        program = await self.view.tell(key, told, now_s)
+        self.events.append(Telling(key, told, now_s, event or new_id()))
         return program
 
     async def opened_there(self, opening: Opening, opened: Opened) -> None:

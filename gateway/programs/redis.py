@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.model import Census, Closing, Opened, Opening, Outcome, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Outcome, Program, ProgramKey, Told
 from gateway.programs import rows, rules
-from gateway.programs.events import Ended, Event, Started
+from gateway.programs.events import Ended, Event, Started, Telling
 from gateway.programs.redis_check import violations
 from gateway.programs.redis_store import RedisStore
 
@@ -87,6 +87,17 @@ class RedisTable:
         if program is None:
             self._seen.pop(key, None)
         else:
+            self._saw(program)
+        return program
+
+    async def tell(
+        self, key: ProgramKey, told: Told, now_s: float, event: str = ""
+    ) -> Program | None:
+        """See ProcessTable. event: as for `start`."""
+        rules.check_instant(now_s)
+        rules.check_told(told)
+        program = await self._store.tell(Telling(key, told, now_s, event))
+        if program is not None:
             self._saw(program)
         return program
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from importlib.resources import files
-from typing import Any, Final, NamedTuple, cast
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from redis.exceptions import ResponseError
 
 from gateway.model import Census, Closing, Opening, Outcome, Program, ProgramKey
 from gateway.programs import rows, rules
-from gateway.programs.events import Ended, Event, Started
+from gateway.programs.events import Ended, Event, Started, Telling
+from gateway.programs.redis_link import RedisLink
 from gateway.programs.rows import encode, number
-from gateway.programs.table import TableUnavailable
 
-_CONNECTIONS: Final = 32
 _Arguments = tuple[list[Any], list[Any]]
 
 
@@ -44,7 +33,7 @@ class ClosedRow(NamedTuple):
     in_flight: dict[str, int]
 
 
-class RedisStore:
+class RedisStore(RedisLink):
     """One table's keys on one server. Every method raises TableUnavailable, which names the server,
     if it cannot be reached within `timeout_s` seconds or refuses."""
 
@@ -52,34 +41,17 @@ class RedisStore:
         self, url: str, prefix: str, timeout_s: float, per_tenant: int = rules.MAX_PER_TENANT
     ) -> None:
         """per_tenant: named programs of a tenant; see ProcessTable."""
+        super().__init__(url, prefix, timeout_s)
         self._per_tenant = per_tenant
-        # No retries: whether a script ran before its connection broke is not known, and it must not
-        # run twice.
-        pool = ConnectionPool.from_url(
-            url,
-            max_connections=_CONNECTIONS,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
+        self._open, self._close, self._start, self._end, self._tell, self._restore = (
+            self.script("common", name)
+            for name in ("open", "close", "start", "end", "tell", "restore")
         )
-        self._redis: Redis = Redis.from_pool(pool)
-        # A burst of calls waits for a connection instead of opening one each, and first come, first
-        # served: redis-py's blocking pool lets a waiter starve while others come back for more.
-        self._turn = asyncio.Semaphore(_CONNECTIONS)
-        self._timeout_s = timeout_s
-        self._outages = 0
-        self._where = _without_credentials(url)
-        self.keys = rows.Keys.of(prefix)
-        lua = files("gateway.programs") / "lua"
-        common = (lua / "common.lua").read_text()
-        self._open, self._close, self._start, self._end, self._restore, self._answers = (
-            self._redis.register_script(common + (lua / f"{name}.lua").read_text())
-            for name in ("open", "close", "start", "end", "restore", "answers")
-        )
+        self._answers = self.script("answers")
 
     async def open(self, opening: Opening) -> OpenedRow:
         """Open a call. ValueError if it is open already: nothing has changed."""
-        async with self._reaching():
+        async with self.reaching():
             try:
                 reply = await self._open(*self._opening(opening))
             except ResponseError as error:
@@ -97,7 +69,7 @@ class RedisStore:
 
     async def close(self, closing: Closing) -> ClosedRow | None:
         """Close a call; None if it is not open."""
-        async with self._reaching():
+        async with self.reaching():
             reply = await self._close(*self._closing(closing))
         if reply is None:
             return None
@@ -107,21 +79,27 @@ class RedisStore:
 
     async def start(self, event: Started) -> tuple[Program, bool]:
         """Create a program or keep the one that is there; whether it is new."""
-        async with self._reaching():
+        async with self.reaching():
             reply = await self._start(*self._starting(event))
         created, *row = rows.unpack(reply)
         return rows.program(event.key, rows.pairs(row)), created == b"1"
 
     async def end(self, event: Ended) -> Program | None:
         """End a program; None if it is unknown or ended."""
-        async with self._reaching():
+        async with self.reaching():
             reply = await self._end(*self._ending(event))
+        return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
+
+    async def tell(self, event: Telling) -> Program | None:
+        """Remember what was told, or take it back; None if there is no program to take it from."""
+        async with self.reaching():
+            reply = await self._tell(*self._telling(event))
         return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
 
     async def replay(self, events: Sequence[Event]) -> None:
         """Make these changes, in this order, one round trip. Those that were made before, by an
         earlier replay or by a call whose answer was lost, change nothing."""
-        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for event in events:
                 match event:
                     case Opening():
@@ -132,13 +110,15 @@ class RedisStore:
                         await self._start(*self._starting(event, replay=True), client=pipe)
                     case Ended():
                         await self._end(*self._ending(event, replay=True), client=pipe)
+                    case Telling():
+                        await self._tell(*self._telling(event, replay=True), client=pipe)
             for reply in await pipe.execute(raise_on_error=False):
                 if isinstance(reply, Exception) and not _refused(reply):
                     raise reply
 
     async def restore(self, programs: Sequence[Program]) -> None:
         """Give back what is known of rows that the server has lost, one round trip."""
-        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for program in programs:
                 key = program.key
                 arguments = [rows.member(key), encode(key.program), *rows.given_back(program)]
@@ -148,7 +128,7 @@ class RedisStore:
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[ProgramKey]:
         """End those programs that have no open call and were last active earlier than `before`.
         The script looks again: they may have been called since they were found."""
-        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for key in keys:
                 event = Ended(key, before)
                 await self._end(*self._ending(event, before=number(before)), client=pipe)
@@ -158,7 +138,7 @@ class RedisStore:
     async def read(self, keys: Iterable[ProgramKey]) -> list[Program | None]:
         """Programs as they are now; None for those that do not exist."""
         wanted = list(keys)
-        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for key in wanted:
                 pipe.hgetall(self.keys.row(key))
             found = await pipe.execute()
@@ -168,13 +148,13 @@ class RedisStore:
 
     async def in_flight(self) -> dict[str, int]:
         """Open calls by replica."""
-        async with self._reaching():
-            stored = await cast(Any, self._redis.hgetall(self.keys.in_flight))
+        async with self.reaching():
+            stored = await cast(Any, self.redis.hgetall(self.keys.in_flight))
         return {rows.decode(name): int(value) for name, value in stored.items()}
 
     async def census(self) -> Census:
         """Programs created and ended since the table began, and those alive."""
-        async with self._reaching(), self._redis.pipeline(transaction=True) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
             pipe.hmget(self.keys.totals, ["created", "ended"])
             pipe.zcard(self.keys.activity)
             (created, ended), alive = await pipe.execute()
@@ -183,7 +163,7 @@ class RedisStore:
     async def identity(self) -> bytes:
         """The table's name, which it gets from whoever asks first. Another one than before says
         that everything was lost in between."""
-        async with self._reaching(), self._redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             pipe.set(self.keys.table, os.urandom(12).hex(), nx=True)
             pipe.get(self.keys.table)
             _, name = await pipe.execute()
@@ -191,17 +171,15 @@ class RedisStore:
 
     async def answer(self, member: bytes) -> bytes | None:
         """What is known of a stored answer."""
-        async with self._reaching():
-            return cast(
-                "bytes | None", await cast(Any, self._redis.hget(self.keys.answers, member))
-            )
+        async with self.reaching():
+            return cast("bytes | None", await cast(Any, self.redis.hget(self.keys.answers, member)))
 
     async def keep_answers(
         self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
     ) -> None:
         """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds."""
         flat = [part for pair in answers.items() for part in pair]
-        async with self._reaching():
+        async with self.reaching():
             await self._answers(
                 [self.keys.answers, self.keys.answer_ages],
                 [number(now_s), number(keep_s), limit, *flat],
@@ -209,22 +187,22 @@ class RedisStore:
 
     async def forget_answer(self, member: bytes) -> None:
         """Nothing is known of this answer any more."""
-        async with self._reaching(), self._redis.pipeline(transaction=True) as pipe:
+        async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
             pipe.hdel(self.keys.answers, member)
             pipe.zrem(self.keys.answer_ages, member)
             await pipe.execute()
 
     async def members(self, index: bytes) -> list[bytes]:
         """All members of a sorted set, in its order."""
-        async with self._reaching():
-            return cast(list[bytes], await self._redis.zrange(index, 0, -1))
+        async with self.reaching():
+            return cast(list[bytes], await self.redis.zrange(index, 0, -1))
 
     async def older(
         self, index: bytes, before: float, skip: int = 0, limit: int = -1
     ) -> list[bytes]:
         """Members of a sorted set with scores below `before`, after the first `skip`; -1: all."""
-        async with self._reaching():
-            found = await self._redis.zrangebyscore(
+        async with self.reaching():
+            found = await self.redis.zrangebyscore(
                 index, "-inf", f"({number(before)}", start=skip, num=limit
             )
         return cast(list[bytes], found)
@@ -232,37 +210,22 @@ class RedisStore:
     async def names(self, tenant: str, after: str, limit: int) -> list[ProgramKey]:
         """A tenant's named programs in the order of their ids, those greater than `after`."""
         first = b"(" + encode(after) if after else b"-"
-        async with self._reaching():
-            found = await self._redis.zrangebylex(
+        async with self.reaching():
+            found = await self.redis.zrangebylex(
                 self.keys.names(tenant), first, b"+", start=0, num=limit
             )
         return [ProgramKey(tenant, rows.decode(name)) for name in cast(list[bytes], found)]
 
     async def renew(self, leases: Iterable[bytes], now_s: float) -> None:
         """Give a sign for calls that are open; those that are not stay so."""
-        async with self._reaching():
-            await self._redis.zadd(self.keys.leases, dict.fromkeys(leases, now_s), xx=True)
+        async with self.reaching():
+            await self.redis.zadd(self.keys.leases, dict.fromkeys(leases, now_s), xx=True)
 
     async def every_key(self) -> list[bytes]:
         """The keys of this table, of which one may come twice. Looks at the whole database."""
         base = self.keys.base
-        async with self._reaching():
-            return [raw async for raw in self._redis.scan_iter(count=1000) if raw.startswith(base)]
-
-    async def ping(self) -> None:
-        """Ask for a sign of life."""
-        async with self._reaching():
-            await self._redis.ping()
-
-    async def give_up(self) -> None:
-        """The server does not answer. Who waits for a free connection is told so at once, and
-        connections from before are not used again."""
-        self._outages += 1
-        await self._drop_idle()
-
-    async def aclose(self) -> None:
-        """Close every connection."""
-        await self._redis.aclose()
+        async with self.reaching():
+            return [raw async for raw in self.redis.scan_iter(count=1000) if raw.startswith(base)]
 
     def _opening(self, opening: Opening, *, replay: bool = False) -> _Arguments:
         return self._call_keys(opening.key), [
@@ -305,6 +268,11 @@ class RedisStore:
             rows.member(key), encode(key.program), now, event.id, int(replay), self._per_tenant,
         ]  # fmt: skip
 
+    def _telling(self, event: Telling, *, replay: bool = False) -> _Arguments:
+        told = event.told
+        keys, arguments = self._starting(Started(event.key, event.now_s, event.id), replay=replay)
+        return keys, [*arguments, encode(told.name), encode(told.text), number(told.until_s)]
+
     def _ending(self, event: Ended, *, replay: bool = False, before: str = "") -> _Arguments:
         key, now = event.key, number(event.now_s)
         return self._index_keys(key), [
@@ -325,49 +293,7 @@ class RedisStore:
             keys.totals, keys.marks,
         ]  # fmt: skip
 
-    async def _drop_idle(self) -> None:
-        with contextlib.suppress(RedisError, OSError):
-            await self._redis.connection_pool.disconnect(inuse_connections=False)
-
-    async def _take_turn(self) -> None:
-        if not self._turn.locked():  # Then it does not wait, and needs no timer.
-            await self._turn.acquire()
-            return
-        outages = self._outages
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._turn.acquire()
-        except TimeoutError:
-            raise TableUnavailable(
-                f"the process table at {self._where} is too slow: no free connection"
-            ) from None
-        if self._outages != outages:
-            self._turn.release()
-            raise TableUnavailable(f"the process table at {self._where} does not answer")
-
-    @asynccontextmanager
-    async def _reaching(self) -> AsyncIterator[None]:
-        await self._take_turn()
-        try:
-            yield
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            # Those that lie idle are likely to be as dead as this one.
-            await self._drop_idle()
-            raise TableUnavailable(
-                f"the process table at {self._where} cannot be reached: {error}"
-            ) from error
-        except RedisError as error:
-            raise TableUnavailable(f"the process table at {self._where}: {error}") from error
-        finally:
-            self._turn.release()
-
 
 def _refused(error: Exception) -> bool:
     """Whether a script says that its call is open, or was replayed, already."""
     return isinstance(error, ResponseError) and "WEFT" in str(error)
-
-
-def _without_credentials(url: str) -> str:
-    # A password may also be in the query.
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

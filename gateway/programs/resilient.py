@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic, time
 from typing import Final
 
-from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey, Told
 from gateway.programs.events import Event, new_id
 from gateway.programs.outage import MAX_EVENTS, Held, Outage
 from gateway.programs.redis import RedisTable
@@ -116,6 +116,17 @@ class ResilientTable:
                     self._note(program)
                 return program
         return await self._away().end(key, now_s, event)
+
+    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        await self._turned()
+        event = new_id()
+        if self._outage is None:
+            try:
+                return await self._shared.tell(key, told, now_s, event)
+            except TableUnavailable as error:
+                self._leave(error)
+        return await self._away().tell(key, told, now_s, event)
 
     async def get(self, key: ProgramKey) -> Program | None:
         """See ProcessTable."""

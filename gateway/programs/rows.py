@@ -2,7 +2,7 @@
 
 | key (after the prefix) | type | holds |
 |---|---|---|
-| p:TENANT/PROGRAM | hash | the row; a field `t:CALL` for each active call |
+| p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for active calls, `h:NAME` for what was told |
 | in_flight | hash | replica to open calls |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity, less `sooner_s` |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.model import Program, ProgramKey, Thread
+from gateway.model import Program, ProgramKey, Thread, Told
 
 _CALL: Final = b"t:"
+_TOLD: Final = b"h:"
 
 
 def encode(text: str) -> bytes:
@@ -210,4 +211,15 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         preemptions=whole(b"preemptions"),
         ephemeral=row.get(b"ephemeral") == b"1",
         ended=b"ended" in row,
+        # Few have any, and looking at every field for it would cost all calls.
+        told=_told(row) if b"told" in row else (),
     )
+
+
+def _told(row: Mapping[bytes, bytes]) -> tuple[Told, ...]:
+    found = []
+    for name, packed in row.items():
+        if name.startswith(_TOLD):
+            until_s, _, text = packed.partition(b"\n")
+            found.append(Told(decode(name.removeprefix(_TOLD)), decode(text), float(until_s)))
+    return tuple(sorted(found, key=lambda told: told.name))

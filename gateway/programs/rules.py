@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread
+from gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread, Told
 
 # Far above what a call can use, and low enough that a program's sums fit 64 bits.
 _MOST: Final = 2**48
@@ -13,6 +13,9 @@ _MOST: Final = 2**48
 MAX_PER_TENANT: Final = 100_000
 # When one more begins than there may be, so many end at the most: calls do not wait for long.
 ENDED_AT_ONCE: Final = 16
+# Characters of what is told of a program, and of its name. Every call of the program carries it.
+_MOST_TEXT: Final = 16_384
+_MOST_NAME: Final = 32
 
 
 def fresh(key: ProgramKey, now_s: float, ephemeral: bool) -> Program:
@@ -60,6 +63,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
         program.preemptions,
         program.ephemeral and opening.ephemeral,
         False,
+        _holding(program.told, opening.now_s) if program.told else (),
     )
     return after, replica
 
@@ -85,7 +89,29 @@ def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -
         program.preemptions + closing.preemptions,
         program.ephemeral,
         program.ended,
+        program.told,
     )
+
+
+def with_told(known: tuple[Told, ...], told: Told) -> tuple[Told, ...]:
+    """What is known with one more, in the place of what had its name; that, taken back, is gone."""
+    others = [each for each in known if each.name != told.name]
+    kept = [*others, told] if told.text else others
+    return tuple(sorted(kept, key=lambda each: each.name))
+
+
+def _holding(known: tuple[Told, ...], now_s: float) -> tuple[Told, ...]:
+    """Nothing, once the last of it is over: until then calls carry also what is."""
+    return known if any(told.until_s > now_s for told in known) else ()
+
+
+def check_told(told: Told) -> None:
+    """Refuse what no row is to hold. Raises ValueError."""
+    check_instant(told.until_s)
+    if not told.name or "\n" in told.name or len(told.name) > _MOST_NAME:
+        raise ValueError(f"not a name for what is told: {told.name!r}")
+    if len(told.text) > _MOST_TEXT:
+        raise ValueError(f"{told.name}: at most {_MOST_TEXT} characters may be told")
 
 
 def check_opening(opening: Opening) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey
+from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey, Told
 
 
 class TableUnavailable(Exception):
@@ -60,6 +60,14 @@ class ProcessTable(Protocol):
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
         """End a program: remove its row, at once or, with calls in flight, after the last one.
         None if it is unknown (or ended before)."""
+        ...
+
+    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+        """Remember what was told of a program, in the place of what had that name; its calls carry
+        it in `Program.told`, through whichever gateway. A program that does not exist begins with
+        it, as by `start`; taking back neither begins nor wakes one, and returns None where there is
+        none. ValueError for what is too long.
+        """
         ...
 
     async def get(self, key: ProgramKey) -> Program | None:

@@ -8,7 +8,7 @@ from support.table import Twin, same, scenario
 
 ACTIONS = st.lists(
     st.tuples(
-        st.sampled_from(["open", "open", "close", "close", "start", "end", "expire"]),
+        st.sampled_from(["open", "open", "close", "close", "start", "tell", "end", "expire"]),
         st.integers(0, 3),
         st.booleans(),
         st.floats(0, 10, allow_nan=False),

@@ -293,7 +293,7 @@ def test_rows_that_are_lost_without_a_sign_are_noticed(redis_server):
         await table.open_call(o)
         await table.close_call(closing(o, service_s=4.0))
         for raw in await direct._store.every_key():
-            await direct._store._redis.delete(raw)
+            await direct._store.redis.delete(raw)
         assert list(await table.expire(10.0, 1e9)) == []
         await back(table)
         program = await direct.get(KEY)
@@ -311,7 +311,7 @@ def test_gateways_give_back_what_they_know_in_any_order(redis_server):
         kept = opening()
         await left.open_call(kept)
         for raw in await direct._store.every_key():
-            await direct._store._redis.delete(raw)
+            await direct._store.redis.delete(raw)
         # A gateway that knows nothing of it calls first.
         first = opening()
         await direct.open_call(first)

@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from gateway.model import Closing, Opening, Outcome, ProgramKey
+from gateway.model import Closing, Opening, Outcome, ProgramKey, Told
 from gateway.programs.memory import MemoryTable
 from gateway.programs.table import ProcessTable
 
@@ -88,6 +88,9 @@ class Twin:
             ours, theirs = [await each.start(KEYS[which], self.now) for each in (table, self.table)]
             same(ours[0], theirs[0])
             assert ours[1] == theirs[1]
+        elif action == "tell":
+            told = Told(f"n{which % 2}", "x" * which, self.now + amount)
+            same(*[await each.tell(KEYS[which], told, self.now) for each in (table, self.table)])
         elif action == "end":
             same(*[await each.end(KEYS[which], self.now) for each in (table, self.table)])
         elif action == "expire":

@@ -61,6 +61,20 @@ local function make_room(row, activity, names, idle, totals, member, program, li
   end
 end
 
+-- Forget what was told of a program that is over, all of it once its last is. `told` is when that
+-- will be.
+local function drop_told(row, now)
+  local until_s = redis.call('HGET', row, 'told')
+  if not until_s or tonumber(until_s) > tonumber(now) then
+    return
+  end
+  for _, field in ipairs(redis.call('HKEYS', row)) do
+    if field == 'told' or string.sub(field, 1, 2) == 'h:' then
+      redis.call('HDEL', row, field)
+    end
+  end
+end
+
 -- A program's last activity, which does not go back.
 local function touch(activity, member, now)
   local last = redis.call('ZSCORE', activity, member)
@@ -69,3 +83,18 @@ local function touch(activity, member, now)
   end
 end
 
+-- Create a program by name, or keep the one that is there. Whether it is new, 1 or 0.
+local function begin(row, activity, names, idle, totals, member, program, now, limit)
+  local created = redis.call('HSETNX', row, 'arrival', now)
+  redis.call('HINCRBY', totals, 'created', created)
+  redis.call('HSET', row, 'ephemeral', '0')
+  redis.call('HDEL', row, 'ended')
+  if redis.call('ZADD', names, 0, program) == 1 then
+    make_room(row, activity, names, idle, totals, member, program, tonumber(limit))
+  end
+  if open_calls(row) == 0 then
+    redis.call('ZADD', idle, now, program)
+  end
+  touch(activity, member, now)
+  return created
+end

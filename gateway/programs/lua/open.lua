@@ -43,6 +43,7 @@ if not last or tonumber(now) > tonumber(last) then
   redis.call('HSET', row, 'last_arrival', now)
 end
 redis.call('HDEL', row, 'ended')
+drop_told(row, now)
 redis.call('HINCRBY', row, 'calls', 1)
 redis.call('HSET', row, 't:' .. call, 
   table.concat({now, path, replica, #ARGV[12], ARGV[12] .. thread}, '\n'))

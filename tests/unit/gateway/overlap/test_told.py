@@ -1,36 +1,40 @@
-"""Tags told ahead: bounded, expiring, replaced."""
+"""Tags told ahead, as a text."""
 
 from __future__ import annotations
 
-from gateway.model import ProgramKey
-from gateway.model.hint import OwnTag
+import pytest
+
+from gateway.model.hint import HintLimits, OwnTag
 from gateway.model.tag import Tag
-from gateway.overlap.told import ToldTags
-
-KEY = ProgramKey("t", "p")
-ONE = (OwnTag("tags[0]", Tag.TOOL_OUTPUT, 3),)
-TWO = (OwnTag("tags[0]", Tag.USER_QUERY, 4),)
+from gateway.overlap.told import read, written
+from gateway.policies.hints_values import own_tag
 
 
-def test_the_last_word_holds_for_its_program_until_its_time():
-    told = ToldTags()
-    told.tell(KEY, ONE, 10.0)
-    told.tell(KEY, TWO, 20.0)
-    assert told.of(KEY, 19.9) == TWO
-    assert told.of(ProgramKey("u", "p"), 1.0) == ()
-    assert told.of(KEY, 20.0) == ()
-    assert len(told) == 0
+def test_every_kind_of_tag_comes_back_as_it_was():
+    given = [
+        {"message": -1, "tag": "SYSTEM_PROMPT"},
+        {"messages": [4, 7], "tag": "TOOL_OUTPUT"},
+        {"start": 3, "end": 64, "tag": "PARTIAL_PREFILL"},
+    ]
+    tags = tuple(own_tag(f"tags[{n}]", value, HintLimits()) for n, value in enumerate(given))
+    assert tags[2].clamped
+    assert read(written(tags)) == tags
+    assert read(written(tags))[0].tag is Tag.SYSTEM_PROMPT
 
 
-def test_nothing_told_forgets_what_was():
-    told = ToldTags()
-    told.tell(KEY, ONE, 10.0)
-    told.tell(KEY, (), 10.0)
-    assert told.of(KEY, 1.0) == ()
+def test_no_tags_are_no_text():
+    assert written(()) == ""
+    assert read("") == ()
 
 
-def test_the_oldest_program_goes_first():
-    told = ToldTags(limit=2)
-    for name in "abc":
-        told.tell(ProgramKey("t", name), ONE, 10.0)
-    assert [bool(told.of(ProgramKey("t", name), 1.0)) for name in "abc"] == [False, True, True]
+@pytest.mark.parametrize("text", ["{", "3", "[3]", '[["a", 99]]', '[["a", 1, 2, 3, 4, 5, 6, 7]]'])
+def test_what_cannot_be_read_says_nothing(text):
+    assert read(text) == ()
+
+
+def test_the_most_that_may_be_told_fits_into_a_row():
+    most = 1_000_000_000
+    tags = [
+        OwnTag(f"tags[{n}]", Tag.SYSTEM_PROMPT, most, most, most, True, most) for n in range(64)
+    ]
+    assert len(written(tags)) < 16_384

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.programs.redis_store import _without_credentials
+from gateway.programs.redis_link import _without_credentials
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,33 @@
+-- Remember what was told of a program, which begins with it; or take that back, with an empty text.
+-- KEYS: row, activity, tenant's names, tenant's idle programs, totals, marks of replays
+-- ARGV: member, program, now, event, replay, most programs of the tenant, name, text, until
+local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local totals, marks = KEYS[5], KEYS[6]
+local now, field, text = ARGV[3], 'h:' .. ARGV[7], ARGV[8]
+
+if replayed(marks, ARGV[4], ARGV[5] == '1', now) then
+  return false
+end
+if text ~= '' then
+  begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[6])
+  redis.call('HSET', row, field, ARGV[9] .. '\n' .. text)
+elseif redis.call('EXISTS', row) == 1 then
+  redis.call('HDEL', row, field)
+else
+  return false
+end
+local whole, last = redis.call('HGETALL', row), nil
+for i = 1, #whole, 2 do
+  if string.sub(whole[i], 1, 2) == 'h:' then
+    local until_s = string.match(whole[i + 1], '^[^\n]*')
+    if not last or tonumber(until_s) > tonumber(last) then
+      last = until_s
+    end
+  end
+end
+if last then
+  redis.call('HSET', row, 'told', last)
+else
+  redis.call('HDEL', row, 'told')
+end
+return pack(redis.call('HGETALL', row))
