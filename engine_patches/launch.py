@@ -4,10 +4,14 @@ Where the start goes: importing vLLM costs most of it, and stock vLLM imports it
 processes (API server, engine core, worker). On a CPU with one thread an engine this launcher runs
 the worker inside the engine core, and the engine core is forked from the API server, so that vLLM
 is imported once. See docs/decisions/0002-one-import.md.
+
+`python -m engine_patches.launch --model M --port P ...` starts vLLM alone the same way: what the
+plugin is compared with.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -39,17 +43,22 @@ def arguments(
     weft = _object("WEFT_ENGINE_SETTINGS") | {"policy": policy, "channel": channel}
     if options := _object("WEFT_ORDER_OPTIONS"):
         weft["options"] = options
-    line = ["--model", model, "--host", host, "--port", str(port)]
-    if not gpu:
-        line += _CPU_ARGUMENTS
-        line += ["--distributed-executor-backend", "uni"]
+    line = _stock(model, host, port, gpu)
     line += ["--scheduler-cls", "engine_patches.scheduler.WeftScheduler"]
     line += ["--middleware", "engine_patches.middleware.ReportMiddleware"]
     line += ["--additional-config", json.dumps({"weft": weft})]
     if weft.get("swap_gib"):
         line += ["--kv-transfer-config", json.dumps(_swap(weft))]
-    line += ["--disable-uvicorn-access-log"]
     return [*line, *extra]
+
+
+def _stock(model: str, host: str, port: int, gpu: bool) -> list[str]:
+    """What every engine is started with, also one without the plugin."""
+    line = ["--model", model, "--host", host, "--port", str(port)]
+    if not gpu:
+        line += _CPU_ARGUMENTS
+        line += ["--distributed-executor-backend", "uni"]
+    return [*line, "--disable-uvicorn-access-log"]
 
 
 def _swap(weft: dict[str, object]) -> dict[str, object]:
@@ -76,9 +85,10 @@ def _object(variable: str) -> dict[str, object]:
     return value
 
 
-def environment(gpu: bool) -> dict[str, str]:
-    """Variables that vLLM needs before it is imported; those already set are kept."""
-    values = {"VLLM_PLUGINS": "weft", "VLLM_NO_USAGE_STATS": "1"}
+def environment(gpu: bool, plugins: str = "weft") -> dict[str, str]:
+    """Variables that vLLM needs before it is imported; those already set are kept. plugins: names
+    of entry points that it loads, comma-separated."""
+    values = {"VLLM_PLUGINS": plugins, "VLLM_NO_USAGE_STATS": "1"}
     if not gpu:
         # Without it the CPU platform insists on a worker process of its own.
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
@@ -112,3 +122,23 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
             return 2
         compat.warn_of_kernels_package()
         return server.serve(line, fork=not gpu)
+
+
+def stock(arguments: Sequence[str]) -> int:
+    """Serve with vLLM alone until SIGTERM or SIGINT, with the flags that the plugin's engines have
+    for this machine. arguments: --model, --host, --port, and what vLLM takes besides. Returns the
+    exit status."""
+    parser = argparse.ArgumentParser(prog="engine_patches.launch", allow_abbrev=False)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8001)
+    given, extra = parser.parse_known_args(arguments)
+    gpu = has_gpu()
+    os.environ.update(environment(gpu, plugins=""))
+    from engine_patches import server
+
+    return server.serve([*_stock(given.model, given.host, given.port, gpu), *extra], fork=not gpu)
+
+
+if __name__ == "__main__":
+    raise SystemExit(stock(sys.argv[1:]))
