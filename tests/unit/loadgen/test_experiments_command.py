@@ -7,18 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.measuring import rise
 from typer.testing import CliRunner
 
 from gateway.cli import app
 from loadgen import experiments_command as command
-from loadgen.experiments.cells import Cell, Measured, Values, cells
+from loadgen.experiments.cells import Measured, cells
 from loadgen.experiments.experiment import Experiment, Table
-
-
-def _measure(cell: Cell) -> Values:
-    if cell.text("what") == "fails":
-        raise ValueError("no such engine")
-    return {"x": 2.0 + cell.seed}
 
 
 def _tables(found: Measured) -> list[Table]:
@@ -31,7 +26,7 @@ _ONE = Experiment(
     source="here",
     published="",
     cells=lambda quick: cells(3, what="works", quick=quick),
-    measure=_measure,
+    measure=rise,
     tables=_tables,
     code=("loadgen/stats.py",),
 )

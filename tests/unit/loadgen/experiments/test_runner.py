@@ -7,18 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.measuring import tell
 
-from loadgen.experiments.cells import Cell, Values, cells
+from loadgen.experiments.cells import cells
 from loadgen.experiments.experiment import Experiment
 from loadgen.experiments.runner import run
 from loadgen.experiments.store import Store
-
-
-def _measure(cell: Cell) -> Values:
-    if cell.text("what") == "fails":
-        raise RuntimeError("no luck")
-    return {"seed": float(cell.seed), "process": float(os.getpid())}
-
 
 _EXPERIMENT = Experiment(
     name="one",
@@ -26,7 +20,7 @@ _EXPERIMENT = Experiment(
     source="",
     published="",
     cells=lambda quick: cells(1 if quick else 3, what="works"),
-    measure=_measure,
+    measure=tell,
     tables=lambda found: (),
     code=("loadgen/stats.py",),
 )
