@@ -303,6 +303,9 @@ def bench_overhead(
     session: Annotated[
         bool, typer.Option("--session", help="calls name their program, as most agents' do")
     ] = False,
+    distinct: Annotated[
+        bool, typer.Option("--distinct", help="prompts differ, as those of first turns do")
+    ] = False,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -316,6 +319,7 @@ def bench_overhead(
         requests=requests,
         rounds=rounds,
         session=session,
+        distinct=distinct,
         json_file=json_file,
     )
     raise typer.Exit(run(options))

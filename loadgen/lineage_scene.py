@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.programs.lineage.answers import read_answer
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.tracker import Asked, Lineage
 from loadgen.lineage_data import Calls, RecordedCall
@@ -93,7 +92,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
 
 async def _end(lineage: Lineage, asked: Asked, call: RecordedCall, now_s: float) -> None:
     if call.answer is not None:
-        await lineage.answered(asked, read_answer(call.answer, stream=False), now_s)
+        await lineage.answered(asked, call.answer, False, now_s)
     elif call.broken:
         await lineage.failed(asked, now_s)
 

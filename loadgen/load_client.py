@@ -10,12 +10,18 @@ import argparse
 import asyncio
 import json
 import time
-from typing import Any, cast
+from collections.abc import Iterator
+from itertools import count as numbers
+from itertools import repeat
+from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 import httptools
 
 from loadgen.stats import percentile
+
+# Stands at the prompt's end, and is as long as the number that takes its place.
+_PLACE: Final = "0" * 16
 
 
 class Connection(asyncio.Protocol):
@@ -71,7 +77,9 @@ def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes
     body = json.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": "Which flights leave on Monday? " * 8}],
+            "messages": [
+                {"role": "user", "content": "Which flights leave on Monday? " * 8 + _PLACE}
+            ],
             "max_tokens": 50,
             "stream": stream,
         }
@@ -86,7 +94,18 @@ def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes
     return head.encode() + body
 
 
-async def load(url: str, request: bytes, count: int, concurrency: int) -> dict[str, Any]:
+def requests_of(request: bytes, distinct: bool) -> Iterator[bytes]:
+    """The requests to send, without end. distinct: their prompts begin alike and end each in
+    another number, as those of one template do; else all are the same in every byte."""
+    if not distinct:
+        return repeat(request)
+    begun, _, rest = request.partition(_PLACE.encode())
+    # No two runs share their numbers.
+    first = time.time_ns() // 1000
+    return (b"%b%016d%b" % (begun, number, rest) for number in numbers(first))
+
+
+async def load(url: str, requests: Iterator[bytes], count: int, concurrency: int) -> dict[str, Any]:
     """Send `count` requests, `concurrency` at once. Latencies in milliseconds."""
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
@@ -104,7 +123,7 @@ async def load(url: str, request: bytes, count: int, concurrency: int) -> dict[s
             try:
                 if connection is None or not connection.usable:
                     _, connection = await loop.create_connection(Connection, host, port)
-                status = await asyncio.wait_for(connection.ask(request), 60)
+                status = await asyncio.wait_for(connection.ask(next(requests)), 60)
             except (OSError, TimeoutError):
                 status, connection = 0, None
             latencies.append(1000 * (time.perf_counter() - begun))
@@ -134,9 +153,13 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--session", default="")
+    parser.add_argument("--distinct", action="store_true", help="no prompt is like another")
     options = parser.parse_args()
     request = make_request(options.url, options.model, options.stream, options.session)
-    print(json.dumps(uvloop.run(load(options.url, request, options.requests, options.concurrency))))
+    requests = requests_of(request, options.distinct)
+    print(
+        json.dumps(uvloop.run(load(options.url, requests, options.requests, options.concurrency)))
+    )
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ class OverheadOptions:
     requests: int = 600
     rounds: int = 3
     session: bool = False
+    distinct: bool = False
     json_file: str = ""
 
 
@@ -133,7 +134,7 @@ def _measure(
                     count = max(width, options.requests // _SLOW_SHARE.get(name, 1))
                     count = count if round_ else max(width, count // 5)
                     before, used = answered(engines), _used(pids, name)
-                    cell = _load(url, count, width, stream, options.session)
+                    cell = _load(options, url, count, width, stream)
                     cell = checked(cell, count, answered(engines) - before)
                     cell = replace(cell, cpu_us=1e6 * (_used(pids, name) - used) / count)
                     if round_:
@@ -162,11 +163,12 @@ def checked(cell: Cell, count: int, at_engines: int) -> Cell:
     return replace(cell, errors=max(cell.errors, count - at_engines))
 
 
-def _load(url: str, count: int, width: int, stream: bool, session: bool) -> Cell:
+def _load(options: OverheadOptions, url: str, count: int, width: int, stream: bool) -> Cell:
     command = [
         sys.executable, "-m", "loadgen.load_client", url, "--requests", str(count),
         "--concurrency", str(width), *(["--stream"] if stream else []),
-        *(["--session", "bench"] if session else []),
+        *(["--session", "bench"] if options.session else []),
+        *(["--distinct"] if options.distinct else []),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return Cell(**json.loads(done.stdout))

@@ -21,7 +21,7 @@ from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
 from gateway.api.request import Request, join_lineage, read_request
 from gateway.api.services import Services
-from gateway.api.watch import forget
+from gateway.api.watch import remember
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
 from gateway.engine.headers import for_engine, sane_request_id
@@ -145,7 +145,7 @@ class CallHandler:
                 else:
                     await self._s.ledger.close(open_call, Outcome.ERROR, None)
             if request.asked is not None:
-                await forget(self._s, request)
+                await remember(self._s, request, None, False)
             if request.prefill is not None:
                 self._desk.done(request.prefill, request.identity.key)
 

@@ -16,7 +16,7 @@ from gateway.api.ledger import OpenCall
 from gateway.api.prefills import PrefillDesk
 from gateway.api.request import Request
 from gateway.api.services import Services
-from gateway.api.watch import Watch
+from gateway.api.watch import Watch, remember
 from gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaFault, ReplicaTimeout
 from gateway.engine.headers import for_client, header_safe
 from gateway.engine.pool import Exchange
@@ -24,6 +24,7 @@ from gateway.engine.registry import Replica
 from gateway.engine.response import Headers
 from gateway.engine.sse import StreamFilter
 from gateway.model import Outcome
+from gateway.programs.lineage.answers import MAX_ANSWER_BYTES
 
 # Asked for by a request with this header, in the answer.
 SAVED_HEADER: Final = b"x-weft-saved-s"
@@ -42,6 +43,7 @@ class Relay:
     __slots__ = (
         "_call",
         "_exchange",
+        "_heard",
         "_metrics",
         "_replica",
         "_request",
@@ -68,6 +70,8 @@ class Relay:
         self._watch: Watch | None = None
         if Watch.wanted(services, call.key, request):
             self._watch = Watch(services, desk, call.key, request)
+        # Of a stream, for lineage.
+        self._heard: list[bytes] | None = None if request.asked is None else []
         self._stored: str | None = None
 
     async def run(self, send: Send) -> None:
@@ -108,8 +112,8 @@ class Relay:
         if good and self._request.endpoint.chained:
             self._stores(_plain_id(body))
             await self._remember()
-        if self._watch is not None:
-            await self._watch.ended(body, good)
+        if self._request.asked is not None:
+            await remember(self._s, self._request, body if good else None, False)
         parsed = reports.parse(report, call.call)
         await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, parsed)
         if self._watch is not None and good:
@@ -124,7 +128,7 @@ class Relay:
         exchange = self._exchange
         good = exchange.status < 400
         stream = StreamFilter(self._request.endpoint.terminals if good else ())
-        watch = self._watch
+        watch, heard, size = self._watch, self._heard, 0
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
         passed = b""
@@ -135,10 +139,18 @@ class Relay:
                     self._first(data)
                     begun = True
                 passed = stream.feed(data)
+                if heard is not None:
+                    size += len(passed)
+                    if size <= MAX_ANSWER_BYTES:
+                        heard.append(passed)
+                    else:
+                        heard.clear()
                 if watch is not None:
                     passed = watch.feed(passed)
                 if not data or exchange.complete:
                     rest = stream.finish()
+                    if heard is not None:
+                        heard.append(rest)
                     passed += rest if watch is None else watch.feed(rest)
                     break
                 if stream.ended:
@@ -178,8 +190,9 @@ class Relay:
             return b""
         if self._stored is not None:
             await self._remember()
-        if self._watch is not None:
-            await self._watch.ended(None, outcome is Outcome.OK)
+        if self._request.asked is not None:
+            raw = b"".join(self._heard or ()) if outcome is Outcome.OK else None
+            await remember(self._s, self._request, raw, True)
         report = reports.accept(stream.report, self._call.call)
         await self._s.ledger.close(self._call, outcome, report)
         if self._watch is not None:

@@ -117,8 +117,9 @@ async def join_lineage(services: Services, request: Request) -> None:
         return
     verdict = asked.verdict
     request.asked = asked
+    key = own.key
     request.identity = Identity(
-        ProgramKey(own.key.tenant, verdict.program),
+        key if verdict.program == key.program else ProgramKey(key.tenant, verdict.program),
         verdict.thread,
         verdict.parent,
         "lineage",

@@ -1,5 +1,6 @@
-"""What a call's answer is read for on its way: tool calls that can be dispatched, and what lineage
-remembers of it. A call that nobody watches has no watch, and its bytes are not looked at."""
+"""What a call's answer is read for on its way: tool calls that can be dispatched, and the next turn
+that they lead to. A call that nobody watches has no watch, and its bytes are not looked at. What
+lineage remembers of an answer."""
 
 from __future__ import annotations
 
@@ -18,7 +19,6 @@ from gateway.api.services import Services
 from gateway.model import ProgramKey
 from gateway.overlap.answers import AnswerTape
 from gateway.overlap.dispatch import ToolDispatch, as_json
-from gateway.programs.lineage.answers import read_answer
 from gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Watch:
         self._request = request
         self._dispatch: ToolDispatch | None = None
         self._ahead = foresees(services, request)
-        self._tape = AnswerTape() if request.asked is not None or self._ahead else None
+        self._tape = AnswerTape() if self._ahead else None
         self.tools: list[tuple[str, float]] = []
         if request.dispatch or key in services.listeners:
             # Without tools a call may be text, and names any.
@@ -61,12 +61,7 @@ class Watch:
     @staticmethod
     def wanted(services: Services, key: ProgramKey, request: Request) -> bool:
         """Whether anybody watches the answer."""
-        return (
-            request.asked is not None
-            or request.dispatch
-            or key in services.listeners
-            or foresees(services, request)
-        )
+        return request.dispatch or key in services.listeners or foresees(services, request)
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of a stream; return those for the client."""
@@ -80,24 +75,6 @@ class Watch:
             about = {"request_id": self._request.request_id.decode(), **as_json(call)}
             self._s.listeners.tell(self._key, about)
         return passed
-
-    async def ended(self, whole: bytes | None, good: bool) -> None:
-        """The answer is complete, or there is none. whole: it, where it was no stream."""
-        if self._request.asked is None:
-            return
-        if not good:
-            await forget(self._s, self._request)
-            return
-        stream = whole is None
-        if whole is None:
-            whole = self._tape.raw() if self._tape is not None else b""
-        said = read_answer(whole, stream)
-        lineage, asked, self._request.asked = self._s.lineage, self._request.asked, None
-        if lineage is not None:
-            try:
-                await lineage.answered(asked, said, time())
-            except TableUnavailable:
-                log.debug("an answer could not be remembered", exc_info=True)
 
     async def closed(self, whole: bytes | None, report: CallReport | None) -> None:
         """The call is closed. Learn from it what a next turn begins with, and see to that of this
@@ -151,14 +128,20 @@ def foresees(services: Services, request: Request) -> bool:
     )
 
 
-async def forget(services: Services, request: Request) -> None:
-    """The call has no answer: lineage takes who asks the same for one who tries again."""
+async def remember(services: Services, request: Request, raw: bytes | None, stream: bool) -> None:
+    """Lineage learns what came of the call. raw: the answer's body, None where there is none: who
+    asks the same then tries again."""
     asked, request.asked = request.asked, None
-    if asked is not None and services.lineage is not None:
-        try:
-            await services.lineage.failed(asked, time())
-        except TableUnavailable:
-            log.debug("a failure could not be remembered", exc_info=True)
+    lineage = services.lineage
+    if asked is None or lineage is None:
+        return
+    try:
+        if raw is None:
+            await lineage.failed(asked, time())
+        else:
+            await lineage.answered(asked, raw, stream, time())
+    except TableUnavailable:
+        log.debug("an answer could not be remembered", exc_info=True)
 
 
 def _tool_names(body: Mapping[str, Any]) -> frozenset[str]:

@@ -9,7 +9,6 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from gateway.programs.lineage.answers import read_answer
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.tracker import Asked, Lineage
 from loadgen.lineage_data import Calls, RecordedCall, body_of
@@ -63,8 +62,7 @@ class Gateway:
 
     def answer_body(self, call: Asked, body: dict[str, Any]) -> None:
         """The answer of a call, as a body of any API."""
-        found = read_answer(json.dumps(body).encode(), stream=False)
-        run(self.lineage.answered(call, found, self.now))
+        run(self.lineage.answered(call, json.dumps(body).encode(), False, self.now))
 
     def turn(self, *messages: dict[str, Any], answer: dict[str, Any], **options: Any) -> Asked:
         """A call and its answer."""

@@ -58,7 +58,7 @@ class Known(NamedTuple):
 
 
 # What later news of a call does not take back.
-_LASTING: Final = State.ANSWERED | State.EXTENDED | State.PROVEN
+LASTING: Final = State.ANSWERED | State.EXTENDED | State.PROVEN
 
 
 def merged(marks: Iterable[Mark]) -> list[Mark]:
@@ -70,6 +70,6 @@ def merged(marks: Iterable[Mark]) -> list[Mark]:
         newer = found.get(of)
         if newer is None:
             found[of] = mark
-        elif (state := newer.state | (mark.state & _LASTING)) != newer.state:
+        elif (state := newer.state | (mark.state & LASTING)) != newer.state:
             found[of] = newer._replace(state=state)
     return list(found.values())

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.programs.lineage.marks import Entry, Known, Mark, merged
+from gateway.programs.lineage.marks import LASTING, Entry, Known, Mark
 from gateway.programs.lineage.store import KEEP_S, MAX_MARKS
 
 # Some 320 bytes each: 100 MB.
@@ -75,16 +75,18 @@ class MemoryLineage:
         if shelf is None:
             return Known({}, {})
         kept = shelf.marks
-        marks = {
-            fingerprint: kept[fingerprint] for fingerprint in fingerprints if fingerprint in kept
-        }
+        marks = {f: kept[f] for f in fingerprints if f in kept}
         for fingerprint in marks:
             kept.move_to_end(fingerprint)
-        folded = {}
+        folded: dict[str, str] = {}
         if shelf.folded:
-            for program in {mark.program for found in marks.values() for mark in found}:
-                if (root := shelf.root(program)) != program:
-                    folded[program] = root
+            for found in marks.values():
+                for mark in found:
+                    program = mark.program
+                    if program in shelf.folded and program not in folded:
+                        root = shelf.root(program)
+                        if root != program:
+                            folded[program] = root
         return Known(marks, folded)
 
     async def put(
@@ -95,12 +97,14 @@ class MemoryLineage:
         now_s: float,
     ) -> None:
         """See LineageStore."""
-        shelf = self._shelves.setdefault(tenant, _Shelf())
+        shelf = self._shelves.get(tenant)
+        if shelf is None:
+            shelf = self._shelves[tenant] = _Shelf()
+        marks = shelf.marks
         before = len(shelf)
         for fingerprint, mark in entries:
-            there = shelf.marks.pop(fingerprint, None)
-            marks = (mark,) if there is None else tuple(merged((mark, *there))[:MAX_MARKS])
-            shelf.marks[fingerprint] = marks
+            there = marks.pop(fingerprint, None)
+            marks[fingerprint] = (mark,) if there is None else _added(mark, there)
         for program, into in folds:
             shelf.folded.pop(program, None)
             if into:
@@ -137,3 +141,13 @@ class MemoryLineage:
             self._held += len(shelf) - before
             if not shelf:
                 del self._shelves[tenant]
+
+
+def _added(mark: Mark, there: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """A mark before those that are there, as `merged` has it. Of most threads there is none yet."""
+    program, thread, tail = mark.program, mark.thread, mark.tail
+    for other in there:
+        if other.program == program and other.thread == thread and other.tail == tail:
+            kept = mark._replace(state=mark.state | other.state & LASTING)
+            return (kept, *[one for one in there if one is not other])
+    return (mark, *there[: MAX_MARKS - 1])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha1
 from typing import Any, Final, NamedTuple, Protocol
 from zlib import adler32, crc32
@@ -25,6 +26,8 @@ _MARKS: Final = b'".:;!?\\\r\t'
 _TO_LINES: Final = bytes.maketrans(_MARKS, b"\n" * len(_MARKS))
 # Where a text has points: often at first, so that short ones have some too; seldom at last.
 _CUTS: Final = (64, 128, 256, *range(512, 32_768, 512), *range(32_768, 1 << 20, 4096))
+# What chains begin with is worked out once, if it is no longer than a model's name.
+_SHORT_ROOT: Final = 128
 _MODELS: Final = frozenset({ASSISTANT, CALL})
 
 
@@ -51,13 +54,11 @@ class Sketch:
     turn: how many messages there are up to the model's last.
     """
 
-    __slots__ = ("_messages", "_state", "_states", "_text", "cuts", "points", "turn")
+    __slots__ = ("_messages", "_own", "_state", "_states", "_text", "cuts", "points", "turn")
 
     def __init__(self, tenant: str, body: Mapping[str, Any]) -> None:
         self._messages = messages = messages_of(body)
-        # The fastest one, where the processor has instructions for it. Nothing rests on its
-        # resisting an attack: tenants are kept apart, whatever their fingerprints.
-        state: _Hash = sha1(tenant.encode() + b"\x1d" + root_of(body), usedforsecurity=False)
+        state = _begun(tenant, root_of(body))
         self.points: list[int] = []
         for message in messages[:-1]:
             if len(message) == 1:  # As most are: a third of the time goes here.
@@ -72,26 +73,30 @@ class Sketch:
         if messages:
             self._finish(state, messages[-1])
         self._state = state
-        self.turn = len(messages)
-        while self.turn and messages[self.turn - 1][0][0] not in _MODELS:
-            self.turn -= 1
+        turn = len(messages)
+        while turn and messages[turn - 1][0][0] not in _MODELS:
+            turn -= 1
+        self.turn = turn
+        self._own: list[bytes] | None = None
 
     def _finish(self, state: _Hash, message: list[Atom]) -> None:
         """The last message: as the others, with points inside its last text."""
         kind, text = message[-1]
-        state.update(_encoded(message[:-1]) + f"\x1e{kind}\x1f".encode())
-        self._text = _bytes(text)
-        self._states[0] = state.copy()
+        before = _encoded(message[:-1]) if len(message) > 1 else b""
+        state.update(b"%b\x1e%b\x1f" % (before, kind.encode()))
+        self._text = data = _bytes(text)
+        states, cuts, size = self._states, self.cuts, len(data)
+        states[0] = state.copy()
         done = 0
         for cut in _CUTS:
-            if cut > len(self._text):
+            if cut > size:
                 break
-            state.update(self._text[done:cut])
-            self.cuts[_point(state)] = cut
-            self._states[cut] = state.copy()
+            state.update(data[done:cut])
+            cuts[int.from_bytes(state.digest()[:8])] = cut
+            states[cut] = state.copy()
             done = cut
-        state.update(self._text[done:])
-        self.points.append(_point(state))
+        state.update(data[done:])
+        self.points.append(int.from_bytes(state.digest()[:8]))
 
     @property
     def length(self) -> int:
@@ -135,7 +140,10 @@ class Sketch:
 
     def recent(self) -> dict[int, int]:
         """Pieces of what follows the model's last message: fingerprints, and bytes of each."""
-        return keys(pieces(self._messages[self.turn :]))
+        if self.turn:
+            return keys(pieces(self._messages[self.turn :]))
+        self._own = pieces(self._messages)
+        return keys(self._own)
 
     def older(self) -> dict[int, int]:
         """Pieces of what comes before that, as above."""
@@ -143,7 +151,8 @@ class Sketch:
 
     def own(self) -> set[bytes]:
         """Pieces of the request, of its beginning and its end."""
-        return {*pieces(self._messages), *pieces(self._messages, beginning=True)}
+        last = pieces(self._messages) if self._own is None else self._own
+        return {*last, *pieces(self._messages, beginning=True)}
 
 
 def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[bytes]:
@@ -171,9 +180,21 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
 def keys(found: Sequence[bytes]) -> dict[int, int]:
     """Fingerprints of the last MAX_PIECES pieces, with their bytes. Two checksums: whoever can make
     two texts of one fingerprint only confuses programs of his own tenant."""
-    found = found[-MAX_PIECES:]
-    sums = zip(map(crc32, found), map(adler32, found), map(len, found), strict=True)
-    return {crc << 32 | adler: size for crc, adler, size in sums}
+    return {crc32(piece) << 32 | adler32(piece): len(piece) for piece in found[-MAX_PIECES:]}
+
+
+def _begun(tenant: str, root: bytes) -> _Hash:
+    """What a tenant's chains begin with. sha1 is the fastest one, where the processor has
+    instructions for it. Nothing rests on its resisting an attack: tenants are kept apart, whatever
+    their fingerprints."""
+    if len(root) > _SHORT_ROOT:
+        return sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False)
+    return _without_tools(tenant, root).copy()
+
+
+@lru_cache(maxsize=256)
+def _without_tools(tenant: str, root: bytes) -> _Hash:
+    return sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False)
 
 
 def _encoded(message: Sequence[Atom]) -> bytes:

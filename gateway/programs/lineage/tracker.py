@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from gateway.programs.lineage.canonical import TEXT, Atom
+from gateway.programs.lineage.answers import read_answer
+from gateway.programs.lineage.canonical import TEXT
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
 from gateway.programs.lineage.rules import Verdict, decide, left
 from gateway.programs.lineage.sketch import Sketch, keys, pieces
@@ -58,20 +59,23 @@ class Lineage:
             verdict = decide(sketch, known, {**older, **recent}, fresh, now_s)
         return verdict, sketch
 
-    async def answered(self, call: Asked, answers: Sequence[Sequence[Atom]], now_s: float) -> None:
-        """Remember what the model said: one list of atoms for each choice."""
+    async def answered(self, call: Asked, raw: bytes, stream: bool, now_s: float) -> None:
+        """Remember what the model said. raw: the answer's body; stream: it is server-sent events.
+        What is not understood counts as nothing."""
+        answers = read_answer(raw, stream)
         sketch, verdict = call.sketch, call.verdict
-        mark = Mark(verdict.owner, verdict.thread, verdict.state | State.ANSWERED, now_s)
-        entries = left(sketch.end(), mark)
-        ended = mark._replace(state=State.ANSWERED | State.PROVEN | State.ANSWER)
-        for answer in filter(None, answers):
+        end = sketch.end()
+        owner, thread, state = verdict.owner, verdict.thread, verdict.state
+        entries = []
+        if end is not None:
+            entries.append(Entry(end.point, Mark(owner, thread, state | State.ANSWERED, now_s)))
+        ended = Mark(owner, thread, State.ANSWERED | State.PROVEN | State.ANSWER, now_s)
+        for answer in answers:
             (kind, text), *_ = answer
             entries += left(sketch.grown(text) if kind is TEXT else sketch.after(answer), ended)
-        found = set(pieces(answers)) - sketch.own()
-        if found:
-            step = -(-len(found) // SAID_PIECES)
-            said = mark._replace(state=State.SAID | (verdict.state & State.GUESS))
-            entries += [Entry(key, said) for key in keys(sorted(found)[::step])]
+        if found := pieces(answers):
+            said = Mark(owner, thread, State.SAID | (state & State.GUESS), now_s)
+            entries += [Entry(key, said) for key in keys(_spread({*found} - sketch.own()))]
         await self._store.put(call.tenant, entries, (), now_s)
 
     async def failed(self, call: Asked, now_s: float) -> None:
@@ -83,3 +87,8 @@ class Lineage:
     async def aclose(self) -> None:
         """Release the store's connections."""
         await self._store.aclose()
+
+
+def _spread(found: Set[bytes]) -> list[bytes]:
+    """Some of the pieces, no more than are remembered."""
+    return sorted(found)[:: -(-len(found) // SAID_PIECES) or 1]

@@ -36,28 +36,36 @@ def way_of(sketch: Sketch, known: Known) -> Iterator[Candidate]:
     last = len(sketch.points) - 1
     for point in range(last, -1, -1):
         fingerprint = sketch.points[point]
-        here = marks.get(fingerprint, ())
-        if len(here) > 1 and known.folded:
-            here = sorted(here, key=lambda mark: mark.program in known.folded)
-        for mark in here:
-            if not mark.tail:
-                whole = point == last and not mark.state & State.ANSWER
-                yield Candidate(mark, fingerprint, point, whole, sketch.answers_at(point))
-        if point == last:
+        here = marks.get(fingerprint)
+        if here is not None:
+            if len(here) > 1 and known.folded:
+                here = sorted(here, key=lambda mark: mark.program in known.folded)
+            answered = sketch.answers_at(point)
+            for mark in here:
+                if not mark.tail:
+                    whole = point == last and not mark.state & State.ANSWER
+                    yield Candidate(mark, fingerprint, point, whole, answered)
+        if point == last and not sketch.cuts.keys().isdisjoint(marks):
             yield from _inside(sketch, marks, last)
 
 
 def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[Candidate]:
     """Marks of texts that the last text goes on from."""
+    size = sketch.length
     found = [
         (mark, fingerprint, cut)
         for fingerprint, cut in sketch.cuts.items()
         for mark in marks.get(fingerprint, ())
-        if 0 < mark.length < sketch.length
+        if 0 < mark.length < size
     ]
     found.sort(key=lambda of: of[0].length, reverse=True)
+    seen: dict[int, int] = {}
     for mark, fingerprint, cut in found:
-        if sketch.beginning(cut, mark.length) == mark.tail:
+        # Texts that begin alike are often of one length, too.
+        tail = seen.get(mark.length)
+        if tail is None:
+            tail = seen[mark.length] = sketch.beginning(cut, mark.length)
+        if tail == mark.tail:
             yield Candidate(mark, fingerprint, last - 1, False, False)
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.programs.lineage.answers import MAX_ANSWER_BYTES, read_answer
+from gateway.programs.lineage import answers
+from gateway.programs.lineage.answers import MAX_ANSWER_BYTES, condensed, read_answer
 
 EXPECTED = [[("a", "Hi there"), ("c", 'f {"a":1,"b":2}')]]
 ARGUMENTS = '{"b": 2, "a": 1}'
@@ -128,3 +129,42 @@ def test_nothing_raises(body, stream):
 def test_a_stream_that_broke_off_raises_nothing(api):
     for end in range(0, len(STREAMS[api]), 7):
         read_answer(STREAMS[api][:end], stream=True)
+
+
+PIECES = st.lists(
+    st.tuples(
+        st.sampled_from(("content", "reasoning_content", "arguments", "text", "both")),
+        st.integers(0, 1),
+        st.text(alphabet='ab"\\\n\u00e9\U0001f600:{},', max_size=4),
+    ),
+    max_size=30,
+)
+
+
+def event_of(key: str, index: int, text: str) -> dict[str, Any]:
+    if key == "arguments":
+        calls = [{"index": index, "function": {"arguments": text}}]
+        return {"id": "x", "choices": [{"index": 0, "delta": {"tool_calls": calls}}]}
+    if key == "text":
+        return {"id": "x", "choices": [{"index": index, "text": text}]}
+    said = {"content": text, "reasoning_content": text} if key == "both" else {key: text}
+    return {"id": "x", "choices": [{"index": index, "delta": said, "finish_reason": None}]}
+
+
+@settings(deadline=None, max_examples=300)
+@given(PIECES, st.booleans())
+def test_a_condensed_stream_says_the_same(pieces, plain):
+    stream = sse(*(event_of(*piece) for piece in pieces))
+    stream = stream.replace(b"event: x\n", b"") if plain else stream
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "_LONG_STREAM", 0)
+        condensed_answer = read_answer(stream, stream=True)
+        patch.setattr(answers, "condensed", lambda given: given)
+        assert read_answer(stream, stream=True) == condensed_answer
+
+
+def test_events_that_differ_in_a_word_alone_become_one():
+    words = [delta(content=f"word{number} ") for number in range(100)]
+    stream = sse(delta(role="assistant", content=""), *words, delta(tool_calls=tool(name="f")))
+    assert condensed(stream).count(b"data:") <= 5
+    assert read_answer(stream, stream=True)[0][0][1].endswith("word98 word99")
