@@ -28,6 +28,7 @@ from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
 from gateway.policies.retain.idle import IdlePolicy
 from gateway.policies.route import registry as routers
+from gateway.programs.handles import HandleStore, MemoryHandles
 from gateway.programs.identity import ChainRoots
 from gateway.programs.idle import IdleTimes
 from gateway.programs.lineage.memory import MemoryLineage
@@ -76,6 +77,17 @@ def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:
     return ChainRoots(keep_s=settings.answer_keep_s)
 
 
+def make_handles(settings: Settings, table: ProcessTable) -> HandleStore:
+    """The handles of prefills, where the settings want the process table."""
+    if settings.redis_url:
+        from gateway.programs.redis_handles import RedisHandles
+        from gateway.programs.redis_link import RedisLink
+
+        link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
+        return RedisHandles(link, lambda: table.local)
+    return MemoryHandles()
+
+
 def make_lineage_store(settings: Settings) -> LineageStore:
     """What remembers whose the messages of calls without a key are."""
     if settings.redis_url:
@@ -116,6 +128,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         tokens=tokens,
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
         advisor=advisor,
+        prefills=make_handles(settings, table),
         lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
     )
 
@@ -179,6 +192,7 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         if services.lineage is not None:
             await services.lineage.aclose()
         await services.chains.aclose()
+        await services.prefills.aclose()
 
 
 async def _sweep(desk: PrefillDesk) -> None:
@@ -197,6 +211,7 @@ async def _reap(services: Services) -> None:
         try:
             services.idle.ended(await services.table.expire(time(), idle_s), time())
             await services.chains.flush()
+            await services.prefills.flush(time())
         except TableUnavailable as error:
             log.warning("the process table cannot be reached: %s", error)
         await asyncio.sleep(every_s)

@@ -71,10 +71,10 @@ class CallHandler:
                 await self._extend(request, prefill_id)
             elif request.identity.source == "none":
                 await join_lineage(self._s, request)
-            if request.prefill is None and len(self._s.prefills) and endpoint.name == "chat":
-                request.prefill = await self._desk.meet(
-                    request.identity.key, request.model, request.body
-                )
+            if request.prefill is None and endpoint.name == "chat":
+                known = self._s.table.peek(request.identity.key)
+                if known is not None and known.told:
+                    await self._desk.meet(request, known)
             departure = self._s.departures.expect(receive)
             try:
                 await self._serve(request, call, departure, send)
@@ -87,7 +87,12 @@ class CallHandler:
 
     async def _extend(self, request: Request, prefill_id: str) -> None:
         """The request is the turn that a prefill was made for. ApiError."""
-        prefill = self._desk.find(request.caller.tenant, prefill_id)
+        try:
+            prefill = await self._desk.find(request.caller.tenant, prefill_id)
+        except TableUnavailable:
+            # Another gateway may know the handle; the call is served without it.
+            await join_lineage(self._s, request)
+            return
         await self._desk.take(prefill, request.model, request.body)
         request.prefill = prefill
         if request.identity.source == "none":
@@ -113,6 +118,8 @@ class CallHandler:
                     await self._s.ledger.close(previous, Outcome.ERROR, None)
                     if open_call.receipt is not None:
                         open_call.receipt.failed = failed
+                if open_call.program.told and not request.met:
+                    await self._meet(request, open_call)
                 replica = self._s.registry[open_call.replica]
                 exchange = Exchange(replica.upstream)
                 try:
@@ -147,7 +154,14 @@ class CallHandler:
             if request.asked is not None:
                 await remember(self._s, request, None, False)
             if request.prefill is not None:
-                self._desk.done(request.prefill, request.identity.key)
+                await self._desk.done(request.prefill, request.identity.key)
+
+    async def _meet(self, request: Request, call: OpenCall) -> None:
+        """The program has been told something that this gateway did not know: it may have prefills
+        of another one."""
+        if request.prefill is None and request.endpoint.name == "chat":
+            await self._desk.meet(request, call.program)
+            call.prefill = request.prefill
 
     async def _open(self, request: Request, call: str, avoid: frozenset[str]) -> OpenCall:
         s = self._s

@@ -9,6 +9,7 @@ wrong ones change no answer.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict
 from collections.abc import Mapping
 from time import time
@@ -29,15 +30,18 @@ from gateway.api.sessions import program_key
 from gateway.model import ProgramKey, Told
 from gateway.model.hint import OwnTag
 from gateway.overlap import told
-from gateway.overlap.prefill import MAX_TTL_S
+from gateway.overlap.prefill import MAX_TTL_S, Prefill
 from gateway.policies.hints import DEFAULT_LIMITS
 from gateway.policies.hints_values import own_tag
 from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import resolve
 from gateway.programs.ids import from_json
+from gateway.programs.table import TableUnavailable
 
 DEFAULT_TTL_S: Final = 60.0
 _MOST_PRIORITIES: Final = 16_384
+# Under this name the process table has which priority was told last.
+_PRIORITY: Final = "priority"
 
 _CHAT: Final[list[Any]] = [
     {"role": "system", "content": "You answer with the help of tools."},
@@ -114,7 +118,8 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     s = services
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
     # When each program's priority ends, the one told longest ago first.
-    endings: OrderedDict[ProgramKey, tuple[asyncio.TimerHandle, tuple[str, ...]]] = OrderedDict()
+    endings: OrderedDict[ProgramKey, tuple[asyncio.TimerHandle, tuple[str, ...], str]]
+    endings = OrderedDict()
 
     def tenant_of(request: Request) -> str:
         return s.auth.caller(dict(request.headers.raw)).tenant
@@ -129,22 +134,35 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
         return program.replicas or tuple(replica.name for replica in s.registry)
 
-    def end_later(key: ProgramKey, names: tuple[str, ...], ttl_s: float) -> None:
+    async def found(tenant: str, prefill_id: str) -> Prefill:
+        """A tenant's handle. ApiError 404, also where it cannot be told now."""
+        try:
+            return await desk.find(tenant, prefill_id)
+        except TableUnavailable:
+            raise ApiError(
+                404, "prefill_not_found", f"The prefill {prefill_id!r} is not known here for now."
+            ) from None
+
+    def end_later(key: ProgramKey, names: tuple[str, ...], ttl_s: float, told_as: str) -> None:
         """The program's priority ends after `ttl_s` seconds, or when too many others have come.
-        What was given before does not end it."""
+        What was given before, here or through another gateway, does not end it."""
         if key in endings:
             endings.pop(key)[0].cancel()
-        endings[key] = asyncio.get_running_loop().call_later(ttl_s, end_now, key), names
+        endings[key] = asyncio.get_running_loop().call_later(ttl_s, end_now, key), names, told_as
         if len(endings) > _MOST_PRIORITIES:
             end_now(next(iter(endings)))
 
     def end_now(key: ProgramKey) -> None:
-        timer, names = endings.pop(key)
+        timer, names, told_as = endings.pop(key)
         timer.cancel()
-        s.ledger.spawn(no_priority(key, names))
+        s.ledger.spawn(no_priority(key, names, told_as))
 
-    async def no_priority(key: ProgramKey, names: tuple[str, ...]) -> None:
-        await s.advisor.priority(key, names, 0)
+    async def no_priority(key: ProgramKey, names: tuple[str, ...], told_as: str) -> None:
+        program = await s.table.get(key)
+        last = {told.name: told.text for told in program.told} if program is not None else {}
+        # Another gateway may have been told another one since, and ends that.
+        if last.get(_PRIORITY, told_as) == told_as:
+            await s.advisor.priority(key, names, 0)
 
     @api.post(
         "/prefill",
@@ -179,12 +197,12 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     @api.get("/prefill/{prefill_id}", summary="Look at a prefill")
     async def look(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """Whether it is done, where, and what it took."""
-        return desk.find(tenant, prefill_id).to_json()
+        return (await found(tenant, prefill_id)).to_json()
 
     @api.delete("/prefill/{prefill_id}", summary="Discard a prefill: its tools have failed")
     async def discard(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """It is stopped if it still runs, and its blocks are let go."""
-        prefill = desk.find(tenant, prefill_id)
+        prefill = await found(tenant, prefill_id)
         await desk.discard(prefill)
         return {"id": prefill.id, "object": "weft.prefill.deleted", "deleted": True}
 
@@ -224,7 +242,9 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             fates["retain"] = await advised
         if hint.priority is not None:
             fates["priority"] = await s.advisor.priority(key, names, hint.priority)
-            end_later(key, names, hint.ttl_s)
+            now, told_as = time(), secrets.token_hex(8)
+            await s.table.tell(key, Told(_PRIORITY, told_as, now + hint.ttl_s), now)
+            end_later(key, names, hint.ttl_s, told_as)
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     return api

@@ -1,7 +1,8 @@
 """Prompt splitting over HTTP: announce what a next turn begins with, while its tools run.
 
 The prefill is a call of its program like any other (opened, closed, counted), that generates one
-token which nobody sees; its blocks are tagged PARTIAL_PREFILL until the turn has come.
+token which nobody sees; its blocks are tagged PARTIAL_PREFILL until the turn has come. The handle
+is known to every gateway on one store; only the one that computes the prefill can stop it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gateway.api import errors, reports
 from gateway.api.auth import Caller
 from gateway.api.errors import ApiError
 from gateway.api.ledger import OpenCall
+from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.engine.endpoints import BY_PATH
 from gateway.engine.errors import ReplicaError
@@ -26,8 +28,9 @@ from gateway.engine.headers import for_client
 from gateway.engine.lower import lower, program_digest
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
-from gateway.model import Opening, Outcome, ProgramKey, RouteRequest
-from gateway.overlap.prefill import Prefill, PrefillError, PrefillState, announced
+from gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
+from gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
+from gateway.programs.handles import PER_TENANT, Fields
 from gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -36,13 +39,12 @@ _CHAT: Final = BY_PATH["/v1/chat/completions"]
 # Spans are cut to the prompt: one that reaches beyond any holds all of it.
 _WHOLE_PROMPT_PARTIAL: Final = (1 << 24, 5)
 _STATUS: Final = {
-    "prefill_not_found": 404,
-    "prefill_expired": 404,
     "prefill_prefix_mismatch": 409,
-    "too_many_prefills": 429,
 }
 # A turn that comes while its prefill runs waits so long for it; what it has computed by then stays.
 _WAIT_S: Final = 0.25
+# The same where another gateway computes it: so often it is asked whether it is done.
+_LOOK_EVERY_S: Final = 0.05
 _LAST_WAIT_S: Final = 5.0
 # Tools that take longer are rare (Sutradhara 3.2), and KV is held meanwhile.
 FORESEEN_TTL_S: Final = 60.0
@@ -61,7 +63,9 @@ class PrefillDesk:
 
     def __init__(self, services: Services) -> None:
         self._s = services
-        self._running: dict[str, tuple[asyncio.Task[None], Exchange]] = {}
+        self._running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = {}
+        # Those that were begun here, until they are used or their time is over.
+        self._own: dict[str, Prefill] = {}
 
     async def submit(
         self,
@@ -89,39 +93,68 @@ class PrefillDesk:
             chat["tool_choice"] = "none"
         try:
             prefix = announced(body)
-            call = await self._open(key, model, len(orjson.dumps(chat)))
-            try:
-                prefill = s.prefills.begin(
-                    key, model, prefix, call.replica, time(), ttl_s, by_itself=by_itself
-                )
-            except PrefillError:
-                await s.ledger.close(call, Outcome.ABORTED, None)
-                raise
         except PrefillError as error:
             raise refusal(error) from None
+        call = await self._open(key, model, len(orjson.dumps(chat)))
+        now = time()
+        prefill = Prefill.fresh(key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself)
+        begun = False
+        try:
+            begun = await s.prefills.begin(
+                key, prefill.id, prefill.to_fields(), now, prefill.expires_s
+            )
+        finally:
+            if not begun:
+                s.ledger.close_later(call, Outcome.ABORTED)
+        if not begun:
+            raise ApiError(
+                429, "too_many_prefills", f"At most {PER_TENANT} prefills may be open at once."
+            )
+        self._own[prefill.id] = prefill
         replica = s.registry[call.replica]
         exchange = Exchange(replica.upstream)
         task = asyncio.get_running_loop().create_task(
             self._run(prefill, call, replica, exchange, chat, caller.salt)
         )
-        self._running[prefill.id] = task, exchange
+        self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
+        # So that the program's next calls are looked at, whichever gateway they come to.
+        await s.table.tell(key, Told(MARK, "1", prefill.expires_s), now)
         return prefill
 
     async def take(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
         """A turn has come for the prefill, which is stopped if it is still not done soon. ApiError
         409 for a turn with another beginning."""
         try:
-            self._s.prefills.take(prefill, model, body, time())
+            prefill.take(model, body, time())
         except PrefillError as error:
             raise refusal(error) from None
+        taken = {"taken": repr(prefill.taken_s)}
+        self._s.ledger.spawn(self._update(prefill, taken))
         running = self._running.get(prefill.id)
-        if running is not None:
-            task, exchange = running
+        if running is None:
+            await self._wait_for_another_gateway(prefill)
+            return
+        task, exchange, _ = running
+        await asyncio.wait((task,), timeout=_WAIT_S)
+        if not task.done():
+            exchange.cancel(ReplicaError("The turn has come."))
             await asyncio.wait((task,), timeout=_WAIT_S)
-            if not task.done():
-                exchange.cancel(ReplicaError("The turn has come."))
-                await asyncio.wait((task,), timeout=_WAIT_S)
+
+    async def _update(self, prefill: Prefill, fields: Fields) -> None:
+        await self._s.prefills.update(prefill.key, prefill.id, fields)
+
+    async def _wait_for_another_gateway(self, prefill: Prefill) -> None:
+        """Until it is done there, for as long as one waits for a prefill of one's own."""
+        left = round(_WAIT_S / _LOOK_EVERY_S)
+        while prefill.state is PrefillState.RUNNING and left:
+            left -= 1
+            await asyncio.sleep(_LOOK_EVERY_S)
+            try:
+                now = await self.find(prefill.key.tenant, prefill.id)
+            except (ApiError, TableUnavailable):
+                return
+            prefill.state, prefill.report = now.state, now.report
 
     async def foresee(
         self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
@@ -132,62 +165,92 @@ class PrefillDesk:
         except (ApiError, TableUnavailable) as error:
             log.debug("a next turn was not prefilled: %s", error)
 
-    async def meet(self, key: ProgramKey, model: str, body: Mapping[str, Any]) -> Prefill | None:
-        """A call of a program that has prefills has come as any other call does. The prefill that
-        it begins with is its own; those that were foreseen otherwise are let go."""
-        found = None
-        for prefill in self._s.prefills.of_program(key):
+    async def meet(self, request: Request, program: Program) -> None:
+        """A call has come as any other call does, of a program as it is known now. Where that has
+        prefills, the one that the call begins with is its own; those that were foreseen otherwise
+        are let go."""
+        now, tenant = time(), program.key.tenant
+        if not program.told_of(MARK, now):
+            return
+        request.met = True
+        for fields in await self._s.prefills.of_program(program.key, now):
+            prefill = self._live(_read(tenant, fields))
+            if prefill is None:
+                continue
             try:
-                await self.take(prefill, model, body)
-                found = prefill
+                await self.take(prefill, request.model, request.body)
+                request.prefill = prefill
             except ApiError:
                 if prefill.by_itself and not prefill.taken_s:
                     await self.discard(prefill)
-        return found
 
-    def find(self, tenant: str, prefill_id: str) -> Prefill:
-        """A tenant's handle. ApiError 404."""
-        try:
-            return self._s.prefills.find(tenant, prefill_id, time())
-        except PrefillError as error:
-            raise refusal(error) from None
+    async def find(self, tenant: str, prefill_id: str) -> Prefill:
+        """A tenant's handle, whichever gateway gave it. ApiError 404; TableUnavailable where only
+        another gateway may know it."""
+        fields = await self._s.prefills.find(tenant, prefill_id, time())
+        prefill = None if fields is None else self._live(_read(tenant, fields))
+        if prefill is None:
+            raise ApiError(
+                404, "prefill_not_found", f"No prefill with id {prefill_id!r}, or it has expired."
+            )
+        return prefill
 
     async def discard(self, prefill: Prefill) -> None:
         """The tools failed, or took too long: nobody will extend this."""
-        self._s.prefills.drop(prefill)
+        self._own.pop(prefill.id, None)
+        there = await self._s.prefills.drop(prefill.key, prefill.id)
         running = self._running.get(prefill.id)
         if running is not None:
             running[1].cancel(ReplicaError("The prefill was discarded."))
             await asyncio.wait((running[0],), timeout=_WAIT_S)
-        await self._give_up(prefill)
+        if there and await self._was_last(prefill):
+            await self._give_up(prefill)
 
-    def done(self, prefill: Prefill, key: ProgramKey) -> None:
+    async def done(self, prefill: Prefill, key: ProgramKey) -> None:
         """The turn has ended, as a call of the program `key`. An answered one has used the prefill
         up, which engines see by themselves where it was the same program's; one that failed may be
         sent again."""
         if prefill.used:
-            self._s.prefills.drop(prefill)
-            if key != prefill.key:
+            self._own.pop(prefill.id, None)
+            await self._s.prefills.drop(prefill.key, prefill.id)
+            if await self._was_last(prefill) and key != prefill.key:
                 self._s.ledger.spawn(self._give_up(prefill))
 
+    async def _was_last(self, prefill: Prefill) -> bool:
+        """Whether a prefill that is no more was its program's only one. If not, giving it up would
+        take what the others hold with it."""
+        now = time()
+        if await self._s.prefills.of_program(prefill.key, now):
+            return False
+        # Of one that is begun in this very moment the mark goes, too: then its handle is the only
+        # way to it.
+        await self._s.table.tell(prefill.key, Told(MARK, "", 0.0), now)
+        return True
+
     async def _give_up(self, prefill: Prefill) -> None:
-        # What the program's other prefills hold would go with it.
-        if not self._s.prefills.of_program(prefill.key):
-            await self._s.advisor.give_up(prefill.key, (prefill.replica,))
+        await self._s.advisor.give_up(prefill.key, (prefill.replica,))
+
+    def _live(self, prefill: Prefill | None) -> Prefill | None:
+        """The same where it runs here: what it comes to is written into that."""
+        if prefill is None or prefill.id not in self._running:
+            return prefill
+        return self._running[prefill.id][2]
 
     async def sweep(self) -> None:
-        """Let go of what has expired."""
-        for prefill in self._s.prefills.expired(time()):
+        """Let go of what was begun here and has expired. What another gateway has used up is not
+        there any more."""
+        now = time()
+        for prefill in [each for each in self._own.values() if each.expires_s <= now]:
             await self.discard(prefill)
 
     async def aclose(self) -> None:
         """The gateway ends: stop what runs, and wait until its calls are closed, which takes as
         long as engines take to tell what was used, and the table to answer."""
         running = list(self._running.values())
-        for _, exchange in running:
+        for _, exchange, _ in running:
             exchange.cancel(ReplicaError("The gateway ends."))
         if running:
-            await asyncio.wait([task for task, _ in running], timeout=_LAST_WAIT_S)
+            await asyncio.wait([task for task, _, _ in running], timeout=_LAST_WAIT_S)
 
     async def _open(self, key: ProgramKey, model: str, size: int) -> OpenCall:
         s = self._s
@@ -246,17 +309,28 @@ class PrefillDesk:
             outcome = Outcome.ABORTED if prefill.taken_s else Outcome.ERROR
             prefill.state, prefill.detail = PrefillState.FAILED, str(error)
         finally:
-            prefill.done_s = time()
             exchange.close()
             if report is None:
                 report = await reports.ask(
                     self._s.cold, replica, call.call, self._s.settings.engine_secret
                 )
                 prefill.report = prefill.report or report
+            there = await self._s.prefills.update(prefill.key, prefill.id, prefill.outcome())
+            if not there and self._own.pop(prefill.id, None) is not None:
+                # Dropped through another gateway, which could not stop it.
+                await self._give_up(prefill)
             try:
                 await self._s.ledger.close(call, outcome, report)
             except TableUnavailable:
                 log.warning("the call of prefill %s could not be closed yet", prefill.id)
+
+
+def _read(tenant: str, fields: Fields) -> Prefill | None:
+    """A handle, None for what another release has written and this one cannot read."""
+    try:
+        return Prefill.from_fields(tenant, fields)
+    except (KeyError, ValueError, TypeError):
+        return None
 
 
 def refusal(error: PrefillError) -> ApiError:

@@ -34,7 +34,7 @@ class Request:
     same, parsed. model: "" where the engine is to decide. begun: on the performance counter.
     holder: the replica that stores the answer which this call continues, or "". hints: of all
     dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has
-    placed the call. prefill: the handle that it extends.
+    placed the call. prefill: the handle that it extends. met: its program's handles were looked at.
     """
 
     endpoint: Endpoint
@@ -52,6 +52,7 @@ class Request:
     dispatch: bool = False
     asked: Asked | None = None
     prefill: Prefill | None = None
+    met: bool = False
 
 
 async def read_request(

@@ -19,8 +19,8 @@ from gateway.engine.estimate import PromptEstimator
 from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
 from gateway.overlap.ahead import Ahead
-from gateway.overlap.prefill import Prefills
 from gateway.policies.route.registry import Router
+from gateway.programs.handles import HandleStore
 from gateway.programs.identity import ChainRoots
 from gateway.programs.idle import IdleTimes
 from gateway.programs.lineage.tracker import Lineage
@@ -56,8 +56,8 @@ class Services:
     tokens: TokenCounter
     receipts: Receipts
     advisor: KvAdvisor
+    prefills: HandleStore
     lineage: Lineage | None = None
-    prefills: Prefills = field(default_factory=Prefills)
     ahead: Ahead = field(default_factory=Ahead)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)

@@ -1,17 +1,17 @@
 """Prompt splitting: what was announced of a next turn while its tools run (Sutradhara 4.1).
 
 `submit_partial_prefill` announces the messages that do not depend on the tools, and gets a handle;
-`extend_prefill` brings the whole turn. What is kept here is the announcement, so that a turn which
-does not begin with it is noticed, and what the prefill has cost, so that what it saved is known.
-No I/O and no clock.
+`extend_prefill` brings the whole turn. A handle has the announcement, so that a turn which does not
+begin with it is noticed, and what the prefill has cost, so that what it saved is known; as texts,
+so that any gateway may have to do with it. No I/O and no clock.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -21,8 +21,9 @@ from engine_patches.wire import CallReport
 from gateway.model import ProgramKey
 
 MAX_TTL_S: Final = 300.0
-_PER_TENANT: Final = 256
-_IN_ALL: Final = 8192
+# Under this name the process table says that a program has handles.
+MARK: Final = "prefills"
+_DIGEST_BYTES: Final = 8
 
 
 class PrefillState(StrEnum):
@@ -35,8 +36,8 @@ class PrefillState(StrEnum):
 
 
 class PrefillError(ValueError):
-    """A handle or a turn that cannot be taken. `code`: `prefill_not_found`, `prefill_expired`,
-    `prefill_prefix_mismatch`, `prefill_invalid` or `too_many_prefills`."""
+    """A handle or a turn that cannot be taken. `code`: `prefill_prefix_mismatch` or
+    `prefill_invalid`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -47,8 +48,8 @@ class PrefillError(ValueError):
 class Prefill:
     """One handle. prefix: what was announced, as `announced` gives it. replica: where its KV is.
     by_itself: the gateway foresaw the turn. created_s, expires_s, taken_s: Unix time; taken_s when
-    the turn came, 0 before. used: and was answered. report: what the engine said when the prefill
-    was done."""
+    the turn came, 0 before. used: and was answered, as this gateway knows. report: what the engine
+    said when the prefill was done."""
 
     id: str
     key: ProgramKey
@@ -61,9 +62,86 @@ class Prefill:
     by_itself: bool = False
     taken_s: float = 0.0
     used: bool = False
-    done_s: float = 0.0
     report: CallReport | None = None
     detail: str = ""
+
+    @classmethod
+    def fresh(
+        cls,
+        key: ProgramKey,
+        model: str,
+        prefix: tuple[bytes, ...],
+        replica: str,
+        now_s: float,
+        ttl_s: float,
+        *,
+        by_itself: bool = False,
+    ) -> Prefill:
+        """A new one, for `ttl_s` seconds, at most MAX_TTL_S."""
+        expires_s = now_s + min(max(ttl_s, 0.0), MAX_TTL_S)
+        name = f"pf_{secrets.token_hex(12)}"
+        return cls(name, key, model, prefix, replica, now_s, expires_s, by_itself=by_itself)
+
+    def to_fields(self) -> dict[str, str]:
+        """As named texts; the tenant is not among them."""
+        return {
+            "id": self.id,
+            "program": self.key.program,
+            "model": self.model,
+            "prefix": b"".join(self.prefix).hex(),
+            "replica": self.replica,
+            "created": repr(self.created_s),
+            "expires": repr(self.expires_s),
+            "by_itself": "1" if self.by_itself else "",
+            "taken": repr(self.taken_s),
+            **self.outcome(),
+        }
+
+    def outcome(self) -> dict[str, str]:
+        """Those texts that say what has become of the prefill."""
+        report = self.report.to_json() if self.report is not None else ""
+        return {"state": self.state.value, "report": report, "detail": self.detail}
+
+    @classmethod
+    def from_fields(cls, tenant: str, fields: Mapping[str, str]) -> Prefill:
+        """The reverse of `to_fields`."""
+        flat, report = bytes.fromhex(fields["prefix"]), fields["report"]
+        return cls(
+            fields["id"],
+            ProgramKey(tenant, fields["program"]),
+            fields["model"],
+            tuple(flat[at : at + _DIGEST_BYTES] for at in range(0, len(flat), _DIGEST_BYTES)),
+            fields["replica"],
+            float(fields["created"]),
+            float(fields["expires"]),
+            PrefillState(fields["state"]),
+            bool(fields["by_itself"]),
+            float(fields["taken"]),
+            report=CallReport.from_json(report) if report else None,
+            detail=fields["detail"],
+        )
+
+    def take(self, model: str, body: Mapping[str, Any], now_s: float) -> None:
+        """The turn has come. PrefillError, and nothing has changed, where it does not begin with
+        what was announced."""
+        turn, prefix = announced(body), self.prefix
+        reason = ""
+        if model != self.model:
+            reason = f"it is for the model {self.model!r}"
+        elif turn[0] != prefix[0]:
+            reason = "its tools or template settings differ"
+        elif turn[: len(prefix)] != prefix:
+            same = 0
+            while same < min(len(turn), len(prefix)) and turn[same] == prefix[same]:
+                same += 1
+            reason = f"message {same - 1} differs"
+        if reason:
+            raise PrefillError(
+                "prefill_prefix_mismatch",
+                f"This turn does not begin with what was announced: {reason}. "
+                "Send it as an ordinary call, or announce its own prefix.",
+            )
+        self.taken_s = self.taken_s or now_s
 
     def to_json(self) -> dict[str, Any]:
         """As the API shows it."""
@@ -98,8 +176,9 @@ class Prefill:
 
 
 def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """What a turn begins with: its tools and template settings, then each message; two turns that
-    mean the same to an engine have the same. PrefillError for what is no chat."""
+    """What a turn begins with, as digests of 8 bytes: of its tools and template settings, then of
+    each message; two turns that mean the same to an engine have the same. PrefillError for what is
+    no chat."""
     messages = body.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise PrefillError("prefill_invalid", "messages must be a list with at least one message.")
@@ -110,115 +189,17 @@ def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
     head = [body.get("tools") or None, body.get("chat_template"), body.get("chat_template_kwargs")]
     try:
         return tuple(
-            orjson.dumps(part, option=orjson.OPT_SORT_KEYS)
+            _digest(orjson.dumps(part, option=orjson.OPT_SORT_KEYS))
             for part in (head, *map(_without_empty, messages))
         )
     except orjson.JSONEncodeError as error:
         raise PrefillError("prefill_invalid", f"The messages cannot be read: {error}") from None
 
 
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
+
+
 def _without_empty(message: Mapping[str, Any]) -> dict[str, Any]:
     """Clients bring back what is absent as null, as empty text, or not at all."""
     return {name: value for name, value in message.items() if value not in (None, "", [])}
-
-
-@dataclass(slots=True)
-class Prefills:
-    """The handles of one gateway, bounded by tenant and in all."""
-
-    per_tenant: int = _PER_TENANT
-    in_all: int = _IN_ALL
-    _kept: OrderedDict[str, Prefill] = field(default_factory=OrderedDict)
-    _tenants: dict[str, int] = field(default_factory=dict)
-    _programs: dict[ProgramKey, list[Prefill]] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def begin(
-        self,
-        key: ProgramKey,
-        model: str,
-        prefix: tuple[bytes, ...],
-        replica: str,
-        now_s: float,
-        ttl_s: float,
-        *,
-        by_itself: bool = False,
-    ) -> Prefill:
-        """A new handle, for `ttl_s` seconds, at most MAX_TTL_S. PrefillError where the tenant has
-        too many."""
-        if self._tenants.get(key.tenant, 0) >= self.per_tenant or len(self._kept) >= self.in_all:
-            raise PrefillError(
-                "too_many_prefills", f"At most {self.per_tenant} prefills may be open at once."
-            )
-        expires_s = now_s + min(max(ttl_s, 0.0), MAX_TTL_S)
-        prefill = Prefill(
-            f"pf_{secrets.token_hex(12)}",
-            key,
-            model,
-            prefix,
-            replica,
-            now_s,
-            expires_s,
-            by_itself=by_itself,
-        )
-        self._kept[prefill.id] = prefill
-        self._programs.setdefault(key, []).append(prefill)
-        self._tenants[key.tenant] = self._tenants.get(key.tenant, 0) + 1
-        return prefill
-
-    def find(self, tenant: str, prefill_id: str, now_s: float) -> Prefill:
-        """A tenant's handle. PrefillError where there is none, or it has expired."""
-        prefill = self._kept.get(prefill_id)
-        if prefill is None or prefill.key.tenant != tenant:
-            raise PrefillError("prefill_not_found", f"No prefill with id {prefill_id!r}.")
-        if prefill.expires_s <= now_s:
-            raise PrefillError("prefill_expired", f"The prefill {prefill_id!r} has expired.")
-        return prefill
-
-    def take(self, prefill: Prefill, model: str, body: Mapping[str, Any], now_s: float) -> None:
-        """The turn has come. PrefillError, and nothing has changed, where it does not begin with
-        what was announced."""
-        turn = announced(body)
-        reason = ""
-        if model != prefill.model:
-            reason = f"it is for the model {prefill.model!r}"
-        elif turn[0] != prefill.prefix[0]:
-            reason = "its tools or template settings differ"
-        elif turn[: len(prefill.prefix)] != prefill.prefix:
-            same = 0
-            while same < min(len(turn), len(prefill.prefix)) and turn[same] == prefill.prefix[same]:
-                same += 1
-            reason = f"message {same - 1} differs"
-        if reason:
-            raise PrefillError(
-                "prefill_prefix_mismatch",
-                f"This turn does not begin with what was announced: {reason}. "
-                "Send it as an ordinary call, or announce its own prefix.",
-            )
-        prefill.taken_s = prefill.taken_s or now_s
-
-    def drop(self, prefill: Prefill) -> None:
-        """Forget a handle."""
-        if self._kept.pop(prefill.id, None) is not None:
-            left = self._tenants[prefill.key.tenant] - 1
-            if left:
-                self._tenants[prefill.key.tenant] = left
-            else:
-                del self._tenants[prefill.key.tenant]
-            there = self._programs[prefill.key]
-            there.remove(prefill)
-            if not there:
-                del self._programs[prefill.key]
-
-    def expired(self, now_s: float) -> list[Prefill]:
-        """Forget the handles whose time is over, and return them."""
-        gone = [prefill for prefill in self._kept.values() if prefill.expires_s <= now_s]
-        for prefill in gone:
-            self.drop(prefill)
-        return gone
-
-    def of_program(self, key: ProgramKey) -> list[Prefill]:
-        """A program's handles."""
-        return list(self._programs.get(key, ()))

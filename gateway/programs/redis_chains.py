@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Final
 
 from gateway.model import ProgramKey
 from gateway.programs import rows
 from gateway.programs.chains import DEFAULT_KEEP_S, ChainRoots, StoredAnswer
+from gateway.programs.redis_link import twice
 from gateway.programs.redis_store import RedisStore
 from gateway.programs.table import TableUnavailable
 
 _SHARED_LIMIT: Final = 262_144
-_T = TypeVar("_T")
 
 
 class RedisChains(ChainRoots):
@@ -54,7 +54,7 @@ class RedisChains(ChainRoots):
         if self._away():
             raise TableUnavailable("the store of answers is away")
         member = rows.member(ProgramKey(tenant, response_id))
-        packed = await _twice(lambda: self._store.answer(member))
+        packed = await twice(lambda: self._store.answer(member))
         if packed is None:
             return None
         self._keep(tenant, response_id, _unpacked(packed))
@@ -76,7 +76,7 @@ class RedisChains(ChainRoots):
             return
         written = dict(self._unwritten)
         now_s, limit = self._clock(), self._shared_limit
-        await _twice(lambda: self._store.keep_answers(written, now_s, self._keep_s, limit))
+        await twice(lambda: self._store.keep_answers(written, now_s, self._keep_s, limit))
         for member, packed in written.items():
             if self._unwritten.get(member) == packed:
                 del self._unwritten[member]
@@ -84,14 +84,6 @@ class RedisChains(ChainRoots):
     async def aclose(self) -> None:
         """See ChainRoots."""
         await self._store.aclose()
-
-
-async def _twice(ask: Callable[[], Awaitable[_T]]) -> _T:
-    """Where the server was started again, the first who asks finds a connection to the old one."""
-    try:
-        return await ask()
-    except TableUnavailable:
-        return await ask()
 
 
 def _packed(answer: StoredAnswer) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
 from redis.asyncio import ConnectionPool, Redis
@@ -22,6 +22,7 @@ from gateway.programs import rows
 from gateway.programs.table import TableUnavailable
 
 _CONNECTIONS: Final = 32
+_T = TypeVar("_T")
 
 
 class RedisLink:
@@ -105,6 +106,14 @@ class RedisLink:
         if self._outages != outages:
             self._turn.release()
             raise TableUnavailable(f"the process table at {self._where} does not answer")
+
+
+async def twice(ask: Callable[[], Awaitable[_T]]) -> _T:
+    """Where the server was started again, the first who asks finds a connection to the old one."""
+    try:
+        return await ask()
+    except TableUnavailable:
+        return await ask()
 
 
 def _without_credentials(url: str) -> str:

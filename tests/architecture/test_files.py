@@ -50,6 +50,8 @@ ELSEWHERE = {
     # They need a real Redis.
     "gateway/programs/lineage/redis.py": "tests/contract/test_lineage_store.py",
     "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
+    "gateway/programs/handles.py": "tests/contract/test_handles.py",
+    "gateway/programs/redis_handles.py": "tests/contract/test_handles.py",
     "gateway/programs/redis_store.py": "tests/contract/test_redis_table.py",
     "gateway/programs/redis_chains.py": "tests/contract/test_redis_chains.py",
     "gateway/programs/redis_check.py": "tests/contract/test_redis_table.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,3 +72,182 @@ async def test_tags_told_while_redis_is_away_hold_here_and_then_everywhere(
         await until(lambda: not gateway.services.table.local)
         await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
         assert tags_of(stub) == [4, 2]
+
+
+async def test_a_priority_told_later_through_another_gateway_outlives_the_one_before(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(asides={"/weft/kv": {}}) as stub,
+        weft(stub, redis_url=redis.url) as first,
+        weft(stub, redis_url=redis.url) as second,
+    ):
+        await first.call(body={"messages": MESSAGES}, headers=NAMED)
+        for gateway, priority, ttl_s in ((first, 1, 0.2), (second, 2, 0.6)):
+            hint = {"session_id": "run", "priority": priority, "ttl_s": ttl_s}
+            told = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
+            assert told["fates"]["priority"] == {"r0": "applied"}
+        await until(lambda: len(stub.other) == 3)
+        assert [request.json["priority"] for request in stub.other] == [1, 2, 0]
+        # Only the second one had anything to end.
+        await until(lambda: not first.services.ledger._tasks)
+        assert len(stub.other) == 3
+
+
+PREFIX = MESSAGES[:3]
+TURN = {"model": "tiny", "messages": MESSAGES}
+
+
+def reporting(wire: Any, request: Any) -> Any:
+    """An engine that reports of each call; a turn finds all that was prefilled."""
+    body = request.json
+    ahead = body.get("max_tokens") == 1
+    report = {
+        "call": body["vllm_xargs"]["weft_call"], "service_s": 0.5, "prompt_tokens": 100,
+        "cached_tokens": 0 if ahead else 96, "finished": True,
+    }  # fmt: skip
+    return wire.plain({"id": "x", "choices": []}, headers={"x-weft-report": json.dumps(report)})
+
+
+def kv(*stubs: Any) -> list[str]:
+    sent = [request.json for stub in stubs for request in stub.other]
+    return [message["action"] for message in sent]
+
+
+async def announce(gateway: Any, done: bool = True, **body: Any) -> Any:
+    """A handle, and where its blocks are."""
+    body = {"model": "tiny", "messages": PREFIX, **body}
+    submitted = await gateway.client.post("/v1/hints/prefill", json=body, headers=NAMED)
+    assert submitted.status_code == 201
+    shown = submitted.json()
+    async with asyncio.timeout(10):
+        while done and shown["status"] == "running":
+            await asyncio.sleep(0.01)
+            shown = (await gateway.client.get(f"/v1/hints/prefill/{shown['id']}")).json()
+    return shown
+
+
+@pytest.mark.parametrize("how", ["extended", "an ordinary call"])
+async def test_a_turn_takes_the_prefill_that_another_gateway_began(
+    how: str, redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=reporting, asides={"/weft/kv": {}}) as one,
+        engine(script=reporting, asides={"/weft/kv": {}}) as two,
+        weft(one, two, redis_url=redis.url) as first,
+        weft(one, two, redis_url=redis.url) as second,
+    ):
+        shown = await announce(first)
+        path = f"/v1/hints/prefill/{shown['id']}"
+        seen = (await second.client.get(path)).json()
+        assert seen == shown
+        assert (seen["status"], seen["prompt_tokens"]) == ("done", 100)
+        other = {"authorization": "Bearer sk-other"}
+        for method, rest in (("GET", ""), ("DELETE", ""), ("POST", "/extend")):
+            body = {"json": TURN} if rest else {}
+            refused = await second.client.request(method, path + rest, headers=other, **body)
+            assert refused.status_code == 404
+            assert refused.json()["error"]["code"] == "prefill_not_found"
+        asked = {**NAMED, "x-request-id": "turn"}
+        if how == "extended":
+            wrong = {**TURN, "messages": MESSAGES[1:]}
+            got = await second.client.post(f"{path}/extend", json=wrong, headers=NAMED)
+            assert got.status_code == 409
+            got = await second.client.post(f"{path}/extend", json=TURN, headers=asked)
+            assert got.headers["x-weft-replica"] == shown["replica"]
+        else:
+            got = await second.client.post("/v1/chat/completions", json=TURN, headers=asked)
+        assert (got.status_code, got.headers["x-weft-program"]) == (200, "run")
+        receipt = (await second.client.get("/v1/receipts/turn")).json()
+        assert receipt["saved_s"]["prefill"] > 0
+        # It is used up, for all; and nothing is to be let go.
+        for gateway in (first, second):
+            assert (await gateway.client.get(path)).status_code == 404
+            assert (await gateway.client.get("/v1/sessions/run")).json()["told"] == {}
+        assert kv(one, two) == []
+
+
+async def test_a_prefill_discarded_through_another_gateway_is_let_go_once_it_has_ended(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await go.wait()
+        await reporting(wire, request)
+
+    async with (
+        engine(script=script, asides={"/weft/kv": {}}) as stub,
+        weft(stub, redis_url=redis.url) as first,
+        weft(stub, redis_url=redis.url) as second,
+    ):
+        handle = (await announce(first, done=False))["id"]
+        await until(lambda: stub.requests)
+        gone = await second.client.delete(f"/v1/hints/prefill/{handle}")
+        assert gone.json()["deleted"] is True
+        assert kv(stub) == ["give_up"]
+        assert (await first.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
+        go.set()
+        await until(lambda: kv(stub) == ["give_up", "give_up"])
+
+
+async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_longer(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        if request.json.get("max_tokens") == 1:
+            await go.wait()
+        await reporting(wire, request)
+
+    async with (
+        engine(script=script, asides={"/weft/kv": {}}) as stub,
+        weft(stub, redis_url=redis.url) as first,
+        weft(stub, redis_url=redis.url) as second,
+    ):
+        handle = (await announce(first, done=False))["id"]
+        path = f"/v1/hints/prefill/{handle}/extend"
+        got = await second.client.post(path, json=TURN, headers=NAMED)
+        assert got.status_code == 200
+        go.set()
+        await until(lambda: first.in_flight() == 0)
+        # What a gateway knows of the other's calls is as old as its last round trip.
+        await second.call(headers=NAMED)
+
+
+async def test_what_nobody_extends_is_let_go_by_the_gateway_that_began_it(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(script=reporting, asides={"/weft/kv": {}}) as stub,
+        weft(stub, redis_url=redis.url) as first,
+        weft(stub, redis_url=redis.url) as second,
+    ):
+        handle = (await announce(first, done=False, ttl_s=0.3))["id"]
+        await until(lambda: kv(stub) == ["give_up"])
+        for gateway in (first, second):
+            assert (await gateway.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
+
+
+async def test_while_redis_is_away_handles_are_good_where_they_were_given_and_harm_nowhere(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(script=reporting, asides={"/weft/kv": {}}) as stub,
+        weft(stub, redis_url=redis.url) as first,
+        weft(stub, redis_url=redis.url) as second,
+    ):
+        known = await announce(first)
+        redis.kill()
+        shown = (await first.client.get(f"/v1/hints/prefill/{known['id']}")).json()
+        assert shown["status"] == "done"
+        later = await announce(first)
+        for gateway, handle in ((first, later), (second, known)):
+            # To the second one it is a call like any other.
+            path = f"/v1/hints/prefill/{handle['id']}/extend"
+            got = await gateway.client.post(path, json=TURN, headers=NAMED)
+            assert (got.status_code, got.headers["x-weft-program"]) == (200, "run")
+        redis.start()
+        for gateway in (first, second):
+            await until(lambda gateway=gateway: not gateway.services.table.local)

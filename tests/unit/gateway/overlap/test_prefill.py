@@ -1,14 +1,12 @@
-"""Handles of announced prefixes: matched, bounded, expiring, and what they saved."""
+"""Handles of announced prefixes: matched, written as texts, and what they saved."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from engine_patches.wire import CallReport
 from gateway.model import ProgramKey
-from gateway.overlap.prefill import MAX_TTL_S, PrefillError, Prefills, announced
+from gateway.overlap.prefill import MAX_TTL_S, Prefill, PrefillError, PrefillState, announced
 
 KEY = ProgramKey("t", "p")
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -17,24 +15,22 @@ TOOL = {"role": "tool", "tool_call_id": "c", "content": "42"}
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 
 
-def begin(prefills, *messages, now=0.0, ttl=10.0, key=KEY, **body):
+def begin(*messages, now=0.0, ttl=10.0, key=KEY, **body):
     prefix = announced({"messages": list(messages), **body})
-    return prefills.begin(key, "m", prefix, "r0", now, ttl)
+    return Prefill.fresh(key, "m", prefix, "r0", now, ttl)
 
 
 def test_a_turn_that_begins_with_what_was_announced_is_taken():
-    prefills = Prefills()
-    prefill = begin(prefills, SYSTEM, USER, tools=TOOLS)
+    prefill = begin(SYSTEM, USER, tools=TOOLS)
     reordered = {"content": "Be brief.", "role": "system"}
-    prefills.take(prefill, "m", {"messages": [reordered, USER, TOOL], "tools": TOOLS}, 1.0)
+    prefill.take("m", {"messages": [reordered, USER, TOOL], "tools": TOOLS}, 1.0)
     assert prefill.taken_s == 1.0
 
 
 def test_what_is_empty_may_be_left_out():
-    prefills = Prefills()
-    prefill = begin(prefills, {"role": "assistant", "content": None, "tool_calls": [1]})
+    prefill = begin({"role": "assistant", "content": None, "tool_calls": [1]})
     turn = {"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}, TOOL]}
-    prefills.take(prefill, "m", turn, 1.0)
+    prefill.take("m", turn, 1.0)
     assert prefill.taken_s == 1.0
 
 
@@ -49,10 +45,9 @@ def test_what_is_empty_may_be_left_out():
     ],
 )
 def test_another_prefix_than_announced_is_a_clear_error(model, body, reason):
-    prefills = Prefills()
-    prefill = begin(prefills, SYSTEM, USER, tools=TOOLS)
+    prefill = begin(SYSTEM, USER, tools=TOOLS)
     with pytest.raises(PrefillError, match=reason) as refused:
-        prefills.take(prefill, model, body, 1.0)
+        prefill.take(model, body, 1.0)
     assert refused.value.code == "prefill_prefix_mismatch"
     assert prefill.taken_s == 0.0
 
@@ -71,35 +66,25 @@ def test_messages_nested_beyond_reason_are_refused():
         announced({"messages": [deep]})
 
 
-def test_a_handle_is_its_tenants_and_ends_with_its_time():
-    prefills = Prefills()
-    prefill = begin(prefills, USER, ttl=10.0)
-    assert prefills.find("t", prefill.id, 9.9) is prefill
-    for tenant, now, code in (("u", 1.0, "prefill_not_found"), ("t", 10.0, "prefill_expired")):
-        with pytest.raises(PrefillError) as refused:
-            prefills.find(tenant, prefill.id, now)
-        assert refused.value.code == code
-    assert prefills.expired(10.0) == [prefill]
-    assert len(prefills) == 0
-    assert begin(prefills, USER, ttl=1e9).expires_s == MAX_TTL_S
+def test_it_ends_in_time():
+    assert begin(USER, now=5.0, ttl=10.0).expires_s == 15.0
+    assert begin(USER, ttl=1e9).expires_s == MAX_TTL_S
+    assert begin(USER).id != begin(USER).id
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 50), st.booleans()), max_size=40))
-def test_bounds_hold_and_counts_return_to_nothing(steps):
-    prefills = Prefills(per_tenant=4, in_all=9)
-    for tenant, ttl, drop in steps:
-        key = ProgramKey(f"t{tenant}", "p")
-        if len(prefills.of_program(key)) == 4 or len(prefills) == 9:
-            with pytest.raises(PrefillError, match="At most 4"):
-                begin(prefills, USER, ttl=ttl, key=key)
-            continue
-        prefill = begin(prefills, USER, ttl=ttl, key=key)
-        if drop:
-            prefills.drop(prefill)
-            prefills.drop(prefill)
-        assert len(prefills) <= 9
-    prefills.expired(100.0)
-    assert (len(prefills), prefills._tenants) == (0, {})
+def test_any_gateway_reads_what_another_has_written():
+    prefill = begin(SYSTEM, USER, now=3.25, tools=TOOLS, key=ProgramKey("t", "日\n"))
+    prefill.by_itself = True
+    assert Prefill.from_fields("t", prefill.to_fields()) == prefill
+    turn = {"messages": [SYSTEM, USER, TOOL], "tools": TOOLS}
+    prefill.take("m", turn, 4.5)
+    prefill.state, prefill.detail = PrefillState.DONE, "x"
+    prefill.report = report(100, 7, service=0.25)
+    again = Prefill.from_fields("t", prefill.to_fields())
+    assert again == prefill
+    again.take("m", turn, 9.0)
+    assert again.taken_s == 4.5
+    assert again.to_json() == prefill.to_json()
 
 
 def report(prompt, cached, service=0.0):
@@ -118,16 +103,14 @@ def report(prompt, cached, service=0.0):
     ],
 )
 def test_seconds_saved_are_those_of_tokens_computed_ahead_and_found(found, after_s, saved):
-    prefills = Prefills()
-    prefill = begin(prefills, USER)
+    prefill = begin(USER)
     prefill.report = report(1000, 100, service=0.9)
-    prefills.take(prefill, "m", {"messages": [USER, TOOL]}, after_s)
+    prefill.take("m", {"messages": [USER, TOOL]}, after_s)
     assert prefill.saved_s(report(1300, found)) == pytest.approx(saved)
 
 
 def test_nothing_was_saved_by_a_prefill_that_failed_or_was_not_used():
-    prefills = Prefills()
-    prefill = begin(prefills, USER)
+    prefill = begin(USER)
     assert prefill.saved_s(report(10, 10)) == 0.0
     prefill.report = report(10, 0, service=1.0)
     assert prefill.saved_s(report(10, 10)) == 0.0
