@@ -118,7 +118,10 @@ class Settings(BaseSettings):
         True, description="next turns are prefilled while tools run, where that has shown to pay"
     )
     receipts: int = Field(
-        4096, ge=0, le=1_000_000, description="calls whose receipts are kept; 0: none"
+        4096,
+        ge=0,
+        le=1_000_000,
+        description="calls whose receipts are kept, shared fairly by tenants; 0: none",
     )
     receipts_age_s: float = Field(3600.0, gt=0, description="older receipts are gone, seconds")
     answer_keep_s: float = Field(

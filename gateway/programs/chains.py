@@ -4,12 +4,12 @@ table). What a tenant has stored is not there for another one."""
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
 from gateway.model import ProgramKey
 from gateway.model.record import record
+from gateway.policies.retain.fair import FairRoom
 
 DEFAULT_LIMIT: Final = 65_536
 DEFAULT_KEEP_S: Final = 86_400.0
@@ -26,9 +26,10 @@ class StoredAnswer:
 
 
 class ChainRoots:
-    """Remembers stored answers, those used latest, in this process's memory.
+    """Remembers stored answers, of each tenant those used latest, in this process's memory.
 
-    limit: of answers. keep_s: how long one is remembered, seconds.
+    limit: of answers; the tenant that has most gives way to others. keep_s: how long one is
+    remembered, seconds.
     """
 
     def __init__(
@@ -37,10 +38,10 @@ class ChainRoots:
         keep_s: float = DEFAULT_KEEP_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._limit = limit
+        self._room = FairRoom[str](limit)
         self._keep_s = keep_s
         self._clock = clock
-        self._answers: OrderedDict[tuple[str, str], StoredAnswer] = OrderedDict()
+        self._answers: dict[tuple[str, str], StoredAnswer] = {}
 
     def record(self, key: ProgramKey, response_id: str, replica: str = "") -> StoredAnswer:
         """The answer with this id belongs to this program and is stored there. Known here only."""
@@ -64,7 +65,8 @@ class ChainRoots:
 
     async def forget(self, tenant: str, response_id: str) -> None:
         """The answer is stored no longer."""
-        self._answers.pop((tenant, response_id), None)
+        if self._answers.pop((tenant, response_id), None) is not None:
+            self._room.drop(tenant, response_id)
 
     async def flush(self) -> None:
         """Write what could not be written to the store. TableUnavailable."""
@@ -78,12 +80,17 @@ class ChainRoots:
             return None
         if self._clock() - found.stored_s > self._keep_s:
             del self._answers[tenant, response_id]
+            self._room.drop(tenant, response_id)
             return None
-        self._answers.move_to_end((tenant, response_id))
+        self._room.use(tenant, response_id)
         return found
 
     def _keep(self, tenant: str, response_id: str, answer: StoredAnswer) -> None:
         self._answers[tenant, response_id] = answer
-        self._answers.move_to_end((tenant, response_id))
-        while len(self._answers) > self._limit:
-            self._answers.popitem(last=False)
+        gone = self._room.put(tenant, response_id)
+        if gone is not None:
+            del self._answers[gone]
+            self._gone(*gone)
+
+    def _gone(self, tenant: str, response_id: str) -> None:
+        """There was no room any more for what was known of this answer."""

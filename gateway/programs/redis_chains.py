@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -28,19 +27,19 @@ class RedisChains(ChainRoots):
         keep_s: float = DEFAULT_KEEP_S,
         limit: int = _SHARED_LIMIT,
     ) -> None:
+        """limit: of answers on Redis, where tenants share the room as they do here."""
         super().__init__(keep_s=keep_s)
         self._store = store
         self._away = away
         self._shared_limit = limit
-        self._unwritten: OrderedDict[bytes, bytes] = OrderedDict()
+        # No more than there is room for here.
+        self._unwritten: dict[bytes, bytes] = {}
 
     async def remember(self, key: ProgramKey, response_id: str, replica: str) -> None:
         """See ChainRoots. Never raises: an answer is not held up by what is known of it."""
         answer = self.record(key, response_id, replica)
         member = rows.member(ProgramKey(key.tenant, response_id))
         self._unwritten[member] = _packed(answer)
-        while len(self._unwritten) > self._limit:
-            self._unwritten.popitem(last=False)
         try:
             await self.flush()
         except TableUnavailable:
@@ -80,6 +79,9 @@ class RedisChains(ChainRoots):
         for member, packed in written.items():
             if self._unwritten.get(member) == packed:
                 del self._unwritten[member]
+
+    def _gone(self, tenant: str, response_id: str) -> None:
+        self._unwritten.pop(rows.member(ProgramKey(tenant, response_id)), None)
 
     async def aclose(self) -> None:
         """See ChainRoots."""

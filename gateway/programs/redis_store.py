@@ -47,7 +47,9 @@ class RedisStore(RedisLink):
             self.script("common", name)
             for name in ("open", "close", "start", "end", "tell", "restore")
         )
-        self._answers = self.script("answers")
+        self._answers, self._forget_answer = (
+            self.script("answers_common", name) for name in ("answers", "answers_forget")
+        )
 
     async def open(self, opening: Opening) -> OpenedRow:
         """Open a call. ValueError if it is open already: nothing has changed."""
@@ -177,20 +179,19 @@ class RedisStore(RedisLink):
     async def keep_answers(
         self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
     ) -> None:
-        """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds."""
+        """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds. Where there
+        are more, the tenant that has most gives way."""
         flat = [part for pair in answers.items() for part in pair]
         async with self.reaching():
             await self._answers(
-                [self.keys.answers, self.keys.answer_ages],
+                self.keys.of_answers,
                 [number(now_s), number(keep_s), limit, *flat],
             )
 
     async def forget_answer(self, member: bytes) -> None:
         """Nothing is known of this answer any more."""
-        async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
-            pipe.hdel(self.keys.answers, member)
-            pipe.zrem(self.keys.answer_ages, member)
-            await pipe.execute()
+        async with self.reaching():
+            await self._forget_answer(self.keys.of_answers, [member])
 
     async def members(self, index: bytes) -> list[bytes]:
         """All members of a sorted set, in its order."""

@@ -12,6 +12,8 @@
 | marks | sorted set | ids of replayed events by their Unix time, for a day |
 | answers | hash | TENANT/RESPONSE to what is known of a stored answer |
 | answer_ages | sorted set | the same by the Unix time of their making |
+| answer_ages:TENANT | sorted set | those of one tenant |
+| answer_tenants | sorted set | tenants by how many answers they have |
 | table | string | a random name of the table itself: another one means that the rows were lost |
 """
 
@@ -90,6 +92,12 @@ class Keys:
     def answer_ages(self) -> bytes:
         """Stored answers by age."""
         return self.base + b"answer_ages"
+
+    @property
+    def of_answers(self) -> list[bytes]:
+        """Every key about stored answers, the last one the beginning of those of each tenant."""
+        ages = self.answer_ages
+        return [self.answers, ages, self.base + b"answer_tenants", ages + b":"]
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from engine_patches.wire import CallContext, CallReport
 from gateway.model import Decision, ProgramKey
+from gateway.policies.retain.fair import FairRoom
 
 
 @dataclass(slots=True)
@@ -140,12 +141,14 @@ class Receipt:
 
 
 class Receipts:
-    """The last receipts. limit: how many, 0 for none at all; max_age_s: older ones are gone."""
+    """The last receipts. limit: how many, 0 for none at all; the tenant that has most gives way to
+    others. max_age_s: older ones are gone."""
 
     def __init__(self, limit: int, max_age_s: float) -> None:
         self._limit = limit
+        self._room = FairRoom[str](max(1, limit))
         self._max_age_s = max_age_s
-        self._kept: OrderedDict[str, Receipt] = OrderedDict()  # By call, the oldest first.
+        self._kept: dict[str, Receipt] = {}  # By call.
         self._by_request: dict[tuple[str, str], str] = {}
         self._by_program: dict[ProgramKey, OrderedDict[str, None]] = {}
 
@@ -158,7 +161,7 @@ class Receipts:
         return self._limit > 0
 
     def add(self, receipt: Receipt) -> None:
-        """Keep one; the oldest go. Of two requests with one id, the later is found by it."""
+        """Keep one; another may go. Of two requests with one id, the later is found by it."""
         if not self._limit:
             return
         self._kept[receipt.call] = receipt
@@ -167,32 +170,36 @@ class Receipts:
         if calls is None:
             calls = self._by_program[receipt.key] = OrderedDict()
         calls[receipt.call] = None
-        while len(self._kept) > self._limit:
-            self._drop_oldest()
+        gone = self._room.put(receipt.key.tenant, receipt.call)
+        if gone is not None:
+            self._forget(self._kept.pop(gone[1]))
 
     def find(self, tenant: str, request_id: str, now_s: float) -> Receipt | None:
         """The receipt of a tenant's request, None where there is none (any more)."""
-        self._expire(now_s)
+        self._expire(tenant, now_s)
         call = self._by_request.get((tenant, request_id))
         return None if call is None else self._kept.get(call)
 
     def story(self, key: ProgramKey, now_s: float) -> list[Receipt]:
         """A program's receipts, in the order of their calls' arrival."""
-        self._expire(now_s)
+        self._expire(key.tenant, now_s)
         return list(self._of(key))
 
     def _of(self, key: ProgramKey) -> Iterator[Receipt]:
         return (self._kept[call] for call in self._by_program.get(key, ()))
 
-    def _expire(self, now_s: float) -> None:
-        while self._kept:
-            oldest = next(iter(self._kept.values()))
+    def _expire(self, tenant: str, now_s: float) -> None:
+        """Forget a tenant's old ones, before anybody looks."""
+        while (call := self._room.oldest(tenant)) is not None:
+            oldest = self._kept[call]
             if oldest.arrived_s >= now_s - self._max_age_s:
                 return
-            self._drop_oldest()
+            del self._kept[call]
+            self._room.drop(tenant, call)
+            self._forget(oldest)
 
-    def _drop_oldest(self) -> None:
-        call, receipt = self._kept.popitem(last=False)
+    def _forget(self, receipt: Receipt) -> None:
+        call = receipt.call
         request = (receipt.key.tenant, receipt.request_id)
         if self._by_request.get(request) == call:
             del self._by_request[request]

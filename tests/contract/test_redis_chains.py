@@ -11,6 +11,7 @@ from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
 
 from gateway.model import ProgramKey
+from gateway.policies.retain.fair import FairRoom
 from gateway.programs.redis_chains import RedisChains
 from gateway.programs.redis_store import RedisStore
 from gateway.programs.table import TableUnavailable
@@ -64,6 +65,44 @@ def test_what_could_not_be_written_is_written_later(redis_server):
         line.set(Line.OPEN)
         await left.flush()
         assert (await right.find("t", "resp_1")).replica == "r1"
+
+    run(redis_server, steps)
+
+
+def test_the_tenant_that_has_most_gives_way_to_others(redis_server):
+    async def steps(line, left, right):
+        quiet, loud = ProgramKey("quiet", "p"), ProgramKey("loud", "p")
+        for link in ("a", "b"):
+            await left.remember(quiet, link, "r0")
+        for number in range(10):
+            await left.remember(loud, f"r{number}", "r0")
+        await left.remember(quiet, "c", "r0")
+        await right.forget("quiet", "b")
+        known = {m async for m, _ in left._store.redis.hscan_iter(left._store.keys.answers)}
+        assert known == {b"quiet/a", b"quiet/c", b"loud/r7", b"loud/r8", b"loud/r9"}
+        tenants = left._store.keys.of_answers[2]
+        assert await left._store.redis.zrange(tenants, 0, -1, withscores=True) == [
+            (b"quiet", 2.0), (b"loud", 3.0),
+        ]  # fmt: skip
+        for link in ("a", "c"):
+            await right.forget("quiet", link)
+        assert await left._store.members(tenants) == [b"loud"]
+
+    run(redis_server, steps, limit=6)
+
+
+def test_what_waits_for_redis_is_bounded_and_each_tenants_own(redis_server):
+    async def steps(line, left, right):
+        left._room = FairRoom(4)
+        line.set(Line.CUT)
+        for link in ("a", "b"):
+            await left.remember(ProgramKey("quiet", "p"), link, "r0")
+        for number in range(10):
+            await left.remember(ProgramKey("loud", "p"), f"r{number}", "r0")
+        assert set(left._unwritten) == {b"quiet/a", b"quiet/b", b"loud/r8", b"loud/r9"}
+        line.set(Line.OPEN)
+        await left.flush()
+        assert await right.find("quiet", "a") is not None
 
     run(redis_server, steps)
 

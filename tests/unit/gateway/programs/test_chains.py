@@ -30,6 +30,17 @@ def test_the_links_used_longest_ago_are_forgotten_first():
     assert [chains.root("t", link) for link in "abc"] == ["p", "b", "p"]
 
 
+def test_one_tenants_answers_push_out_his_own_and_not_anothers():
+    chains = ChainRoots(limit=4)
+    for link in "ab":
+        chains.record(ProgramKey("quiet", "p"), link)
+    for number in range(30):
+        chains.record(ProgramKey("loud", "p"), f"r{number}")
+    assert [chains.root("quiet", link) for link in "ab"] == ["p", "p"]
+    known = [n for n in range(30) if chains.root("loud", f"r{n}") == "p"]
+    assert known == [28, 29]
+
+
 def test_what_was_stored_long_ago_is_forgotten():
     now = [100.0]
     chains = ChainRoots(keep_s=10.0, clock=lambda: now[0])

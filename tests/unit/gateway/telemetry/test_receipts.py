@@ -58,6 +58,21 @@ def test_never_more_than_the_limit_nor_older_than_the_age_and_no_index_is_left(c
     assert (len(kept), kept._by_request, kept._by_program) == (0, {}, {})
 
 
+def test_one_tenants_calls_push_out_his_own_receipts_and_not_anothers():
+    kept = Receipts(10, 100.0)
+    for number in range(4):
+        kept.add(receipt(number, tenant="quiet"))
+    for number in range(4, 40):
+        kept.add(receipt(number, tenant="loud"))
+    for tenant, first, after in (("quiet", 0, 4), ("loud", 34, 40)):
+        found = kept.story(ProgramKey(tenant, "p"), 40.0)
+        assert [r.call for r in found] == [f"call-{number}" for number in range(first, after)]
+    # He may have his share also when he comes late.
+    for number in range(40, 42):
+        kept.add(receipt(number, tenant="quiet"))
+    assert len(kept.story(ProgramKey("quiet", "p"), 40.0)) == 5
+
+
 def test_it_says_where_why_in_what_order_and_what_came_of_it():
     one = receipt(1)
     assert one.to_json()["outcome"] == "in_flight"

@@ -1,0 +1,77 @@
+"""Room that tenants share: who gives way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.policies.retain.fair import FairRoom
+
+
+def test_a_tenant_alone_has_it_all_and_loses_its_oldest():
+    room = FairRoom(3)
+    assert [room.put("t", name) for name in "abc"] == [None] * 3
+    assert room.put("t", "d") == ("t", "a")
+    room.use("t", "b")
+    assert room.put("t", "e") == ("t", "c")
+
+
+def test_whoever_has_most_gives_way_to_others_until_all_have_the_same():
+    room = FairRoom(6)
+    for name in range(6):
+        room.put("loud", name)
+    gone = [room.put("quiet", name) for name in range(3)]
+    assert gone == [("loud", 0), ("loud", 1), ("loud", 2)]
+    # From here on each has its share, however often one asks.
+    for name in range(10, 60):
+        tenant, _ = room.put("loud", name)
+        assert tenant == "loud"
+    assert len(room) == 6
+
+
+def test_one_more_of_the_same_is_none_more():
+    room = FairRoom(2)
+    room.put("t", "a")
+    room.put("t", "b")
+    assert room.put("t", "a") is None
+    assert room.put("t", "c") == ("t", "b")
+    with pytest.raises(KeyError):
+        room.drop("t", "b")
+
+
+def test_room_for_nothing_is_refused():
+    with pytest.raises(ValueError, match="positive"):
+        FairRoom(0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans()), max_size=120),
+    st.integers(1, 9),
+)
+def test_it_agrees_with_the_plain_rule_whatever_happens(steps, limit):
+    room, kept = FairRoom(limit), []
+    for tenant, name, drop in steps:
+        entry = (f"t{tenant}", name)
+        if drop:
+            if entry in kept:
+                kept.remove(entry)
+                room.drop(*entry)
+            continue
+        gone = room.put(*entry)
+        if entry in kept:
+            kept.remove(entry)
+        kept.append(entry)
+        counts = Counter(owner for owner, _ in kept)
+        assert (gone is not None) == (len(kept) > limit)
+        if gone is not None:
+            owner, _ = gone
+            assert counts[owner] == max(counts.values())
+            assert gone == next(each for each in kept if each[0] == owner)
+            kept.remove(gone)
+        assert len(room) == len(kept)
+    for entry in kept:
+        room.drop(*entry)
+    assert (len(room), room._of, room._sizes) == (0, {}, {})
