@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from gateway.cli_experiments import experiments
+from gateway.cli_gpu import gpu
 from gateway.cli_parts import parts
 from gateway.cli_simulator import simulator
 from gateway.options import Passing, counts, exclude, given, one_name, one_of, writable
@@ -25,6 +26,7 @@ bench = typer.Typer(help="Measure: replay real programs, compare proxies.", no_a
 bench.add_typer(parts)
 bench.add_typer(simulator)
 bench.add_typer(experiments)
+bench.add_typer(gpu)
 app.add_typer(bench, name="bench")
 
 DEFAULT_PORT = 8080

@@ -86,6 +86,10 @@ def bench_sim(
 @simulator.command("fit")
 def bench_fit(
     engine: Annotated[str, typer.Option(help="base URL of an idle engine of `weft replica`")],
+    swap_engine: Annotated[
+        str,
+        typer.Option(help="another one, with one slot and swap: what a swapped block takes"),
+    ] = "",
     slots: Annotated[int, typer.Option(min=1, help="its --max-num-seqs")] = 16,
     step_tokens: Annotated[int, typer.Option(min=1, help="its --max-num-batched-tokens")] = 2048,
     kv_blocks: Annotated[int, typer.Option(min=2, help="its KV blocks")] = 1000,
@@ -105,6 +109,7 @@ def bench_fit(
 
     options = FitOptions(
         engine=engine,
+        swap_engine=swap_engine,
         slots=slots,
         step_tokens=step_tokens,
         kv_blocks=kv_blocks,

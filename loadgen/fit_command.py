@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ from loadgen.sim.fitting import Measured, error, fit_costs
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.shapes import to_json
 from loadgen.step_probe import ProbeError, measurements, probe
+from loadgen.swap_probe import probe_swap, scenes
 
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
     """Options of the command; see `weft bench fit --help`. What an engine has room for is not asked
-    over HTTP: slots, step_tokens, kv_blocks and block_tokens are told."""
+    over HTTP: slots, step_tokens, kv_blocks and block_tokens are told. swap_engine: another engine
+    with one slot and swap; "" leaves out what a swapped block takes."""
 
     engine: str = ""
+    swap_engine: str = ""
     slots: int = 16
     step_tokens: int = 2048
     kv_blocks: int = 1000
@@ -39,6 +43,8 @@ def run(options: FitOptions) -> int:
     """Measure, fit and report. Returns the exit status: 2 where it cannot be measured."""
     try:
         shape, measured = measure(options)
+        if options.swap_engine:
+            shape = with_swap(shape, measure_swap(options.swap_engine, options.rounds))
     except (ProbeError, ValueError) as wrong:
         print(f"weft bench fit: {wrong}", file=sys.stderr)
         return 2
@@ -55,13 +61,15 @@ def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
     """The engine with its fitted cost model, and what it was fitted to. ProbeError; ValueError
     where the measurements do not tell."""
     with Progress(transient=True) as progress:
-        bar = progress.add_task("fit", total=measurements(options.slots, options.context))
+        total = measurements(options.slots, options.context, options.step_tokens)
+        bar = progress.add_task("fit", total=total)
         found = probe(
             options.engine.rstrip("/").removesuffix("/v1"),
             options.slots,
-            min(options.context, options.step_tokens),
+            options.context,
             options.rounds,
             lambda: progress.advance(bar),
+            step_tokens=options.step_tokens,
         )
     shape = EngineShape(
         cost=fit_costs(found.steps),
@@ -74,6 +82,20 @@ def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
         call_s=found.call_s,
     )
     return shape, found.steps
+
+
+def measure_swap(engine: str, rounds: int) -> float:
+    """Seconds that a KV block takes between device and host, by an engine with one slot and swap.
+    ProbeError."""
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("swap", total=scenes(rounds))
+        url = engine.rstrip("/").removesuffix("/v1")
+        return asyncio.run(probe_swap(url, rounds, lambda: progress.advance(bar)))
+
+
+def with_swap(shape: EngineShape, block_s: float) -> EngineShape:
+    """The engine with what a swapped block takes, seconds."""
+    return replace(shape, cost=replace(shape.cost, swapped_block_s=block_s))
 
 
 def write(options: FitOptions, shape: EngineShape, measured: Sequence[Measured]) -> None:
@@ -111,4 +133,6 @@ def show(shape: EngineShape, measured: Sequence[Measured]) -> None:
     for name, value in asdict(cost).items():
         print(f"{name} {value * 1e6:.4g} us")
     print(f"call_s {shape.call_s * 1e6:.4g} us")
+    if not cost.swapped_block_s:
+        print("swapped_block_s: not measured, or less than can be told from this machine's noise")
     print(f"mean relative error {error(cost, measured):.1%}")

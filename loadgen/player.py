@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ from loadgen.work import costs
 @dataclass(slots=True)
 class ProgramResult:
     """What happened to one program. Seconds since the start of the play; tokens as the engine
-    counted them; the last five from the gateway's session."""
+    counted them; the last five from the gateway's session. cut: the play ended before it did;
+    finish_s is then when that was, and the gateway's figures are missing."""
 
     id: str
     arrival_s: float
@@ -35,6 +37,7 @@ class ProgramResult:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     preemptions: int = 0
+    cut: bool = False
 
     @property
     def response_s(self) -> float:
@@ -92,30 +95,53 @@ class Player:
         programs: Sequence[ReadyProgram],
         arrivals: Sequence[float],
         on_call: Callable[[], None],
+        limit_s: float | None = None,
     ) -> Play:
         """Start each program at its arrival. A call waits for the answers that it needs and for
-        their gaps; calls of a program that need nothing of each other run side by side.
+        their gaps; calls of a program that need nothing of each other run side by side. What has
+        not ended after `limit_s` seconds is cut.
 
         Raises httpx.HTTPError or ValueError where the gateway does not tell its engines' state.
         """
         before = await read_counters(self._client, self._base)
         begun = time.monotonic()
-        played = await asyncio.gather(
-            *(
-                self._program(program, begun, arrival, on_call)
-                for program, arrival in zip(programs, arrivals, strict=True)
-            )
-        )
+        results = [
+            ProgramResult(program.id, arrival)
+            for program, arrival in zip(programs, arrivals, strict=True)
+        ]
+        tasks = [
+            asyncio.create_task(self._program(program, begun, result, on_call))
+            for program, result in zip(programs, results, strict=True)
+        ]
+        try:
+            await asyncio.wait_for(asyncio.gather(*tasks), limit_s)
+        except TimeoutError:
+            ended_s = time.monotonic() - begun
+            late = [r for task, r in zip(tasks, results, strict=True) if task.cancelled()]
+            for result in late:
+                result.cut, result.finish_s = True, ended_s
+            await asyncio.gather(*(self._end(result) for result in late))
         after = await read_counters(self._client, self._base)
-        return Play(played, after.since(before))
+        return Play(results, after.since(before))
+
+    def _session(self, program: str) -> str:
+        return f"{self._base}/v1/sessions/{quote(f'{self._run}-{program}', safe='')}"
+
+    async def _end(self, result: ProgramResult) -> None:
+        """Its calls have lost their client; nobody else ends its session."""
+        with contextlib.suppress(httpx.HTTPError):
+            await self._client.delete(self._session(result.id))
 
     async def _program(
-        self, program: ReadyProgram, begun: float, arrival: float, on_call: Callable[[], None]
-    ) -> ProgramResult:
-        await asyncio.sleep(max(0.0, begun + arrival - time.monotonic()))
+        self,
+        program: ReadyProgram,
+        begun: float,
+        result: ProgramResult,
+        on_call: Callable[[], None],
+    ) -> None:
+        await asyncio.sleep(max(0.0, begun + result.arrival_s - time.monotonic()))
         name = f"{self._run}-{program.id}"
-        result = ProgramResult(program.id, arrival)
-        session = f"{self._base}/v1/sessions/{quote(name, safe='')}"
+        session = self._session(program.id)
         try:
             await self._client.post(f"{self._base}/v1/sessions", json={"id": name})
             await self._calls(name, program, begun, result, on_call)
@@ -125,7 +151,6 @@ class Player:
                 setattr(result, key, totals[key])
         except (httpx.HTTPError, KeyError, ValueError) as error:
             result.errors.append(f"{type(error).__name__}: {error}")
-        return result
 
     async def _calls(
         self,

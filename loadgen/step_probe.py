@@ -21,9 +21,15 @@ from loadgen.sim.fitting import Measured
 from loadgen.stats import percentile
 from loadgen.traces.coding import FIRST_ID, IDS
 
-# Sequences at once, and tokens of each prompt.
-DECODES: Final = ((1, 32), (1, 1024), (2, 512), (4, 32), (4, 512), (8, 64), (8, 256))
-PREFILLS: Final = ((1, 32), (1, 128), (1, 512), (1, 1024), (4, 128), (4, 384))
+# Sequences at once, and tokens of each prompt. What an engine has no room for is left out; so the
+# large ones are of GPUs, where a step is long enough only with many sequences or tokens.
+DECODES: Final = (
+    (1, 32), (1, 1024), (1, 4096), (1, 16_384), (1, 32_000),
+    (2, 512), (4, 32), (4, 512), (8, 64), (8, 256), (8, 900), (32, 200), (64, 32), (128, 16),
+)  # fmt: skip
+PREFILLS: Final = (
+    (1, 32), (1, 128), (1, 512), (1, 1024), (1, 4096), (4, 128), (4, 384), (8, 900),
+)  # fmt: skip
 _TOKENS: Final = 33
 _CALL_S: Final = 600.0
 
@@ -47,10 +53,12 @@ def probe(
     rounds: int,
     done: Callable[[], None],
     clock: Callable[[], float] = perf_counter,
+    step_tokens: int = 0,
 ) -> Probed:
     """Measure an idle engine at `url`; each figure is the median of `rounds`. slots, context: more
-    sequences than the engine runs at once, and longer prompts, are left out. done: called after
-    each measurement. Raises ProbeError."""
+    sequences than the engine runs at once, and longer prompts, are left out, and so is what does
+    not fit into a step of `step_tokens`, 0 for the context. done: called after each measurement.
+    Raises ProbeError."""
     steps: list[Measured] = []
     with httpx.Client(timeout=_CALL_S, trust_env=False) as client:
         try:
@@ -59,7 +67,7 @@ def probe(
             # The first calls of an engine are slower than all later ones.
             engine.time(2, 64, 8)
             between = []
-            for sequences, length in _possible(DECODES, slots, context):
+            for sequences, length in decodes(slots, context, step_tokens):
                 short = engine.median(sequences, length, 1)
                 long = engine.median(sequences, length, _TOKENS)
                 count = _TOKENS - 1
@@ -72,7 +80,7 @@ def probe(
                 done()
             between_s = percentile(between, 0.5)
             beside = []
-            for sequences, length in _possible(PREFILLS, slots, context):
+            for sequences, length in prefills(slots, context, step_tokens):
                 one = engine.median(sequences, length, 1)
                 steps.append(Measured(1, sequences * length, 0, 0, one.service_s + between_s))
                 beside.append(max(0.0, one.wall_s - one.service_s - between_s))
@@ -82,9 +90,26 @@ def probe(
     return Probed(steps, percentile(beside, 0.5))
 
 
-def measurements(slots: int, context: int) -> int:
+def measurements(slots: int, context: int, step_tokens: int = 0) -> int:
     """How many there will be."""
-    return sum(1 for grid in (PREFILLS, DECODES) for _ in _possible(grid, slots, context))
+    return sum(1 for grid in (decodes, prefills) for _ in grid(slots, context, step_tokens))
+
+
+def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
+    """Sequences and prompts whose decoding is measured. Prompts of several sequences are read in
+    one step, so that all begin to answer in the next one; a single one may take several."""
+    for sequences, length in DECODES:
+        step = context if sequences == 1 else min(context, step_tokens or context)
+        if sequences <= slots and sequences * (length + _TOKENS) < step:
+            yield sequences, length
+
+
+def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
+    """Sequences and prompts whose reading is measured: in one step."""
+    for sequences, length in PREFILLS:
+        step = min(context, step_tokens or context)
+        if sequences <= slots and sequences * (length + _TOKENS) < step:
+            yield sequences, length
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +162,3 @@ class _Engine:
             raise ProbeError(f"{self.url} reports no service: it is no engine of `weft replica`")
         report = CallReport.from_json(answer.headers[REPORT_HEADER])
         return Times(report.service_s, wall_s)
-
-
-def _possible(
-    grid: tuple[tuple[int, int], ...], slots: int, context: int
-) -> Iterator[tuple[int, int]]:
-    return ((n, length) for n, length in grid if n <= slots and n * length + n * _TOKENS < context)

@@ -17,7 +17,7 @@ STEPS += [Measured(1, p, 0, 0, 0.002 + p * 0.0001) for p in (16, 256, 1024)]
 
 
 def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(fit_command, "probe", lambda *_: Probed(STEPS, 0.003))
+    monkeypatch.setattr(fit_command, "probe", lambda *_, **__: Probed(STEPS, 0.003))
     file = tmp_path / "engine.json"
     options = FitOptions(engine="http://e/v1/", slots=5, kv_blocks=70, json_file=str(file))
     assert run(options) == 0
@@ -29,8 +29,27 @@ def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, c
     assert figures["mean_relative_error"] == pytest.approx(0, abs=1e-6)
 
 
+def test_what_a_swapped_block_takes_is_of_the_other_engine(tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_command, "probe", lambda *_, **__: Probed(STEPS, 0.003))
+    asked = []
+
+    async def swap(url, rounds, done):
+        asked.append((url, rounds))
+        done()
+        return 0.00025
+
+    monkeypatch.setattr(fit_command, "probe_swap", swap)
+    file = tmp_path / "engine.json"
+    options = FitOptions(
+        engine="http://e", swap_engine="http://s/v1", rounds=2, json_file=str(file)
+    )
+    assert run(options) == 0
+    assert asked == [("http://s", 2)]
+    assert find(str(file)).cost.swapped_block_s == 0.00025
+
+
 def test_an_engine_that_cannot_be_measured_is_told(monkeypatch, capsys):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise ProbeError("nobody is there")
 
     monkeypatch.setattr(fit_command, "probe", refuse)

@@ -118,6 +118,20 @@ async def test_the_work_that_is_left_is_told_only_where_it_is_asked_for():
     assert not any("vllm_xargs" in body for body in silent.bodies.values())
 
 
+@pytest.mark.anyio
+async def test_what_has_not_ended_at_the_limit_is_cut_and_its_session_ended():
+    # The second call waits for a third beside it, which never comes.
+    gateway = Gateway(sides=[1, 2])
+    async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as client:
+        player = Player("http://gateway", "m", client, "run", Gaps(1.0, 1.0))
+        played = await player.play([program([None, None])], [0.0], lambda: None, limit_s=0.3)
+    (result,) = played.programs
+    assert result.cut
+    assert (result.calls, result.errors) == (1, [])
+    assert result.finish_s >= 0.3
+    assert gateway.deleted == ["/v1/sessions/run-p"]
+
+
 def test_gaps_are_scaled_and_then_cut():
     assert Gaps(0.5, 3.0).of(4.0) == 2.0
     assert Gaps(0.5, 3.0).of(40.0) == 3.0
