@@ -234,6 +234,6 @@ def plan(options: GpuOptions, planned: Sequence[tuple[str, Sequence[Cell]]]) -> 
     number = sum(len(part) for _, part in planned)
     seconds = number * (options.scene.longest_s + _BESIDE_S)
     return (
-        f"{number} cells on {len(planned)} engine starts: {seconds / 60:.0f} min at most beside "
+        f"{number} cells on {len(planned)} engine starts: {seconds / 60:.1f} min at most beside "
         f"starts and calibration; this run has {options.minutes:g}"
     )

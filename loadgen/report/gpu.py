@@ -126,6 +126,13 @@ def ratio(cells: Cells, scene: str, baseline: str, name: str) -> float | None:
     return ours[name] / theirs[name]
 
 
+def bound(cells: Cells, scene: str, baseline: str) -> str:
+    """What cut programs make of a ratio: ">" where it is at least that, "<" at most, "?" where both
+    had some, "" where it is as it stands."""
+    ours, theirs = (bool(cells[f"{scene}/{name}"]["cut"]) for name in (OURS, baseline))
+    return {(True, True): "?", (True, False): ">", (False, True): "<"}.get((ours, theirs), "")
+
+
 def rate_at(curve: Sequence[tuple[float, float]], latency: float) -> tuple[float, str] | None:
     """The rate at which a system has this latency.
 
@@ -184,7 +191,8 @@ def tables(cells: Cells, device: str) -> list[Table]:
         for baseline in BASELINES:
             found = [ratio(cells, scene, baseline, name) for name in _COMPARED]
             if any(value is not None for value in found):
-                row = ["-" if value is None else f"{value:.2f}" for value in found]
+                sign = bound(cells, scene, baseline)
+                row = ["-" if value is None else f"{sign}{value:.2f}" for value in found]
                 ratios.add_row(workload, load, baseline, *row)
     title = f"{device}: ours, programs a second over the baseline's at its latency"
     rates = _table(title, ("workload",), BASELINES)
@@ -201,7 +209,7 @@ def show(cells: Cells, device: str) -> None:
     for table in found:
         console.print(table)
     if any(values["cut"] for values in cells.values()):
-        print("times of cells with cut programs are lower bounds")
+        print("times of cells with cut programs are lower bounds; ratios of two such tell little")
 
 
 def _table(title: str, names: Sequence[str], numbers: Sequence[str]) -> Table:

@@ -1,0 +1,77 @@
+"""What vLLM counts of itself, read from its page."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+import respx
+
+from loadgen.gpu import engine
+from loadgen.gpu.engine import Counts, EngineError, cache_of, counts_of, fresh, series
+
+URL = "http://engine"
+PAGE = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0"} %d
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0"} 0.0
+# TYPE vllm:prefix_cache_queries counter
+vllm:prefix_cache_queries_total{engine="0"} 300.0
+vllm:prefix_cache_queries_total{engine="1"} 100.0
+# TYPE vllm:prefix_cache_hits counter
+vllm:prefix_cache_hits_total{engine="0"} 40.0
+# TYPE vllm:num_preemptions counter
+vllm:num_preemptions_total{engine="0"} 2.0
+# TYPE vllm:prompt_tokens counter
+vllm:prompt_tokens_total{engine="0"} 400.0
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total{engine="0"} 50.0
+# TYPE vllm:cache_config_info gauge
+vllm:cache_config_info{block_size="16",num_gpu_blocks="700"} 1.0
+"""
+IDLE = PAGE % 0
+
+
+def test_counts_are_summed_over_engines():
+    assert counts_of(IDLE) == Counts(400, 40, 2, 400, 50)
+    assert counts_of(IDLE).since(Counts(100, 10, 2, 1, 1)) == Counts(300, 30, 0, 399, 49)
+    assert series(IDLE)["vllm:prefix_cache_queries_total"] == 400
+
+
+def test_the_cache_is_told():
+    assert cache_of(IDLE) == (700, 16)
+
+
+@pytest.mark.parametrize("page", ["", "up 1\n", 'vllm:cache_config_info{block_size="16"} 1.0\n'])
+def test_a_page_that_is_not_vllms_is_told(page):
+    with pytest.raises(EngineError, match="vllm:"):
+        counts_of(page)
+    with pytest.raises(EngineError, match="cache_config_info"):
+        cache_of(page)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch):
+    monkeypatch.setattr(engine, "_POLL_S", 0.0)
+
+
+@pytest.mark.anyio
+async def test_the_cache_is_emptied_once_nothing_runs_and_the_engine_says_so():
+    pages = [httpx.Response(200, text=PAGE % 2), *[httpx.Response(200, text=IDLE)] * 2]
+    answers = [httpx.Response(200, json={"success": found}) for found in (False, True)]
+    with respx.mock(base_url=URL) as router:
+        asked = router.get("/metrics").mock(side_effect=pages)
+        reset = router.post("/reset_prefix_cache").mock(side_effect=answers)
+        async with httpx.AsyncClient() as client:
+            await fresh(client, URL)
+        assert (asked.call_count, reset.call_count) == (3, 2)
+
+
+@pytest.mark.anyio
+async def test_calls_that_never_end_are_told(monkeypatch):
+    monkeypatch.setattr(engine, "_IDLE_S", 0.0)
+    with respx.mock(base_url=URL) as router:
+        router.get("/metrics").respond(text=PAGE % 1)
+        async with httpx.AsyncClient() as client:
+            with pytest.raises(EngineError, match="busy"):
+                await fresh(client, URL)

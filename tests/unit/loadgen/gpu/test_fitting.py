@@ -1,0 +1,68 @@
+"""The fit of a bench's engine: steps on one as it serves, swaps on one with a single slot."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from loadgen import fit_command
+from loadgen.gpu import fitting
+from loadgen.gpu.engine import Started
+from loadgen.gpu.shapes import SHAPES
+from loadgen.gpu.systems import EngineOptions
+from loadgen.sim.presets import preset
+from loadgen.sim.shapes import find
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """What engines were started with, and what was asked of them."""
+    found = []
+
+    @contextmanager
+    def started(system, options, model, device, logs, wait_s, *, experiments=False):
+        found.append((system, options, experiments))
+        yield Started("http://e", "http://g", 1.0)
+
+    async def cache(engine):
+        return 5000, 16
+
+    def measure(asked):
+        found.append(asked)
+        cost = replace(preset("8b-a100").cost, swapped_block_s=0.0)
+        return replace(preset("8b-a100"), cost=cost, block_bytes=asked.block_bytes), []
+
+    monkeypatch.setattr(fitting, "started", started)
+    monkeypatch.setattr(fitting, "_cache", cache)
+    monkeypatch.setattr(fit_command, "measure", measure)
+    monkeypatch.setattr(fit_command, "measure_swap", lambda engine, rounds: 0.00025)
+    monkeypatch.setattr(fit_command, "show", lambda *_: None)
+    monkeypatch.setattr(fit_command, "error", lambda *_: 0.0)
+    return found
+
+
+def fitted(tmp_path, **changed):
+    file = tmp_path / "engine.json"
+    options = EngineOptions(**{"context": 4096, **changed})
+    fitting.fit_engine(
+        SHAPES["8b"], options, tmp_path / "model", "cuda", tmp_path, 5.0, 3, file
+    )  # fmt: skip
+    return find(str(file))
+
+
+def test_the_engine_is_one_that_can_be_simulated_swaps_included(engines, tmp_path):
+    shape = fitted(tmp_path, slots=32)
+    assert shape.cost.swapped_block_s == 0.00025
+    assert shape.block_bytes == 2 * 2**20
+    (_, options, future), asked, (alone, few, told) = engines
+    assert (options.slots, future) == (32, False)
+    assert (asked.slots, asked.kv_blocks, asked.block_tokens, asked.context) == (32, 5000, 16, 4096)
+    # One slot, one context of KV, the future told, and blocks that go by age alone.
+    assert (few.slots, few.kv_blocks, told, alone.tags) == (1, 258, True, False)
+
+
+def test_without_swap_only_steps_are_measured(engines, tmp_path):
+    assert fitted(tmp_path, swap_gib=0).cost.swapped_block_s == 0.0
+    assert len(engines) == 2

@@ -1,0 +1,102 @@
+"""Which machines are measured, and what the others are told."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from engine_patches.release import TESTED_VERSION
+from loadgen.gpu import host
+from loadgen.gpu.host import Gpu, Host, HostError, check_device, check_engine, parse, read_gpus
+
+ROW = "NVIDIA H100 80GB HBM3, 580.159.04, 81559, 81000, 9.0"
+H100 = Gpu("NVIDIA H100 80GB HBM3", "580.159.04", 81_559 * 2**20, 81_000 * 2**20, "9.0")
+
+
+def test_the_drivers_rows_are_read_and_others_left_out():
+    assert parse(f"{ROW}\nFailed to initialize NVML\n") == [H100]
+    assert parse("") == []
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch):
+    """A machine with a driver; the devices' folder is the fixture's value."""
+    monkeypatch.setattr(host.shutil, "which", lambda name: f"/usr/bin/{name}")
+    (tmp_path / "nvidia0").touch()
+    return tmp_path
+
+
+def test_gpus_are_those_of_the_driver_that_can_be_opened(driver, monkeypatch):
+    asked = []
+
+    def smi(command, **_):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, ROW, "")
+
+    assert read_gpus(smi, driver) == [H100]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    read_gpus(smi, driver)
+    assert asked[-1][-2:] == ["-i", "2"]
+    (driver / "nvidia0").unlink()
+    assert read_gpus(smi, driver) == []
+
+
+def test_a_driver_that_does_not_answer_has_no_gpus(driver):
+    def broken(command, **_):
+        return subprocess.CompletedProcess(command, 9, "", "no devices")
+
+    def slow(command, **_):
+        raise subprocess.TimeoutExpired(command, 1)
+
+    assert read_gpus(broken, driver) == []
+    assert read_gpus(slow, driver) == []
+
+
+def test_a_gpu_with_room_is_taken():
+    assert check_device("cuda", [H100], 0.9, 16 * 2**30) == H100
+    assert check_device("cpu", [], 0.9, 16 * 2**30) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "share", "weights", "why"),
+    [
+        ("cuda", [], 0.9, 1, "no NVIDIA GPU is here"),
+        ("cpu", [H100], 0.9, 1, "without a GPU"),
+        ("cuda", [Gpu("A", "1", 80 * 2**30, 20 * 2**30)], 0.9, 1, "20.0 GiB free.* 72.0"),
+        ("cuda", [Gpu("A", "1", 16 * 2**30, 16 * 2**30)], 0.9, 15 * 2**30, "no room for KV"),
+    ],
+)
+def test_a_machine_that_does_not_serve_is_told_why(device, gpus, share, weights, why):
+    with pytest.raises(HostError, match=why):
+        check_device(device, gpus, share, weights)
+
+
+def test_an_engine_of_another_release_is_refused(monkeypatch):
+    monkeypatch.setattr(host, "installed_version", lambda: "0.31.0")
+    with pytest.raises(HostError, match=TESTED_VERSION):
+        check_engine()
+
+
+def test_a_checkout_that_is_only_on_the_path_is_refused(monkeypatch):
+    monkeypatch.setattr(host, "installed_version", lambda: TESTED_VERSION)
+    monkeypatch.setattr(host, "find_spec", lambda _: object())
+    monkeypatch.setattr(host, "entry_points", lambda **_: ())
+    with pytest.raises(HostError, match=r"weft-\*\.dist-info"):
+        check_engine()
+    monkeypatch.setattr(host, "find_spec", lambda _: None)
+    with pytest.raises(HostError, match="path"):
+        check_engine()
+
+
+def test_what_changes_from_minute_to_minute_is_not_recorded():
+    before = Host("cuda", "16 cores", H100, {}).record()
+    other = Gpu(H100.name, H100.driver, H100.memory, 5, H100.capability)
+    assert before == Host("cuda", "16 cores", other, {}).record()
+    assert before["gpu"]["name"] == H100.name
+    assert Host("cpu", "2 cores", None, {}).record()["gpu"] is None
+
+
+def test_versions_are_told_of_what_figures_depend_on():
+    assert {"weft", "vllm", "torch", "cuda"} <= set(host.versions())
+    assert host.versions()["weft"]

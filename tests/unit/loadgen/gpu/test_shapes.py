@@ -1,0 +1,39 @@
+"""Models of which only the shape is real."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadgen.gpu.shapes import SHAPES, config, write
+from loadgen.parts import token_ids
+from loadgen.schema import Part
+from loadgen.sim.presets import MODELS
+
+
+def test_the_shapes_are_those_of_the_models_that_they_are_named_after():
+    # The model cards: 8.03 and 1.24 billion.
+    assert SHAPES["8b"].parameters == pytest.approx(8.03e9, rel=0.001)
+    assert SHAPES["1b"].parameters == pytest.approx(1.24e9, rel=0.01)
+    # What the simulator's presets say of the same model.
+    assert SHAPES["8b"].token_bytes == MODELS["8b"].token_bytes
+    assert SHAPES["8b"].weight_bytes == pytest.approx(16.06e9, rel=0.001)
+
+
+def test_a_folder_has_what_an_engine_reads_and_no_weights(tmp_path):
+    pytest.importorskip("tokenizers")
+    folder = tmp_path / "model"
+    write(folder, "tiny", 2048)
+    files = {file.name for file in folder.iterdir()}
+    assert files == {
+        "chat_template.jinja", "config.json", "tokenizer.json", "tokenizer_config.json",
+    }  # fmt: skip
+    written = json.loads((folder / "config.json").read_text())
+    assert written == config(SHAPES["tiny"], 2048)
+    assert written["architectures"] == ["LlamaForCausalLM"]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_prompts_are_in_every_vocabulary(name):
+    assert max(token_ids((Part("p", 5000),))) < SHAPES[name].vocabulary

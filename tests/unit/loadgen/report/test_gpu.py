@@ -1,0 +1,111 @@
+"""What a bench on real engines says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from loadgen.counters import EngineCounters
+from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.gpu.engine import Counts
+from loadgen.gpu.play import Outcome
+from loadgen.player import Play, ProgramResult
+from loadgen.report.gpu import (
+    _UNITS,
+    bound,
+    equal_latency,
+    figures,
+    rate_at,
+    ratio,
+    summarise,
+    tables,
+)
+from loadgen.schema import TraceCall
+
+
+def program(name, *tokens):
+    calls = tuple(ReadyCall(TraceCall(), 10, count) for count in tokens)
+    return ReadyProgram(name, calls, cut=False, trimmed=False)
+
+
+def outcome():
+    results = [
+        ProgramResult("a", 1.0, finish_s=3.0, calls=2, output_tokens=40),
+        # Had answered ten of its hundred tokens when the play ended.
+        ProgramResult("b", 0.0, finish_s=10.0, calls=1, output_tokens=10, cut=True),
+        ProgramResult("c", 0.0, finish_s=1.0, errors=["500: broken"]),
+    ]
+    engine = Counts(queried=200, hit=150, preemptions=3, prompt_tokens=200, output_tokens=50)
+    play = Play(results, EngineCounters(displacements=2, blocks_swapped_out=9))
+    programs = [program("a", 20, 20), program("b", 10, 90), program("c", 5)]
+    return Outcome(programs, play, engine, rate=0.5, seconds=10.0)
+
+
+def test_a_program_that_was_cut_counts_as_far_as_it_came():
+    found = summarise(outcome())
+    assert set(found) == set(_UNITS)
+    assert (found["programs"], found["cut"], found["errors"]) == (3, 1, 1)
+    assert found["response_mean"] == pytest.approx((2 + 10) / 2)
+    # At least ten seconds for the hundred tokens that it would have had.
+    assert found["program_token_latency"] == pytest.approx((2 / 40 + 10 / 100) / 2)
+    assert found["prefix_hit_rate"] == 0.75
+    assert found["tokens_per_s"] == 5.0
+    assert found["preemptions"] == 3
+    assert found["blocks_swapped_out"] == 9
+
+
+def cell(mean=1.0, rate=1.0, latency=0.1, cut=0):
+    values = dict.fromkeys(_UNITS, 0.0)
+    return {
+        **values, "response_mean": mean, "rate": rate, "program_token_latency": latency, "cut": cut,
+    }  # fmt: skip
+
+
+def test_ratios_are_of_the_same_scene():
+    cells = {"lats/1/ours": cell(1.0), "lats/1/mlfq": cell(4.0), "bfcl/1/mlfq": cell(9.0)}
+    assert ratio(cells, "lats/1", "mlfq", "response_mean") == 0.25
+    assert ratio(cells, "lats/1", "vllm", "response_mean") is None
+    assert ratio(cells, "bfcl/1", "mlfq", "response_mean") is None
+    # Nobody had a tail: there is nothing to divide by.
+    assert ratio(cells, "lats/1", "mlfq", "response_p99") is None
+    names = {figure.name: figure.value for figure in figures(cells)}
+    assert names["lats/1/ours_over_mlfq/response_mean"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "sign"), [(0, 0, ""), (2, 0, ">"), (0, 2, "<"), (2, 2, "?")]
+)
+def test_a_ratio_says_what_cut_programs_make_of_it(ours, theirs, sign):
+    cells = {"lats/1/ours": cell(cut=ours), "lats/1/vllm": cell(cut=theirs)}
+    assert bound(cells, "lats/1", "vllm") == sign
+
+
+def test_the_rate_at_a_latency_is_between_the_measured_ones():
+    curve = [(1.0, 0.1), (2.0, 0.2), (4.0, 1.6)]
+    assert rate_at(curve, 0.2) == (2.0, "")
+    rate, sign = rate_at(curve, math.sqrt(0.2 * 1.6))
+    assert rate == pytest.approx(math.sqrt(2.0 * 4.0))
+    assert sign == ""
+    assert rate_at(curve, 9.0) == (4.0, ">")
+    assert rate_at(curve, 0.01) == (1.0, "<")
+    assert rate_at([], 1.0) is None
+
+
+def test_throughput_is_compared_where_the_baseline_has_its_middle_load():
+    cells = {
+        **{f"bfcl/{r}/vllm": cell(rate=r, latency=t) for r, t in ((1, 0.1), (2, 0.4), (3, 2.0))},
+        **{f"bfcl/{r}/ours": cell(rate=r, latency=t) for r, t in ((1, 0.1), (2, 0.1), (3, 0.2))},
+    }
+    assert equal_latency(cells, "bfcl", "vllm") == ">1.50"
+    assert equal_latency(cells, "bfcl", "mlfq") == "-"
+    cells["bfcl/3/ours"] = cell(rate=3, latency=1.6)
+    assert 1.0 < float(equal_latency(cells, "bfcl", "vllm")) < 1.5
+
+
+def test_every_table_is_headed_with_the_device():
+    cells = {"lats/1/ours": cell(), "lats/1/mlfq": cell()}
+    found = tables(cells, "CPU, no GPU")
+    assert len(found) == 3
+    assert all(str(table.title).startswith("CPU, no GPU") for table in found)
+    assert tables({}, "x") == []
