@@ -85,6 +85,7 @@ def bench_gpu(
     fit: Annotated[
         str, typer.Option(help="also measure steps and swaps, and write an engine file here")
     ] = "",
+    logs: Annotated[str, typer.Option(help="folder to keep the engines' logs in")] = "",
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="figures; a file there is added to")
     ] = "",
@@ -134,5 +135,6 @@ def bench_gpu(
         rounds=rounds,
         json_file=json_file,
         fit_file=fit,
+        logs=logs,
     )
     raise typer.Exit(run(options))

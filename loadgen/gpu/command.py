@@ -38,7 +38,8 @@ CELLS_LEFT: Final = 3
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
     """Options of the command; see `weft bench gpu --help`. capacity: programs a second by workload,
-    instead of measuring it. start_s: how long an engine may take to start."""
+    instead of measuring it. start_s: how long an engine may take to start. logs: a folder in which
+    what engines and gateways print is kept."""
 
     device: str = "cuda"
     shape: str = "8b"
@@ -54,6 +55,7 @@ class GpuOptions:
     rounds: int = 5
     json_file: str = ""
     fit_file: str = ""
+    logs: str = ""
 
 
 class _TimeUp(Exception):
@@ -220,8 +222,8 @@ class _Run:
         return _START_SLACK * float(known) if known else 60.0
 
     def _logs(self, system: str) -> Path:
-        logs = self.folder / system
-        logs.mkdir()
+        logs = (Path(self.options.logs) if self.options.logs else self.folder) / system
+        logs.mkdir(parents=True, exist_ok=True)
         return logs
 
     def _save(self) -> None:

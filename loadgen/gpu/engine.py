@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -21,11 +22,14 @@ from loadgen.gpu.systems import (
     engine_environment,
     gateway_command,
 )
-from loadgen.processes import free_port, running
+from loadgen.processes import NotReady, free_port, running
 
 _IDLE_S: Final = 60.0
 _POLL_S: Final = 0.1
 _GATEWAY_S: Final = 120.0
+_ERROR: Final = re.compile(r"(?<![\w`.])[A-Z]\w*(?:Error|Exception|Version): .{1,400}")
+_ERRORS: Final = 4
+_LAST_LINES: Final = 12
 
 
 class EngineError(RuntimeError):
@@ -80,18 +84,32 @@ def started(
     experiments: bool = False,
 ) -> Iterator[Started]:
     """Start both, end both after the block. logs: folder for what they print. wait_s: for the
-    engine. Raises NotReady with the end of the log of what did not come up."""
+    engine. EngineError with why an engine did not come up, NotReady for a gateway."""
     port = free_port()
     engine, gateway = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
     command = engine_command(system, options, model, port, device)
     variables = {**os.environ, **engine_environment(system, options, experiments=experiments)}
+    log = logs / "engine.log"
     begun = time.monotonic()
-    with running(command, f"{engine}/health", logs / "engine.log", variables, wait_s):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(running(command, f"{engine}/health", log, variables, wait_s))
+        except NotReady:
+            raise EngineError(cause(log.read_text(errors="replace"))) from None
         start_s = time.monotonic() - begun
         line = gateway_command(system, engine, port + 1)
-        log = logs / "gateway.log"
-        with running(line, f"{gateway}/ready", log, dict(os.environ), _GATEWAY_S):
-            yield Started(engine, gateway, start_s)
+        ready, variables = f"{gateway}/ready", dict(os.environ)
+        stack.enter_context(running(line, ready, logs / "gateway.log", variables, _GATEWAY_S))
+        yield Started(engine, gateway, start_s)
+
+
+def cause(log: str) -> str:
+    """Why an engine did not start, by what it printed: the errors, first to last, and the end.
+    vLLM's last error only says that there was one, and the first may be far above it."""
+    errors = list(dict.fromkeys(found.strip() for found in _ERROR.findall(log)))
+    end = "\n".join(log.splitlines()[-_LAST_LINES:])
+    said = "\n".join(errors[:_ERRORS]) or "it was not ready in time, or ended without an error"
+    return f"the engine did not start: {said}\nThe end of its log:\n{end}"
 
 
 def series(text: str) -> Mapping[str, float]:

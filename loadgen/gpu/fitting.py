@@ -52,7 +52,9 @@ def fit_engine(
         few = -(-options.context // block_tokens) + _SPARE_BLOCKS
         alone = replace(options, slots=1, kv_blocks=few)
         system = replace(SYSTEMS[OURS], tags=False)
-        with started(system, alone, model, device, logs, wait_s, experiments=True) as at:
+        swaps = logs / "swaps"
+        swaps.mkdir(exist_ok=True)
+        with started(system, alone, model, device, swaps, wait_s, experiments=True) as at:
             fitted = with_swap(fitted, measure_swap(at.engine, rounds))
     show(fitted, measured)
     write_fit(asked, fitted, measured)

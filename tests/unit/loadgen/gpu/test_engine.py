@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from loadgen.gpu import engine
-from loadgen.gpu.engine import Counts, EngineError, cache_of, counts_of, fresh, series
+from loadgen.gpu.engine import Counts, EngineError, cache_of, cause, counts_of, fresh, series
 
 URL = "http://engine"
 PAGE = """\
@@ -48,6 +48,20 @@ def test_a_page_that_is_not_vllms_is_told(page):
         counts_of(page)
     with pytest.raises(EngineError, match="cache_config_info"):
         cache_of(page)
+
+
+def test_an_engine_that_does_not_start_says_why_before_how():
+    log = """\
+Found ulimit of 20000. This can cause errors like `OSError: [Errno 24] Too many open files`.
+(EngineCore) ValueError: no available memory for the cache blocks
+(EngineCore) more of the traceback
+(EngineCore) ValueError: no available memory for the cache blocks
+RuntimeError: Engine core initialization failed. See root cause above.
+"""
+    first, second, *_ = cause(log).splitlines()
+    assert first.endswith("ValueError: no available memory for the cache blocks")
+    assert second.startswith("RuntimeError: Engine core")
+    assert "not ready in time" in cause("loading weights ...\n")
 
 
 @pytest.fixture(autouse=True)

@@ -83,6 +83,6 @@ def test_a_given_capacity_may_not_change_under_cells():
     mine.set_capacity({"lats": 0.4})
     assert mine.capacity == {"lats": 0.4}
     mine.cells["lats/1/ours"] = dict(VALUES)
-    with pytest.raises(ResultsError, match="0.4"):
+    with pytest.raises(ResultsError, match=r"0\.4"):
         mine.set_capacity({"lats": 0.5})
     mine.set_capacity({"bfcl": 2.0, "lats": 0.4})

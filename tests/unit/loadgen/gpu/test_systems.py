@@ -47,9 +47,8 @@ def test_the_engine_is_alike_in_everything_else():
 
 def test_ours_has_its_default_order_unless_one_is_named():
     assert "--policy" not in line("ours")
-    assert (
-        line("ours", policy="atlas")[line("ours", policy="atlas").index("--policy") + 1] == "atlas"
-    )
+    ours = line("ours", policy="atlas")
+    assert ours[ours.index("--policy") + 1] == "atlas"
     mlfq = line("mlfq", policy="atlas")
     assert mlfq[mlfq.index("--policy") + 1] == "mlfq"
 

@@ -1,0 +1,73 @@
+"""The bench of GPUs, end to end on a CPU: vLLM alone and ours, real engines and the real gateway, on
+the path that a GPU takes. How long anything takes is not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from engine_patches.release import installed_version
+from loadgen.gpu.host import read_gpus
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.engine,
+    pytest.mark.skipif(not installed_version(), reason="needs vLLM"),
+    pytest.mark.skipif(bool(read_gpus()), reason="engines would take the GPU that is here"),
+]
+
+# Slots and blocks are short, so that calls wait, displace and swap.
+LINE = [
+    *(sys.executable, "-m", "gateway.cli", "bench", "gpu", "--device", "cpu", "--shape", "tiny"),
+    *("--systems", "vllm-opt,ours", "--workloads", "sharegpt", "--loads", "2", "--gap-scale", "0"),
+    *("--window", "2", "--drain", "40", "--calibration", "2", "--slots", "2"),
+    *("--max-model-len", "1024", "--step-tokens", "1024", "--kv-blocks", "64"),
+    *("--swap-gib", "0.05", "--first-quantum", "0.05"),
+]
+
+
+def test_systems_play_the_same_programs_and_a_second_run_finds_nothing_left(tmp_path):
+    file = tmp_path / "gpu.json"
+    line = [*LINE, "--json", str(file), "--logs", str(tmp_path / "logs")]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    document = json.loads(file.read_text())
+    stock, ours = (document["cells"][f"sharegpt/2/{name}"] for name in ("vllm-opt", "ours"))
+    assert stock["programs"] == ours["programs"] >= 3
+    for cell in (stock, ours):
+        assert cell["errors"] == cell["cut"] == 0
+        assert cell["calls"] >= cell["programs"]
+        assert 0 < cell["prefix_hit_rate"] < 1
+        assert 0 < cell["response_p50"] <= cell["response_p99"]
+    # Lengths are fixed: both have answered with as many calls and tokens.
+    assert stock["calls"] == ours["calls"]
+    assert stock["output_tokens"] == ours["output_tokens"]
+    # vLLM alone displaces nobody; what ours displaced, the plugin tells.
+    assert stock["displacements"] == 0
+    assert document["engines"]["ours"]["plugin"] is True
+    assert document["engines"]["vllm-opt"]["plugin"] is False
+    assert document["engines"]["ours"]["kv_blocks"] == 64
+    assert document["host"]["gpu"] is None
+    assert "CPU, no GPU: figures" in done.stdout
+
+    again = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 0, again.stderr
+    assert "starting" not in again.stdout
+    assert json.loads(file.read_text())["cells"] == document["cells"]
+    # No figure of another device, shape or setting gets into it.
+    other = [*line, "--slots", "3"]
+    refused = subprocess.run(other, capture_output=True, text=True, timeout=60, check=False)
+    assert refused.returncode == 2
+    assert "slots 2, here 3" in refused.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at /dev")
+def test_without_a_gpu_the_command_says_so_and_starts_nothing():
+    line = [sys.executable, "-m", "gateway.cli", "bench", "gpu"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "no NVIDIA GPU is here" in done.stderr
+    assert done.stdout == ""
