@@ -12,6 +12,7 @@ import typer
 from gateway.cli_experiments import experiments
 from gateway.cli_gpu import gpu
 from gateway.cli_parts import parts
+from gateway.cli_peers import peers
 from gateway.cli_simulator import simulator
 from gateway.options import Passing, counts, exclude, given, one_name, one_of, writable
 
@@ -27,6 +28,7 @@ bench.add_typer(parts)
 bench.add_typer(simulator)
 bench.add_typer(experiments)
 bench.add_typer(gpu)
+bench.add_typer(peers)
 app.add_typer(bench, name="bench")
 
 DEFAULT_PORT = 8080

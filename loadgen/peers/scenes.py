@@ -51,17 +51,18 @@ class LongGaps:
         return frozenset(stream(seed, "long gaps").sample(range(programs), count))
 
 
+# At these rates sticky routing keeps replicas of four slots and 3,000 blocks busy, and not more.
 SIMULATED_SCENES: Final = (
-    Scene("coding_sessions", "coding_sessions", 48, 1.2, 8, 10.0),
-    Scene("tau_airline", "tau_airline", 60, 1.8, 8, 10.0),
-    Scene("tree_of_thoughts", "tree_of_thoughts", 24, 0.5, 100, 10.0),
+    Scene("coding_sessions", "coding_sessions", 36, 0.6, 8, 3.0),
+    Scene("tau_airline", "tau_airline", 80, 2.2, 8, 3.0),
+    Scene("tree_of_thoughts", "tree_of_thoughts", 30, 0.28, 50, 3.0),
 )
 REAL_SCENES: Final = (
     Scene("coding_sessions", "coding_sessions", 10, 1.0, 4, 1.0),
     Scene("tau_airline", "tau_airline", 10, 1.0, 4, 1.0),
     Scene("tree_of_thoughts", "tree_of_thoughts", 4, 0.5, 30, 1.0),
 )
-QUICK_SCENES: Final = (Scene("tau_airline", "tau_airline", 16, 4.0, 3, 4.0),)
+QUICK_SCENES: Final = (Scene("tau_airline", "tau_airline", 12, 4.0, 3, 1.0),)
 
 
 def scripts(

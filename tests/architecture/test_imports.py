@@ -68,7 +68,7 @@ def test_help_is_fast_since_it_imports_no_part() -> None:
     code = (
         "import sys, gateway.cli; "
         "parts = [m for m in sys.modules if m.startswith(('gateway.', 'deploy', 'loadgen'))]; "
-        "names = ('cli', 'cli_experiments', 'cli_gpu', 'cli_parts', 'cli_simulator', 'options'); "
+        "names = ('cli', 'cli_experiments', 'cli_gpu', 'cli_parts', 'cli_peers', 'cli_simulator', 'options'); "
         "assert set(parts) == {f'gateway.{name}' for name in names}, parts"
     )
     done = run("-c", code)
