@@ -68,29 +68,33 @@ def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
 
 
 def findings(turns: Sequence[Turn]) -> list[str]:
-    """Where a peer is better than ours under any of its orders, and by how much: ratios of plays
-    with the same seed. What the intervals do not tell apart is told as such."""
+    """Where ours is worse than a peer, and by how much: ratios of plays with the same seed of which
+    the interval says that. Of a single seed nothing is found."""
+    if len({turn.seed for turn in turns}) < 2:
+        return ["one seed has no intervals: nothing is concluded"]
     found = []
     for workload in _names(turn.workload for turn in turns):
         rows = _names(turn.front for turn in turns if turn.workload == workload)
-        ours = [row for row in rows if row.startswith(OURS) and row != BASELINE]
         peers = [row for row in rows if not row.startswith(OURS)]
-        for name, less in _JUDGED.items():
-            worse, open_ = [], []
-            for one in ours:
-                for peer in peers:
-                    ratio, width = compared(turns, workload, one, peer, name)
-                    behind = ratio - 1 if less else 1 - ratio
-                    if behind > width:
-                        worse.append(f"{one} against {peer} {ratio:.2f} ± {width:.2f}")
-                    elif behind > 0:
-                        open_.append(f"{one} against {peer}")
-            if worse:
-                found.append(f"{workload}, {name}: ours is worse: " + "; ".join(worse))
-            elif open_:
-                text = f"{workload}, {name}: not better, and not told apart: "
-                found.append(text + "; ".join(open_))
+        worse = []
+        for one in rows:
+            if one in peers or one == BASELINE:
+                continue
+            for peer in peers:
+                told = _worse(turns, workload, one, peer)
+                if told:
+                    worse.append(f"{workload}: {one} is worse than {peer}: {told}")
+        found += worse or [f"{workload}: ours is worse than no peer, as far as the intervals tell"]
     return found
+
+
+def _worse(turns: Sequence[Turn], workload: str, one: str, peer: str) -> str:
+    told = []
+    for name, less in _JUDGED.items():
+        ratio, width = compared(turns, workload, one, peer, name)
+        if (ratio - 1 if less else 1 - ratio) > width:
+            told.append(f"{name} {ratio:.3f} ± {width:.3f}")
+    return ", ".join(told)
 
 
 def compared(

@@ -1,0 +1,51 @@
+"""What agents send."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadgen.peers.contents import blocks_of, body_of, known, messages_of, prompt_of
+from loadgen.schema import TraceCall
+
+
+def test_token_ids_become_messages_of_their_tags_with_a_word_for_each():
+    tags = ((2, "SYSTEM_PROMPT"), (3, "USER_QUERY"), (5, "RESPONSE"), (6, "TOOL_OUTPUT"))
+    found = messages_of(TraceCall(prompt_ids=(300, 301, 302, 303, 304, 305), tags=tags))
+    assert [m["role"] for m in found] == ["system", "user", "assistant", "user"]
+    assert [len(m["content"]) for m in found] == [8, 4, 8, 4]
+    assert len({m["content"] for m in found}) == 4
+
+
+def test_a_call_with_messages_keeps_them():
+    messages = ({"role": "user", "content": "x"},)
+    assert messages_of(TraceCall(messages=messages)) == messages
+    with pytest.raises(ValueError, match="neither"):
+        messages_of(TraceCall())
+
+
+def test_what_follows_an_earlier_prompt_begins_with_its_blocks():
+    def blocks(*contents: str) -> tuple[int, ...]:
+        messages = [{"role": "user", "content": content} for content in contents]
+        return blocks_of(body_of(TraceCall(), messages, "m", 5), 16)
+
+    first, second = blocks("a" * 256), blocks("a" * 256, "b" * 256)
+    whole = known(second, set(first))
+    assert 0 < whole <= len(first) < len(second)
+    assert known(second, set(second)) == len(second)
+    assert known(blocks("c" * 256), set(first)) == 0
+
+
+def test_a_gap_in_what_is_known_ends_it():
+    assert known([1, 2, 3, 4], {1, 2, 4}) == 2
+
+
+def test_the_body_asks_for_the_recorded_length_and_offers_the_tools():
+    tool = {"type": "function", "function": {"name": "f"}}
+    call = TraceCall(tools=(tool,))
+    body = json.loads(body_of(call, [{"role": "user", "content": "x"}], "m", 7))
+    assert (body["model"], body["max_tokens"], body["ignore_eos"]) == ("m", 7, True)
+    assert body["tools"] == [tool]
+    assert body["tool_choice"] == "none"
+    assert len(prompt_of(json.dumps(body).encode())) % 4 == 0

@@ -1,0 +1,101 @@
+"""Playing programs through a front that is a few lines here."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.peers import drive as module
+from loadgen.peers.drive import Script, drive
+from loadgen.peers.fronts import SESSION_HEADERS, Front
+from loadgen.proxies import OURS
+from loadgen.schema import TraceCall
+
+
+class Server:
+    """In place of the client: answers, but for bodies that say no."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, bytes, dict]] = []
+
+    def __call__(self, base_url: str) -> Server:
+        return self
+
+    async def post(self, path, body, headers):
+        self.asked.append((path, body, dict(headers)))
+        if body == b"lost":
+            raise ConnectionError("gone")
+        if body == b"no":
+            return 503, b"too busy"
+        return 200, json.dumps({"id": f"id-{len(self.asked)}"}).encode()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    monkeypatch.setattr(module, "Client", server)
+    return server
+
+
+def script(bodies: list[bytes], blocks: list[list[int]]) -> Script:
+    ready = tuple(ReadyCall(TraceCall(prompt_ids=(1,)), 1, 1) for _ in bodies)
+    program = ReadyProgram("p", ready, cut=False, trimmed=False)
+    return Script(program, bodies, blocks, [0.0] * len(bodies), 0.0, 1.0, False)
+
+
+async def played(scripts, **options):
+    front = Front("f", OURS, **options)
+    ticks: list[int] = []
+    found = await drive("http://front", front, scripts, "run", lambda: ticks.append(1))
+    assert len(ticks) == len(found.calls)
+    return found
+
+
+@pytest.mark.anyio
+async def test_calls_of_a_program_share_a_session_and_no_two_programs_do(server):
+    found = await played([script([b"a", b"b"], [[1], [1]]), script([b"c"], [[1]])])
+    sessions = {body: headers["x-session-id"] for _, body, headers in server.asked}
+    assert sessions[b"a"] == sessions[b"b"] != sessions[b"c"]
+    assert all(
+        len(set(headers.values())) == 1 and tuple(headers) == SESSION_HEADERS
+        for _, _, headers in server.asked
+    )
+    assert [(c.program, c.number) for c in found.calls] == [(0, 0), (0, 1), (1, 0)]
+    assert len({c.id for c in found.calls}) == 3
+    assert found.duration_s >= max(c.answered_s for c in found.calls)
+
+
+@pytest.mark.anyio
+async def test_without_a_key_calls_carry_none(server):
+    await played([script([b"a"], [[1]])], keyed=False)
+    assert server.asked == [("/v1/chat/completions", b"a", {})]
+
+
+@pytest.mark.anyio
+async def test_a_front_that_wants_to_know_is_told_of_the_end(server):
+    await played([script([b"a"], [[1]])], ends=True)
+    assert [path for path, _, _ in server.asked] == [
+        "/v1/chat/completions",
+        "/finish_session?session_id=run-0",
+    ]
+
+
+@pytest.mark.anyio
+async def test_what_is_known_of_a_prompt_was_sent_and_answered_by_the_same_program(server):
+    calls = [[1, 2], [1, 2, 3, 4], [1, 9]]
+    found = await played([script([b"a"] * 3, calls), script([b"a"], [[1, 2]])])
+    shares = [call.known_share for call in found.calls]
+    assert shares == [0.0, 0.5, 0.5, 0.0]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("body", "error"), [(b"no", "503: too busy"), (b"lost", "gone")])
+async def test_after_an_error_the_program_stops(server, body, error):
+    found = await played([script([b"a", body, b"c"], [[1]] * 3)])
+    assert [call.error.endswith(error) for call in found.calls] == [False, True]
+    assert b"c" not in [asked for _, asked, _ in server.asked]

@@ -1,0 +1,68 @@
+"""How the rows of the comparison are set."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.config import load
+from gateway.programs import aliases
+from loadgen.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
+from loadgen.sim.presets import preset
+
+PLACE = Place("m", 48_000, 5.0, preset("8b-a100").cost)
+ROWS = fronts(PLACE, ("fcfs", "plas"))
+ENGINES = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.name)
+def test_every_front_gets_both_replicas_its_port_and_a_pinned_version(row, tmp_path):
+    command = row.proxy.command(tmp_path, ENGINES, 7000, tmp_path)
+    written = " ".join(command) + "".join(f.read_text() for f in tmp_path.iterdir())
+    assert all(url in written for url in ENGINES)
+    assert "7000" in command
+    assert row.name.startswith("weft/") != ("==" in row.version)
+
+
+def test_peers_and_round_robin_stand_over_fcfs_and_ours_under_each_order():
+    orders = {name: row.order for name, row in ROWS.items()}
+    assert {order for name, order in orders.items() if not name.startswith("weft/")} == {"fcfs"}
+    assert orders[ROUND_ROBIN] == orders["weft/fcfs"] == "fcfs"
+    assert orders["weft/plas"] == orders["weft/plas/no-key"] == "plas"
+
+
+def test_calls_carry_the_same_headers_but_for_the_row_without_a_key():
+    assert [name for name, row in ROWS.items() if not row.keyed] == ["weft/plas/no-key"]
+    read = {row.reads for row in ROWS.values() if row.reads}
+    assert read == set(SESSION_HEADERS)
+    ours = {alias.program.decode() for alias in aliases.HEADERS}
+    assert ROWS["weft/plas"].reads in ours
+
+
+def test_round_robin_is_ours_with_that_balancer(monkeypatch):
+    for name, value in ROWS[ROUND_ROBIN].proxy.environment.items():
+        monkeypatch.setenv(name, value)
+    assert load().balancer == "round_robin"
+
+
+def test_program_scheduling_is_told_the_engines_room_costs_and_pace():
+    told = scheduling(PLACE)
+    assert told["token_capacity_per_target"] == 48_000
+    assert told["max_acting_ttl_seconds"] == pytest.approx(2)
+    cost = PLACE.cost
+    linear = told["prefill_cost_model"]["linear_seconds_per_1k_tokens"]
+    assert linear == pytest.approx(200 * cost.prefill_token_s)
+    plain = scheduling(Place("m", 1000))
+    assert "prefill_cost_model" not in plain
+    assert plain["metrics_interval_seconds"] == 1
+    # However fast the engines' clocks are, they are not asked all the time.
+    assert scheduling(Place("m", 1, 1e6))["metrics_interval_seconds"] == pytest.approx(0.05)
+
+
+def test_its_configuration_is_in_the_command(tmp_path):
+    command = ROWS["vllm-router/programs"].proxy.command(tmp_path, ENGINES, 1, tmp_path)
+    text = command[command.index("--program-scheduling-config-json") + 1]
+    assert json.loads(text) == scheduling(PLACE)
+    plain = ROWS["vllm-router/cache_aware"].proxy.command(tmp_path, ENGINES, 1, tmp_path)
+    assert "--enable-program-scheduling" not in plain

@@ -1,0 +1,82 @@
+"""The comparison's tables, intervals and findings."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadgen.peers.outcome import summarise
+from loadgen.report.peers import Turn, compared, draw, figures, findings, tables
+
+NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
+
+
+def turns(front: str, means: list[float], **more: float) -> list[Turn]:
+    """One play a seed; all completion times are the mean."""
+    times = ("mean", "p50", "p95", "p99")
+    return [
+        Turn("w", front, seed, {"all": NOUGHT | dict.fromkeys(times, value) | {"jain": 0.5} | more})
+        for seed, value in enumerate(means)
+    ]
+
+
+def test_ratios_are_of_the_same_seed():
+    found = turns("weft/plas", [10.0, 20.0, 40.0]) + turns("peer", [5.0, 10.0, 20.0])
+    assert compared(found, "w", "weft/plas", "peer", "mean") == pytest.approx((2.0, 0.0))
+    short = turns("weft/plas", [10.0, 20.0]) + turns("peer", [5.0, 10.0, 1.0])
+    assert compared(short, "w", "weft/plas", "peer", "mean")[0] == pytest.approx(2)
+
+
+def test_where_ours_is_worse_it_is_said_and_only_there():
+    found = turns("weft/plas", [10.0, 11.0, 12.0]) + turns("weft/fcfs", [5.0, 9.0, 16.0])
+    found += turns("peer", [9.0, 10.0, 11.0])
+    (told,) = findings(found)
+    assert told.startswith("w: weft/plas is worse than peer: mean 1.1")
+    assert "jain" not in told
+    better = turns("weft/plas", [8.0, 9.0, 10.0]) + turns("peer", [9.0, 10.0, 11.0])
+    assert findings(better) == ["w: ours is worse than no peer, as far as the intervals tell"]
+
+
+def test_less_fairness_is_worse():
+    found = turns("weft/plas", [9.0, 9.0], jain=0.4) + turns("peer", [9.0, 9.0])
+    (told,) = findings(found)
+    assert told == "w: weft/plas is worse than peer: jain 0.800 ± 0.000"
+
+
+def test_of_one_seed_nothing_is_concluded():
+    (told,) = findings(turns("weft/plas", [10.0]) + turns("peer", [1.0]))
+    assert "nothing is concluded" in told
+
+
+def test_figures_have_means_units_and_half_intervals():
+    found, widths = figures(turns("peer", [1.0, 2.0, 3.0]))
+    by_name = {figure.name: figure for figure in found}
+    assert by_name["w/peer/all/mean"].value == pytest.approx(2)
+    assert by_name["w/peer/all/mean"].unit == "s"
+    assert widths["w/peer/all/mean"] == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+
+
+def test_a_table_a_workload_with_slices_apart_and_errors_added_up():
+    found = turns("weft/round_robin", [2.0, 4.0], errors=1.0) + turns("peer", [1.0, 2.0])
+    (table,) = tables(found)
+    assert [row[0] for row in table["rows"]] == ["weft/round_robin", "peer"]
+    columns = dict(zip(table["columns"], table["rows"][0], strict=True))
+    assert columns["errors"] == "2"
+    ratios = [row[-1] for row in table["rows"]]
+    assert ratios == ["1.00", "0.50"]
+    slow = [
+        Turn("w", t.front, t.seed, {**t.slices, "rest": NOUGHT, "long gaps": NOUGHT}) for t in found
+    ]
+    main, sliced = tables(slow)
+    assert main["rows"] == table["rows"]
+    assert [row[:2] for row in sliced["rows"]] == [
+        ["weft/round_robin", "rest"],
+        ["weft/round_robin", "long gaps"],
+        ["peer", "rest"],
+        ["peer", "long gaps"],
+    ]
+
+
+def test_a_plot_is_an_svg(tmp_path):
+    file = tmp_path / "p.svg"
+    draw(file, turns("peer", [1.0, 2.0]) + turns("weft/plas", [1.0, 2.0]), "simulated replicas")
+    assert "<svg" in file.read_text()
