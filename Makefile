@@ -5,7 +5,7 @@ BIN = .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap clean
+.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -71,6 +71,10 @@ bench-sim: ## programs in virtual time, on the schedulers and the routing of pro
 bench-overlap: ## agents' requests with more and more overlap of tools, decoding and prefill
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench overlap $(ARGS)
+
+bench-peers: ## programs through other proxies and through ours; ARGS="--data FOLDER"
+	@$(INSTALL) --with-test
+	@exec $(BIN)/weft bench peers $(ARGS)
 
 clean: ## remove the environment and what commands have left
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -83,6 +83,7 @@ ELSEWHERE = {
         for name in ("base", "chat", "completions", "messages", "responses")
     },
     "loadgen/simulated/engine.py": "tests/unit/loadgen/simulated/test_batcher.py",
+    "loadgen/peers/replicas.py": "tests/system/test_peers.py",
     "loadgen/processes.py": "tests/system/test_benches.py",
     # Agents to run against a real engine.
     "gateway/sdk/examples/langgraph_agent.py": "tests/system/real/test_examples.py",
@@ -91,6 +92,7 @@ ELSEWHERE = {
     "gateway/sdk/examples/plain_openai.py": "tests/system/real/test_examples.py",
     # Options of commands, tried with the commands.
     "gateway/cli_gpu.py": "tests/unit/loadgen/gpu/test_command.py",
+    "gateway/cli_peers.py": "tests/unit/loadgen/test_peers_command.py",
     "gateway/cli_parts.py": "tests/unit/loadgen/test_tags_command.py",
     "gateway/cli_experiments.py": "tests/unit/loadgen/test_experiments_command.py",
     # What is said of experiments is said of all of them.

@@ -1,0 +1,43 @@
+"""A small recorded workload, and replicas that nobody has started."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from loadgen.peers.fronts import Place
+from loadgen.peers.replicas import Replicas
+from loadgen.sim.shapes import shapes
+
+(SHAPE,) = shapes("8b-a100", 1, 4, 3000)
+
+
+def replicas(speed_up: float = 5.0, *, simulated: bool = True) -> Replicas:
+    """Two, as far as scripts and reports go."""
+    return Replicas(
+        ("http://127.0.0.1:1", "http://127.0.0.1:2"),
+        Place("simulated", 48_000, speed_up, SHAPE.cost),
+        8000,
+        SHAPE.block_tokens,
+        "/simulated/calls",
+        lambda order: None,
+        SHAPE if simulated else None,
+    )
+
+
+def dialogues(folder: Path, count: int, turns: int = 3) -> Path:
+    """A folder of data sets with `tau_airline` in it: dialogues with a tool's answer in between.
+    Returns the folder."""
+    lines = []
+    for number in range(count):
+        messages = [{"role": "system", "content": "You are an airline's agent. " * 40}]
+        for turn in range(turns):
+            messages += [
+                {"role": "user", "content": f"Traveller {number} asks question {turn}. " * 10},
+                {"role": "assistant", "content": f"Answer {turn}. " * 10},
+            ]
+        lines.append(json.dumps({"task_id": number, "trial": 0, "messages": messages}))
+    home = folder / "tau_airline"
+    home.mkdir(parents=True)
+    (home / "trajectories.jsonl").write_text("\n".join(lines))
+    return folder

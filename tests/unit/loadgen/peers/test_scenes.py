@@ -1,0 +1,78 @@
+"""The programs that all fronts get."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.peers import dialogues, replicas
+
+from loadgen.peers import scenes
+from loadgen.peers.scenes import QUICK_SCENES, REAL_SCENES, SIMULATED_SCENES, LongGaps, Scene
+from loadgen.schema import TraceError
+
+SCENE = Scene("tau_airline", "tau_airline", programs=6, rate=2.0, calls=2, longest_gap_s=1.0)
+NONE = LongGaps(0.0, 30.0, 15.0)
+
+
+def test_programs_are_bounded_and_alike_for_the_same_seed(tmp_path):
+    data = dialogues(tmp_path, 8)
+    one = scenes.scripts(SCENE, data, 0, replicas(), NONE)
+    again = scenes.scripts(SCENE, data, 0, replicas(), NONE)
+    other = scenes.scripts(SCENE, data, 1, replicas(), NONE)
+    assert len(one) == 6
+    assert {len(script.bodies) for script in one} == {2}
+    assert [s.bodies for s in one] == [s.bodies for s in again]
+    assert [s.arrival_s for s in one] == [s.arrival_s for s in again]
+    assert [s.arrival_s for s in one] != [s.arrival_s for s in other]
+    assert not any(script.long_gaps for script in one)
+    assert json.loads(one[0].bodies[0])["model"] == "simulated"
+    assert len(one[0].blocks[1]) > len(one[0].blocks[0]) > 0
+
+
+def test_times_go_as_fast_as_the_replicas_clocks(tmp_path):
+    data = dialogues(tmp_path, 8)
+    slow = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
+    fast = scenes.scripts(SCENE, data, 0, replicas(10.0), NONE)
+    for one, other in zip(slow, fast, strict=True):
+        assert one.arrival_s == pytest.approx(10 * other.arrival_s)
+        assert one.gaps_s == pytest.approx([10 * gap for gap in other.gaps_s])
+        assert one.alone_s == pytest.approx(10 * other.alone_s, rel=1e-3)
+        assert one.alone_s > sum(one.gaps_s[:-1]) > 0
+        assert max(one.gaps_s) <= SCENE.longest_gap_s
+
+
+def test_a_share_of_the_programs_has_long_gaps_and_the_others_stay_as_they_are(tmp_path):
+    data = dialogues(tmp_path, 8)
+    plain = scenes.scripts(SCENE, data, 0, replicas(1.0), NONE)
+    some = scenes.scripts(SCENE, data, 0, replicas(1.0), LongGaps(0.5, 3.0, 2.0))
+    assert sum(script.long_gaps for script in some) == 3
+    for one, other in zip(plain, some, strict=True):
+        times = 3.0 if other.long_gaps else 1.0
+        assert other.gaps_s == pytest.approx([min(2.0, times * gap) for gap in one.gaps_s])
+        assert other.bodies == one.bodies
+        assert other.arrival_s == one.arrival_s
+
+
+def test_a_program_without_gaps_has_none_that_are_long(tmp_path):
+    scene = replace(SCENE, calls=1)
+    found = scenes.scripts(scene, dialogues(tmp_path, 8), 0, replicas(), LongGaps(1.0, 3.0, 2.0))
+    assert not any(script.long_gaps for script in found)
+
+
+def test_too_few_programs_are_told(tmp_path):
+    with pytest.raises(TraceError, match="5 programs"):
+        scenes.scripts(SCENE, dialogues(tmp_path, 5), 0, replicas(), NONE)
+
+
+def test_real_engines_are_asked_for_lengths_and_times(tmp_path, monkeypatch):
+    monkeypatch.setattr(scenes, "ratio_of", lambda program, replicas: 4.0)
+    monkeypatch.setattr(scenes, "alone_real", lambda replicas: lambda *_: 7.0)
+    found = scenes.scripts(SCENE, dialogues(tmp_path, 8), 0, replicas(1.0, simulated=False), NONE)
+    assert {script.alone_s for script in found} == {7.0}
+
+
+def test_every_scene_names_a_data_set_once():
+    for known in (SIMULATED_SCENES, REAL_SCENES, QUICK_SCENES):
+        assert len({scene.name for scene in known}) == len(known)

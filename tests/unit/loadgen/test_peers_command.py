@@ -1,0 +1,138 @@
+"""`weft bench peers` with fronts that are told what happens to them."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+
+import pytest
+from support.peers import dialogues, replicas
+from typer.testing import CliRunner
+
+from gateway.cli import app
+from loadgen import peers_command
+from loadgen.peers.outcome import summarise
+from loadgen.peers_command import PeersOptions, run
+from loadgen.processes import NotReady
+from loadgen.proxies import Absent
+
+FIGURES = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
+
+
+@pytest.fixture
+def bench(monkeypatch, tmp_path):
+    """Runs the command; what each front does is in `acts`. Plays that were made are in `played`."""
+    acts: dict[str, Exception | dict] = {}
+    played: list[tuple[str, bool]] = []
+
+    @contextmanager
+    def started(*_):
+        yield replicas()
+
+    def play(front, scripts, replicas, work, on_call, *, install):
+        played.append((front.name, install))
+        act = acts.get(front.name, {})
+        if isinstance(act, Exception):
+            raise act
+        return {"all": FIGURES | act}
+
+    monkeypatch.setattr(peers_command, "simulated_replicas", started)
+    monkeypatch.setattr(peers_command, "play", play)
+    data = dialogues(tmp_path, 20, turns=4)
+
+    def go(**options) -> int:
+        wanted = {"workloads": ("tau_airline",), "programs": 4, "seeds": 2, **options}
+        return run(PeersOptions(str(data), **wanted))
+
+    return go, acts, played
+
+
+def test_a_peer_that_cannot_be_had_is_absent_with_its_reason(bench, capsys, tmp_path):
+    go, acts, played = bench
+    acts["smg/manual"] = Absent("no wheel for this machine")
+    acts["litellm/session_affinity"] = NotReady("many lines\nit ended")
+    file = tmp_path / "f.json"
+    assert go(json_file=str(file)) == 0
+    told = capsys.readouterr().out
+    assert "smg/manual: absent (no wheel for this machine)" in told
+    assert "litellm/session_affinity: absent (it ended)" in told
+    document = json.loads(file.read_text())
+    assert set(document["configuration"]["absent"]) == {"smg/manual", "litellm/session_affinity"}
+    fronts = {turn["front"] for turn in document["turns"]}
+    assert "smg/manual" not in fronts
+    assert "smg/cache_aware" in fronts
+    assert [name for name, _ in played].count("smg/manual") == 1
+    assert document["kind"] == "simulated"
+
+
+def test_ours_that_does_not_start_is_no_absence(bench, capsys):
+    go, acts, _ = bench
+    acts["weft/plas"] = NotReady("the gateway ended")
+    assert go() == 1
+    assert "the gateway ended" in capsys.readouterr().err
+
+
+def test_errors_of_ours_fail_and_those_of_peers_are_told_only(bench):
+    go, acts, _ = bench
+    acts["smg/manual"] = {"errors": 3.0}
+    assert go() == 0
+    acts["weft/fcfs"] = {"errors": 1.0}
+    assert go() == 1
+
+
+def test_each_seed_begins_with_another_front(bench):
+    go, _, played = bench
+    assert go() == 0
+    names = [name for name, _ in played]
+    half = len(names) // 2
+    assert sorted(names[:half]) == sorted(names[half:])
+    assert names[0] != names[half]
+
+
+def test_quick_installs_nothing_and_leaves_out_what_is_slow_to_start(bench):
+    go, _, played = bench
+    assert go(quick=True, seeds=1) == 0
+    assert not any(install for _, install in played)
+    assert not any(name.startswith("litellm") for name, _ in played)
+    assert go(fronts=("weft/plas",)) == 0
+    assert played[-1] == ("weft/plas", True)
+
+
+def test_a_machine_that_was_too_slow_is_told(bench, capsys):
+    go, acts, _ = bench
+    acts["weft/plas"] = {"behind_s": 0.5}
+    acts["smg/manual"] = {"untold": 2.0}
+    assert go(seeds=1) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in told
+    assert "smg/manual, seed 0: no replica tells of 2 answered calls" in told
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"), [({"fronts": ("x",)}, "weft/plas"), ({"workloads": ("x",)}, "tau_airline")]
+)
+def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, told):
+    go, _, played = bench
+    assert go(**wrong) == 2
+    assert told in capsys.readouterr().err
+    assert not played
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--engines", "gpu"],
+        ["--engines", "real", "--speed-up", "2"],
+        ["--quick", "--seeds", "2"],
+        ["--orders", "nobodys"],
+    ],
+)
+def test_the_command_line_refuses_what_it_would_ignore(words):
+    done = CliRunner().invoke(app, ["bench", "peers", "--data", "x", *words])
+    assert done.exit_code == 2
+
+
+@pytest.mark.usefixtures("bench")
+def test_data_that_is_not_there_is_told(capsys, tmp_path):
+    assert run(PeersOptions(str(tmp_path / "nowhere"), workloads=("tau_airline",))) == 2
+    assert "does not exist" in capsys.readouterr().err
