@@ -19,6 +19,7 @@ from vllm.v1.core.kv_cache_utils import init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
 from vllm.v1.structured_output import StructuredOutputManager
 
+from loadgen.sim.blocks import work_in_bulk
 from loadgen.sim.leap import SimScheduler
 from loadgen.sim.presets import EngineShape
 from loadgen.tiny_model import TINY_MODEL
@@ -66,6 +67,8 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
         log_stats=False,
     )
     scheduler.naive = settings.naive
+    if not settings.naive:
+        work_in_bulk(scheduler.kv_cache_manager)
     return scheduler
 
 

@@ -12,9 +12,9 @@ from vllm import SamplingParams
 from vllm.v1.request import Request, RequestStatus
 
 from engine_patches.wire import CallContext, CallReport
-from loadgen.sim.content import Prompt, PromptBook
 from loadgen.sim.engine import EngineSettings, build_scheduler
 from loadgen.sim.presets import EngineShape
+from loadgen.sim.prompts import Prompt, PromptBook
 
 # Steps in a row that compute nothing: a call that can never be admitted.
 _EMPTY_STEPS: Final = 1000
@@ -57,8 +57,12 @@ class Replica:
         self.scheduler.clock = lambda: self.now
 
     def prompt(self, program: str, parts: Any) -> Prompt:
-        """The tokens of a prompt of these parts."""
+        """A prompt of these parts."""
         return self._book.prompt(program, parts)
+
+    def prompt_of(self, tokens: list[int]) -> Prompt:
+        """A prompt of these tokens."""
+        return self._book.of_tokens(tokens)
 
     def add(
         self, context: CallContext, prompt: Prompt, answer: int, output_tokens: int, now: float
@@ -66,7 +70,7 @@ class Replica:
         """A call comes. answer: where its answer's tokens begin. Returns when the step at hand
         ends, if that has changed; SimulationError for a call that can never run."""
         shape = self.shape
-        length = len(prompt.tokens) + output_tokens
+        length = prompt.length + output_tokens
         if length > min(shape.context, (shape.kv_blocks - 1) * shape.block_tokens):
             raise SimulationError(f"a call of {length} tokens fits no replica like {self.name}")
         changed = self._cut(now)
@@ -78,7 +82,8 @@ class Replica:
         self.scheduler.add_request(
             Request(
                 request_id=context.call,
-                prompt_token_ids=prompt.tokens,
+                # Nobody reads them: what the cache compares are their hashes.
+                prompt_token_ids=[0] * prompt.length,
                 sampling_params=params,
                 pooling_params=None,
                 arrival_time=now,

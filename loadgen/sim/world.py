@@ -16,11 +16,12 @@ from typing import Final
 from engine_patches.wire import CallReport
 from loadgen.fit import ReadyProgram
 from loadgen.schema import Part
-from loadgen.sim.content import Seen, parts_of, place
+from loadgen.sim.content import Seen, parts_of
 from loadgen.sim.costs import on_tick
 from loadgen.sim.engine import EngineSettings
 from loadgen.sim.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
 from loadgen.sim.presets import EngineShape
+from loadgen.sim.prompts import place
 from loadgen.sim.records import CallRecord, Simulation, program_record
 from loadgen.sim.replica import Replica
 from loadgen.streams import stream
@@ -144,7 +145,7 @@ class _World:
         prompt = replica.prompt(id_, parts)
         answer = place(ready.call.answer or f"answer/{call}")
         ends = replica.add(context, prompt, answer, ready.max_tokens, now)
-        record = CallRecord(id_, number, name, now, len(prompt.tokens))
+        record = CallRecord(id_, number, name, now, prompt.length)
         program.records.append(record)
         self._records.append(record)
         self._calls[call] = (program, number, record)

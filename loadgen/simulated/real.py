@@ -8,7 +8,6 @@ from typing import Any
 from engine_patches.channel import Command
 from engine_patches.orders import build_order
 from engine_patches.wire import CallReport
-from loadgen.sim.content import Prompt
 from loadgen.sim.engine import EngineSettings
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.replica import Replica
@@ -39,7 +38,7 @@ class RealScheduler:
     def add(self, work: Work, now: float) -> None:
         """See Engine."""
         numbers = list(tokens.ids(work.text[: work.prompt_tokens * tokens.TOKEN_BYTES]))
-        prompt = Prompt((), numbers, [len(numbers)], [])
+        prompt = self._replica.prompt_of(numbers)
         self._replica.add(work.context, prompt, tokens.FIRST_WORD, work.output_tokens, now)
         self._given[work.context.call] = 0
 
