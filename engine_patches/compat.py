@@ -58,6 +58,7 @@ from vllm.v1.request import Request, RequestStatus  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 
 __all__ = [
+    "FreeBlocks",
     "KVConnectorBase",
     "KVConnectorMetadata",
     "KVConnectorRole",
@@ -130,6 +131,27 @@ def rearranged(
     return kept
 
 
+class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
+    """vLLM's queue of free blocks, from which blocks of a context can be taken together."""
+
+    def remove_n(self, blocks: Sequence[Any]) -> None:
+        """Take out blocks that are in it. They were freed last to first, so most neighbours of the
+        context are neighbours here."""
+        index, count = 0, len(blocks)
+        while index < count:
+            last = blocks[index]
+            after = last.next_free_block
+            before = last.prev_free_block
+            last.prev_free_block = last.next_free_block = None
+            index += 1
+            while index < count and blocks[index] is before:
+                block, before = before, before.prev_free_block
+                block.prev_free_block = block.next_free_block = None
+                index += 1
+            before.next_free_block, after.prev_free_block = after, before
+        self.num_free_blocks -= count
+
+
 class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     """vLLM's scheduler with the few handles that an order needs, under names of our own."""
 
@@ -192,7 +214,7 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         """Put a tiered queue in the place of vLLM's queue of free blocks."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
-        queue = TieredFreeQueue(lambda: FreeKVCacheBlockQueue([]), tiers, tiers_of, on_reuse, free)
+        queue = TieredFreeQueue(lambda: FreeBlocks([]), tiers, tiers_of, on_reuse, free)
         pool.free_block_queue = queue
         return queue
 

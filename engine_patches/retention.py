@@ -58,15 +58,16 @@ class Retention:
 
     def tiers(self, blocks: Sequence[Any]) -> list[int]:
         """The tier of each block by its content."""
-        known, pinned = self._marks.get, self.pins.blocks
-        found = []
-        for block in blocks:
-            number = block.block_id
-            mark = known(number)
-            if mark is None or mark.content != block.block_hash:
-                found.append(0)
-            else:
-                found.append(PINNED if number in pinned else mark.tier)
+        marks = list(map(self._marks.get, [block.block_id for block in blocks]))
+        found = [
+            mark.tier if mark is not None and mark.content == block.block_hash else 0
+            for mark, block in zip(marks, blocks, strict=True)
+        ]
+        pinned = self.pins.blocks
+        if pinned:
+            for index, (mark, block) in enumerate(zip(marks, blocks, strict=True)):
+                if block.block_id in pinned and mark and mark.content == block.block_hash:
+                    found[index] = PINNED
         return found
 
     def reused(self, blocks: Iterable[Any]) -> None:

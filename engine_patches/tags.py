@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import pairwise
-from typing import Any
+from operator import ge
+from typing import Any, Final, cast
 
 
 class Tag(IntEnum):
@@ -19,6 +19,9 @@ class Tag(IntEnum):
     USER_QUERY = 3
     SYSTEM_PROMPT = 4
     PARTIAL_PREFILL = 5
+
+
+_TAGS: Final = {int(tag): tag for tag in Tag}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +38,15 @@ class TagSpans:
         numbers. ValueError for anything else."""
         if not isinstance(values, list | tuple) or not values or len(values) % 2:
             raise ValueError("tags must be pairs of an end and a tag")
-        if any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+        if not set(map(type, values)) <= {int, Tag}:
             raise ValueError("ends and tags must be whole numbers")
         ends = tuple(values[0::2])
-        if ends[0] <= 0 or any(b <= a for a, b in pairwise(ends)):
+        if ends[0] <= 0 or any(map(ge, ends, ends[1:])):
             raise ValueError("ends must grow from above 0")
-        return cls(ends, tuple(Tag(v) for v in values[1::2]))
+        tags = tuple(map(_TAGS.get, values[1::2]))
+        if None in tags:
+            raise ValueError(f"tags are numbers from 0 to {max(Tag):d}")
+        return cls(ends, cast("tuple[Tag, ...]", tags))
 
     def within(self, tokens: int) -> TagSpans:
         """The same without what lies beyond a prompt of so many tokens: what is generated is never
@@ -55,28 +61,29 @@ class TagSpans:
         if not self.ends:
             return [Tag.NONE] * count
         found: list[Tag] = []
-        span, spans = 0, len(self.ends)
-        while len(found) < count:
-            first = len(found) * block_size
-            while span < spans and self.ends[span] <= first:
-                span += 1
-            if span == spans:
-                found += [Tag.RESPONSE] * (count - len(found))
+        # The highest tag so far in a block that more than one span is in.
+        highest: Tag | None = None
+        for end, tag in zip(self.ends, self.tags, strict=True):
+            done = len(found)
+            if highest is not None:
+                if tag > highest:
+                    highest = tag
+                if end < (done + 1) * block_size:
+                    continue
+                found.append(highest)
+                done += 1
+                highest = None
+            full = end // block_size
+            if full > done:
+                found += [tag] * (full - done)
+            if full * block_size < end:
+                highest = tag
+            if full >= count:
                 break
-            # Most blocks are inside one span.
-            inside = min(count, self.ends[span] // block_size) - len(found)
-            if inside:
-                found += [self.tags[span]] * inside
-                continue
-            highest, reach = Tag.NONE, span
-            while reach < spans:
-                highest = max(highest, self.tags[reach])
-                if self.ends[reach] >= first + block_size:
-                    break
-                reach += 1
-            else:
-                highest = max(highest, Tag.RESPONSE)
-            found.append(highest)
+        if highest is not None:
+            found.append(max(highest, Tag.RESPONSE))
+        found += [Tag.RESPONSE] * (count - len(found))
+        del found[count:]
         return found
 
 

@@ -8,15 +8,16 @@ queues, a linked list through the blocks, so that everything stays O(1) a block.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 
 class TieredFreeQueue:
     """Free blocks in `tiers` tiers.
 
-    make: an empty queue of vLLM's kind. tiers_of: the tier, from 0, of each of some blocks that are
-    freed with something in them. on_reuse: told which blocks were taken and will hold something
-    else. blocks: those that are free now, in their order; they go to tier 0.
+    make: an empty queue of vLLM's kind that has `remove_n`. tiers_of: the tier, from 0, of each of
+    some blocks that are freed with something in them. on_reuse: told which blocks were taken and
+    will hold something else. blocks: those that are free now, in their order; they go to tier 0.
     """
 
     def __init__(
@@ -73,9 +74,10 @@ class TieredFreeQueue:
 
     def remove_n(self, blocks: Sequence[Any]) -> None:
         """Take several blocks out. KeyError if one is not free."""
-        queues, take = self._queues, self._place.pop
-        for block in blocks:
-            queues[take(block.block_id)].remove(block)
+        take = self._place.pop
+        tiers = [take(block.block_id) for block in blocks]
+        for tier, begun, end in _runs(tiers):
+            self._queues[tier].remove_n(blocks[begun:end])
         self.num_free_blocks -= len(blocks)
 
     def append(self, block: Any) -> None:
@@ -86,15 +88,9 @@ class TieredFreeQueue:
         """Several blocks were freed, the first to be reused first."""
         tiers = self._tiers_of(blocks)
         self._place.update(zip([block.block_id for block in blocks], tiers, strict=True))
-        begun, count = 0, len(blocks)
-        while begun < count:
-            # Neighbours are mostly of one tier.
-            tier, end = tiers[begun], begun + 1
-            while end < count and tiers[end] == tier:
-                end += 1
+        for tier, begun, end in _runs(tiers):
             self._queues[tier].append_n(blocks[begun:end])
-            begun = end
-        self.num_free_blocks += count
+        self.num_free_blocks += len(blocks)
 
     def prepend_n(self, blocks: Sequence[Any]) -> None:
         """Blocks with nothing in them: the first of all."""
@@ -146,3 +142,12 @@ class TieredFreeQueue:
         if wrong:
             found.append(f"free blocks {wrong} are in the tier of something else")
         return found
+
+
+def _runs(tiers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Each tier with where it begins and ends: neighbours in a context are mostly of one."""
+    begun = 0
+    for tier, same in groupby(tiers):
+        end = begun + sum(1 for _ in same)
+        yield tier, begun, end
+        begun = end

@@ -17,6 +17,7 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
+from engine_patches.compat import FreeBlocks
 from engine_patches.tiers import TieredFreeQueue
 
 
@@ -77,9 +78,8 @@ class BulkPool(BlockPool):  # type: ignore[misc]
         queue = self.free_block_queue
         if isinstance(queue, TieredFreeQueue):
             queue.remove_n(free)
-            return
-        for block in free:
-            queue.remove(block)
+        else:
+            FreeBlocks.remove_n(queue, free)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
         """Somebody uses these no longer, the first to be reused first."""

@@ -142,6 +142,13 @@ def test_a_pin_holds_until_its_time_is_over():
     assert world.retention.violations() == []
 
 
+def test_what_has_no_tag_can_be_pinned():
+    world = World()
+    world.note("p", TagSpans(), 0)
+    world.retention.retain("p", 10.0)
+    assert world.tiers(0, 1) == [PINNED, 0]
+
+
 def test_why_a_pin_ended_is_told_once_and_not_if_it_was_released():
     world = World()
     for program, numbers in (("old", (0, 1, 2)), ("new", (3, 4)), ("short", (5,))):

@@ -10,6 +10,7 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
+from engine_patches.compat import FreeBlocks
 from engine_patches.tiers import TieredFreeQueue
 
 TIERS = 4
@@ -25,7 +26,7 @@ class World:
         self.reused: list[int] = []
         plain = FreeKVCacheBlockQueue(self.blocks)
         self.queue = TieredFreeQueue(
-            lambda: FreeKVCacheBlockQueue([]),
+            lambda: FreeBlocks([]),
             TIERS,
             lambda blocks: [self.tier[block.block_id] for block in blocks],
             lambda blocks: self.reused.extend(block.block_id for block in blocks),
@@ -53,7 +54,9 @@ class World:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["pop", "pop_n", "remove", "append", "prepend", "retier"]),
+        st.sampled_from(
+            ["pop", "pop_n", "remove", "remove_n", "append", "append_n", "prepend", "retier"]
+        ),
         st.integers(0, COUNT - 1),
         st.integers(0, TIERS - 1),
     ),
@@ -78,6 +81,17 @@ def test_it_behaves_as_lists_in_order_whatever_comes(steps):
         elif kind == "remove" and number in free:
             world.queue.remove(world.blocks[number])
             world.model = [[b for b in t if b != number] for t in world.model]
+        elif kind == "remove_n":
+            # A context's blocks, first to last, as far as they are free.
+            taken = [n for n in range(number, COUNT) if n in free]
+            world.queue.remove_n([world.blocks[n] for n in taken])
+            world.model = [[b for b in t if b not in taken] for t in world.model]
+        elif kind == "append_n":
+            given = [n for n in reversed(range(number, COUNT)) if n not in free]
+            world.tier.update((n, tier if n % 3 else 0) for n in given)
+            world.queue.append_n([world.blocks[n] for n in given])
+            for n in given:
+                world.model[world.tier[n]].append(n)
         elif kind == "append" and number not in free:
             world.tier[number] = tier
             world.queue.append_n([world.blocks[number]])
