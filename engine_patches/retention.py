@@ -112,9 +112,14 @@ class Retention:
                 continue
             if was is None or was.content != content:
                 self.pins.drop(number)
-            fresh.append(self._remark(program, known.priority, content, tag, was, ended))
-            if fresh[-1] != was:
-                self._marks[number] = fresh[-1]
+                ahead = {program} if tag is Tag.PARTIAL_PREFILL else ()
+                highest = Tag.NONE if ahead else tag
+                mark = marked(content, program, highest, known.priority, frozenset(ahead))
+            else:
+                mark = self._remark(program, known.priority, tag, was, ended)
+            fresh.append(mark)
+            if mark is not was:
+                self._marks[number] = mark
             if known.blocks.get(number) != content:
                 known.blocks.pop(number, None)
                 known.blocks[number] = content
@@ -129,17 +134,12 @@ class Retention:
             self._pin(program, noted)
         return noted
 
-    def _remark(
-        self, program: str, priority: int, content: Any, tag: Tag, was: Mark | None, ended: bool
-    ) -> Mark:
-        """The mark of a block that a call of a program has used."""
-        owner, highest = program, Tag.NONE
-        partial: frozenset[str] = frozenset()
-        if was is not None and was.content == content:
-            if was.owner != program:
-                # Shared by several programs: the highest counts.
-                owner, priority = "", max(was.priority, priority)
-            highest, partial = was.tag, was.partial
+    def _remark(self, program: str, priority: int, tag: Tag, was: Mark, ended: bool) -> Mark:
+        """The mark of a block that had one when a call of a program has used it."""
+        content, owner, highest, others, partial, _ = was
+        if owner != program:
+            # Shared by several programs: the highest counts.
+            owner, priority = "", max(others, priority)
         if tag is Tag.PARTIAL_PREFILL:
             partial |= {program}
         else:
@@ -282,12 +282,19 @@ class Retention:
 
     def _current(self, known: _Known) -> list[int]:
         """Blocks of a program that still hold what they held; the others are forgotten."""
-        for number, content in list(known.blocks.items()):
-            mark = self._live(self._block(number))
-            if mark is None or mark.content != content:
-                del known.blocks[number]
-                known.left.clear()
-                self._kept_blocks -= 1
+        marks, block = self._marks.get, self._block
+        gone = [
+            number
+            for number, content in known.blocks.items()
+            if (mark := marks(number)) is None
+            or mark.content != content
+            or block(number).block_hash != content
+        ]
+        for number in gone:
+            del known.blocks[number]
+        if gone:
+            known.left.clear()
+            self._kept_blocks -= len(gone)
         return list(known.blocks)
 
     def _pin(self, program: str, blocks: Sequence[int]) -> None:
