@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, floor, log, log10
+from math import exp, floor, isnan, log, log10
 
 from loadgen.stats import half_width, mean
 
@@ -47,9 +47,12 @@ class Estimate:
     half_width: float
 
     def __str__(self) -> str:
-        """As 1.23 ± 0.04: three digits of the mean, and as many decimals of the half width."""
+        """As 1.23 ± 0.04: three digits of the mean, at most five decimals, and as many decimals of
+        the half width; a dash for no number."""
+        if isnan(self.mean):
+            return "-"
         size = abs(self.mean)
-        digits = 3 if size < 0.1 else max(0, 2 - floor(log10(size)))
+        digits = min(5, max(0, 2 - floor(log10(size)))) if size else 3
         shown = f"{self.mean:,.{digits}f}"
         return f"{shown} ± {self.half_width:,.{digits}f}" if self.half_width else shown
 
@@ -57,6 +60,15 @@ class Estimate:
 def estimate(values: Sequence[float]) -> Estimate:
     """The estimate that these values, one a seed, give."""
     return Estimate(mean(values), half_width(values))
+
+
+def geometric(logs: Sequence[float]) -> Estimate:
+    """The geometric mean of what has these logarithms, and the half width of its interval's upper
+    side; nan of nothing."""
+    if not logs:
+        return Estimate(float("nan"), 0.0)
+    middle = exp(mean(logs))
+    return Estimate(middle, middle * (exp(half_width(logs)) - 1))
 
 
 class Measured:
@@ -103,10 +115,7 @@ class Measured:
             for seed in ours
             if seed in theirs and ours[seed] > 0 and theirs[seed] > 0
         ]
-        if not logs:
-            return Estimate(float("nan"), 0.0)
-        middle = exp(mean(logs))
-        return Estimate(middle, middle * (exp(half_width(logs)) - 1))
+        return geometric(logs)
 
 
 def measured(found: Iterable[tuple[Cell, Values]]) -> Measured:

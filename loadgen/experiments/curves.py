@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from math import nan
+from math import isnan, log, nan
+from typing import Final, Literal
+
+from loadgen.experiments.cells import Estimate, Measured, geometric
 
 Curve = Sequence[tuple[float, float]]
+# Of a ratio: as measured, at least or at most so much, or nothing is known.
+Bound = Literal["", "≥", "≤", "?"]
+_OF: Final[Mapping[tuple[str, str], Bound]] = {
+    ("", ""): "",
+    ("≥", ""): "≥",
+    ("", "≤"): "≥",
+    ("≥", "≤"): "≥",
+    ("≤", ""): "≤",
+    ("", "≥"): "≤",
+    ("≤", "≥"): "≤",
+}
 
 
 def load_at(latency: float, curve: Curve) -> float:
@@ -27,9 +42,59 @@ def load_at(latency: float, curve: Curve) -> float:
     return best
 
 
-def throughput_ratio(ours: Curve, baseline: Curve, latency: float) -> tuple[float, bool]:
-    """How much more load ours bears than the baseline at one latency, and whether that is only a
-    lower bound, since ours was still faster at the heaviest load measured. nan where one of them
-    is slower than that at every load."""
-    mine, theirs = load_at(latency, ours), load_at(latency, baseline)
-    return mine / theirs, bool(ours) and ours[-1][1] <= latency
+def bounded_load(latency: float, curve: Curve) -> tuple[float, Bound]:
+    """`load_at`, and what is known of it: at least so much where the heaviest load measured is fast
+    enough, at most the lightest where that is too slow."""
+    load = load_at(latency, curve)
+    if isnan(load):
+        return (curve[0][0], "≤") if curve else (nan, "?")
+    return load, "≥" if curve[-1][1] <= latency else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """How much more load one system bears than another at one latency, over seeds, and whether that
+    is a bound, since one of them was too fast or too slow at every load measured."""
+
+    ratio: Estimate
+    bound: Bound
+
+    def __str__(self) -> str:
+        """As "2.10 ± 0.30", "≥ 4.00 ± 0.10", or "not measured"."""
+        if self.bound == "?":
+            return "not measured"
+        return f"{self.bound} {self.ratio}".strip()
+
+
+def throughput_ratio(
+    ours: Measured, baseline: Measured, latency: Mapping[int, float], figure: str
+) -> Throughput:
+    """How much more load ours bears than the baseline. latency: by seed, what is compared at.
+    figure: whose curve over the setting `rate`. A seed that only bounds the ratio makes a bound of
+    all; seeds that bound it from both sides, nothing."""
+    mine, theirs = curves(ours, figure), curves(baseline, figure)
+    logs: list[float] = []
+    bounds: set[Bound] = set()
+    for seed in mine:
+        ours_bears, ours_bound = bounded_load(latency[seed], mine[seed])
+        they_bear, their_bound = bounded_load(latency[seed], theirs[seed])
+        logs.append(log(ours_bears / they_bear))
+        bounds.add(_OF.get((ours_bound, their_bound), "?"))
+    bounds.discard("")
+    bound: Bound = "?" if len(bounds) > 1 or not logs else next(iter(bounds), "")
+    return Throughput(geometric(logs), bound)
+
+
+def curves(found: Measured, figure: str) -> dict[int, list[tuple[float, float]]]:
+    """A figure over the setting `rate`, by seed."""
+    lines: dict[int, list[tuple[float, float]]] = {}
+    for rate in sorted(float(level) for level in found.levels("rate")):
+        for seed, value in found.where(rate=rate).series(figure).items():
+            lines.setdefault(seed, []).append((rate, value))
+    return lines
+
+
+def doubled(baseline: Measured, figure: str) -> dict[int, float]:
+    """By seed, twice what the figure is at the lightest load: the latency at which systems are
+    compared."""
+    return {seed: 2 * line[0][1] for seed, line in curves(baseline, figure).items()}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
-from loadgen.experiments.cells import Cell, Measured, Values, cells
+from loadgen.experiments.cells import Cell, Measured, cells
 from loadgen.experiments.experiment import Experiment, Table
-from loadgen.experiments.simulating import SYSTEMS, Scene, figures, play
+from loadgen.experiments.simulating import measure
 
 _LIMIT: Final = "srpt"
 _ORDERS: Final = ("fcfs", "program_fifo", "mlfq", "plas", "atlas", "vtc", _LIMIT)
@@ -22,14 +21,10 @@ def _cells(quick: bool) -> Sequence[Cell]:
         cell
         for workload, (programs, rate) in loads.items()
         for order in _ORDERS
-        for cell in cells(3, workload=workload, programs=programs, rate=rate, order=order)
+        for cell in cells(
+            3, system="weft", workload=workload, programs=programs, rate=rate, order=order
+        )
     ]
-
-
-def _measure(cell: Cell) -> Values:
-    scene = Scene(cell.text("workload"), int(cell.number("programs")), cell.number("rate"))
-    system = replace(SYSTEMS["weft"], order=cell.text("order"))
-    return figures(play(scene, system, cell.seed))
 
 
 def _tables(found: Measured) -> Sequence[Table]:
@@ -60,6 +55,6 @@ EXPERIMENT: Final = Experiment(
     published="Agentix stands between the other orders and SRPT, with a visible gap to SRPT; "
     "the figure has no numbers",
     cells=_cells,
-    measure=_measure,
+    measure=measure,
     tables=_tables,
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from loadgen.experiments import limit
+from loadgen.experiments import agentix_single, limit
 from loadgen.experiments.experiment import Experiment
 
-_ALL: Final = (limit.EXPERIMENT,)
+_ALL: Final = (
+    agentix_single.FIGURE_12,
+    agentix_single.FIGURE_13,
+    limit.EXPERIMENT,
+)
 EXPERIMENTS: Final[dict[str, Experiment]] = {one.name: one for one in _ALL}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from loadgen.experiments.cells import Values
+from loadgen.experiments.cells import Cell, Values
 from loadgen.stats import mean, percentile
 from loadgen.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
+    from loadgen.fit import ReadyProgram
+    from loadgen.sim.presets import EngineShape
     from loadgen.sim.records import Simulation
 
 
@@ -28,13 +30,30 @@ class System:
 
 # The order that engines follow unless they are told otherwise.
 OURS: Final = "plas"
-# Agentix 6.2. Its MLFQ stands on vLLM-opt and swaps what it displaces, as Agentix does.
+# Agentix 6.2. Its MLFQ stands on vLLM-opt and swaps what it displaces, as Agentix does; plas and
+# atlas are Agentix itself, for programs of one thread and of many.
 SYSTEMS: Final[Mapping[str, System]] = {
     "vllm": System("fcfs", prefix_cache=False),
     "vllm-opt": System("fcfs"),
     "mlfq": System("mlfq", swap=True),
+    "plas": System("plas", swap=True),
+    "atlas": System("atlas", swap=True),
     "weft": System(OURS, tags=True, swap=True),
 }
+# Workloads whose programs have threads side by side.
+_THREADED: Final = frozenset({"lats", "mixed"})
+
+
+def agentix(workload: str) -> str:
+    """The system that the paper plays a workload with."""
+    return "atlas" if workload in _THREADED else "plas"
+
+
+def systems(workload: str) -> Sequence[str]:
+    """The systems to compare on a workload: with one thread, atlas orders as plas does."""
+    return [name for name in SYSTEMS if name != "atlas" or workload in _THREADED]
+
+
 # Host memory for displaced calls, GiB, where a system swaps.
 SWAP_GIB: Final = 32.0
 
@@ -42,7 +61,8 @@ SWAP_GIB: Final = 32.0
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What is played, and on what. rate: programs a second; 0: all at once. preset: as of `weft
-    bench sim`. slots, kv_blocks: 0 for the preset's own."""
+    bench sim`. slots, kv_blocks: 0 for the preset's own. swap_cost: how many times the preset's
+    seconds a block takes between device and host."""
 
     workload: str
     programs: int
@@ -51,17 +71,34 @@ class Scene:
     replicas: int = 1
     slots: int = 0
     kv_blocks: int = 0
-    options: Mapping[str, Any] = field(default_factory=dict)
+    swap_cost: float = 1.0
+
+
+# An eighth of an engine's slots and of its KV blocks: the queue and the cache are as full as in the
+# whole engine with an eighth of the programs, which a simulation of minutes can play until what was
+# there at the beginning no longer counts.
+EIGHTH: Final[Mapping[str, int]] = {"slots": 32, "kv_blocks": 3310}
+
+
+def measure(cell: Cell) -> Values:
+    """The figures of a cell whose settings are those of a `Scene`, a `system` of `SYSTEMS`, and
+    fields of `System` that are to be otherwise. TypeError for other settings; raises what `play`
+    raises."""
+    settings = dict(cell.settings)
+    system = SYSTEMS[str(settings.pop("system"))]
+    other: dict[str, Any] = {
+        one.name: settings.pop(one.name) for one in fields(System) if one.name in settings
+    }
+    scene: Any = Scene
+    return figures(play(scene(**settings), replace(system, **other), cell.seed))
 
 
 def play(scene: Scene, system: System, seed: int) -> Simulation:
     """One simulation. The same scene and seed give the same programs at the same times, whatever
     the system. Raises what `simulate` and `load` raise, and RuntimeError where an invariant did not
     hold: there are no figures of such a run."""
-    from loadgen.sim.engine import EngineSettings
     from loadgen.sim.shapes import shapes
-    from loadgen.sim.workload import BYTES_PER_TOKEN, load
-    from loadgen.sim.world import Setup, simulate
+    from loadgen.sim.workload import load
 
     engines = shapes(scene.preset, scene.replicas, scene.slots, scene.kv_blocks)
     programs = load(scene.workload, seed, scene.programs, min(e.context for e in engines))
@@ -69,9 +106,30 @@ def play(scene: Scene, system: System, seed: int) -> Simulation:
         arrivals = poisson_arrivals(stream(seed, "arrivals"), scene.rate, len(programs))
     else:
         arrivals = [0.0] * len(programs)
+    engines = [_swapping(engine, scene.swap_cost) for engine in engines]
+    return play_programs(programs, arrivals, engines, system, seed)
+
+
+def _swapping(engine: EngineShape, factor: float) -> EngineShape:
+    seconds = engine.cost.swapped_block_s * factor
+    return replace(engine, cost=replace(engine.cost, swapped_block_s=seconds))
+
+
+def play_programs(
+    programs: Sequence[ReadyProgram],
+    arrivals: Sequence[float],
+    engines: Sequence[EngineShape],
+    system: System,
+    seed: int,
+) -> Simulation:
+    """One simulation of these programs. Raises as `play` does."""
+    from loadgen.sim.engine import EngineSettings
+    from loadgen.sim.workload import BYTES_PER_TOKEN
+    from loadgen.sim.world import Setup, simulate
+
     settings = EngineSettings(
         policy=system.order,
-        options={"experiments": True, **scene.options},
+        options={"experiments": True},
         tags=system.tags,
         swap_gib=SWAP_GIB if system.swap else 0.0,
         prefix_cache=system.prefix_cache,
@@ -80,18 +138,21 @@ def play(scene: Scene, system: System, seed: int) -> Simulation:
     setup = Setup(engines, settings, system.balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN)
     found = simulate(programs, arrivals, setup)
     if found.violations:
-        raise RuntimeError(f"{scene} {system} {seed}: {'; '.join(found.violations[:3])}")
+        raise RuntimeError(f"{system} {seed}: {'; '.join(found.violations[:3])}")
     return found
 
 
 def figures(found: Simulation) -> Values:
     """What most experiments look at. latency: of programs, seconds, p50, p95 and p99 too.
     token_latency: program response time over its generated tokens (Agentix 6.2), seconds.
-    hit_rate: cached share of prompt tokens. makespan: seconds."""
+    waiting, service: of programs, summed over their calls, seconds; per_token: over all generated
+    tokens. swaps: KV blocks to the host and back, per generated token. hit_rate: cached share of
+    prompt tokens. makespan: seconds."""
     programs, calls = found.programs, found.calls
     responses = [program.response_s for program in programs]
     per_token = [program.token_latency_s for program in programs]
     prompt = sum(call.prompt_tokens for call in calls)
+    tokens = sum(call.output_tokens for call in calls)
     return {
         "latency": mean(responses),
         "latency_p50": percentile(responses, 0.50),
@@ -102,6 +163,9 @@ def figures(found: Simulation) -> Values:
         "token_latency_p99": percentile(per_token, 0.99),
         "waiting": mean([program.waiting_s for program in programs]),
         "service": mean([program.service_s for program in programs]),
+        "waiting_per_token": sum(call.waiting_s for call in calls) / tokens,
+        "service_per_token": sum(call.service_s for call in calls) / tokens,
+        "swaps_per_token": sum(c.blocks_swapped_out + c.blocks_swapped_in for c in calls) / tokens,
         "hit_rate": sum(call.cached_tokens for call in calls) / prompt if prompt else 0.0,
         "preemptions": sum(call.preemptions for call in calls) / len(calls),
         "recomputed": sum(call.recomputed_tokens for call in calls) / len(calls),

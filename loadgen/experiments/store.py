@@ -17,11 +17,12 @@ FOLDER: Final = ROOT / ".weft" / "experiments"
 
 
 class Store:
-    """Measured cells of one experiment as files in a folder. A file that cannot be read is as none:
-    the cell is measured again."""
+    """Measured cells as files in a folder, known by the function that measures and the code that
+    decides: experiments that measure alike share them. A file that cannot be read is as none: the
+    cell is measured again."""
 
     def __init__(self, experiment: Experiment, folder: Path = FOLDER, root: Path = ROOT) -> None:
-        self._folder = folder / experiment.name
+        self._folder = folder / f"{experiment.measure.__module__}.{experiment.measure.__qualname__}"
         self._code = code_digest((*experiment.code, _module_file(experiment, root)), root)
 
     def get(self, cell: Cell) -> Values | None:

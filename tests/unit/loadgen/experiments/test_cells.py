@@ -67,9 +67,11 @@ def test_whole_numbers_select_what_fractions_were_measured_with() -> None:
     [
         (Estimate(1.0, 0.012), "1.00 ± 0.01"),
         (Estimate(1.0, 0.0), "1.00"),
-        (Estimate(0.004, 0.001), "0.004 ± 0.001"),
+        (Estimate(0.004, 0.001), "0.00400 ± 0.00100"),
         (Estimate(12345.6, 78.9), "12,346 ± 79"),
         (Estimate(0.0, 0.0), "0.000"),
+        (Estimate(math.nan, 0.0), "-"),
+        (Estimate(0.0000123, 0.0), "0.00001"),
     ],
 )
 def test_estimates_show_the_digits_that_count(value: Estimate, shown: str) -> None:
