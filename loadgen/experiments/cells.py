@@ -88,6 +88,12 @@ class Measured:
             {c: v for c, v in self.values.items() if wanted <= dict(c.settings).items()}
         )
 
+    def without(self, *names: str) -> Measured:
+        """The cells that have none of these settings."""
+        return Measured(
+            {c: v for c, v in self.values.items() if not dict(c.settings).keys() & set(names)}
+        )
+
     def levels(self, name: str) -> list[Setting]:
         """The different values of a setting, in the order in which cells have them."""
         found = (dict(cell.settings).get(name) for cell in self.values)

@@ -14,6 +14,7 @@ from gateway.model import Closing, Opening, Outcome, ProgramKey, ReplicaView, Ro
 from gateway.policies.route.registry import build
 from gateway.programs.memory import MemoryTable
 from loadgen.schema import Part
+from loadgen.sim.prefix_tree import PrefixTree
 
 _T = TypeVar("_T")
 
@@ -30,7 +31,8 @@ _TAGS: Final = {
 
 class Front:
     """Places calls and closes them. balancer: a router's name; ValueError lists the known ones.
-    threshold_tokens: longer calls go home, where the balancer has homes."""
+    threshold_tokens: longer calls go home, where the balancer has homes. tree: narrows the router's
+    choice by what prompts hold."""
 
     def __init__(
         self,
@@ -38,11 +40,13 @@ class Front:
         balancer: str,
         rng: Random,
         threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
+        tree: PrefixTree | None = None,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens)
         self._replicas = tuple(replicas)
         self._rng = rng
+        self._tree = tree
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
 
@@ -58,11 +62,12 @@ class Front:
         prompt_tokens: int,
         now: float,
         *,
+        parts: Sequence[Part] = (),
         tags: list[int] | None = None,
         remaining_s: float | None = None,
     ) -> tuple[str, CallContext]:
-        """Route and open a call: its replica, and what the engine is told. RuntimeError where no
-        replica is eligible."""
+        """Route and open a call: its replica, and what the engine is told. parts: what its prompt
+        holds, for a tree. RuntimeError where no replica is eligible."""
         key = ProgramKey(_TENANT, program)
         in_flight = self.table.in_flight()
         views = tuple(
@@ -71,8 +76,9 @@ class Front:
                 for name in self._replicas
             ]
         )
+        away = self._tree.away(parts) if self._tree else frozenset()
         question = RouteRequest(
-            _MODEL, prompt_tokens, self.table.peek(key), views, frozenset(), next(self._placed)
+            _MODEL, prompt_tokens, self.table.peek(key), views, away, next(self._placed)
         )
         decision = self._router.route(question, now, self._rng)
         if not decision.replica:
@@ -85,6 +91,8 @@ class Front:
             )
         )
         self._keys[call] = key
+        if self._tree:
+            self._tree.sent(opened.replica, parts)
         row = opened.program
         return opened.replica, CallContext(
             call,

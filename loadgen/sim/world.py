@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,6 +20,7 @@ from loadgen.sim.content import Seen, parts_of
 from loadgen.sim.costs import on_tick
 from loadgen.sim.engine import EngineSettings
 from loadgen.sim.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
+from loadgen.sim.prefix_tree import PrefixTree
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.prompts import place
 from loadgen.sim.records import CallRecord, Simulation, program_record
@@ -29,13 +30,16 @@ from loadgen.streams import stream
 _ENDS: Final = 0
 _COMES: Final = 1
 _BEGINS: Final = 2
+# The balancer of `loadgen.sim.prefix_tree`, which production does not have.
+PREFIX_TREE: Final = "prefix_tree"
 # The order that must be told what is still to come.
 _TOLD: Final = "srpt"
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is simulated. shapes: one for each replica. seed: of ties in the router.
+    """What is simulated. shapes: one for each replica. balancer: a router's name, or `PREFIX_TREE`.
+    seed: of ties in the router.
     bytes_per_token: what the lengths of programs of messages were estimated with."""
 
     shapes: Sequence[EngineShape]
@@ -80,8 +84,7 @@ class _World:
             f"replica-{i}": Replica(f"replica-{i}", shape, setup.engine)
             for i, shape in enumerate(setup.shapes)
         }
-        rng = stream(setup.seed, "router")
-        self._front = Front(list(self._replicas), setup.balancer, rng, setup.threshold_tokens)
+        self._front = _front(self._replicas, setup)
         self._tells = setup.engine.policy == _TOLD
         cost = setup.shapes[0].cost
         self._programs = {
@@ -139,7 +142,14 @@ class _World:
         told = sum(program.costs) if self._tells else None
         tags = tags_of(parts) if self._setup.engine.tags else None
         name, context = front.place(
-            id_, str(number), call, ready.prompt_tokens, now, tags=tags, remaining_s=told
+            id_,
+            str(number),
+            call,
+            ready.prompt_tokens,
+            now,
+            parts=parts,
+            tags=tags,
+            remaining_s=told,
         )
         replica = self._replicas[name]
         prompt = replica.prompt(id_, parts)
@@ -202,6 +212,15 @@ class _World:
             program.due[follower] = due = max(program.due[follower], due)
             if not needs:
                 self._push(due, _COMES, program.ready.id, follower)
+
+
+def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
+    tree, balancer = None, setup.balancer
+    if balancer == PREFIX_TREE:
+        room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
+        tree, balancer = PrefixTree(room), "least_used"
+    rng = stream(setup.seed, "router")
+    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree)
 
 
 def _program(

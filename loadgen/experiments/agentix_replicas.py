@@ -1,0 +1,262 @@
+"""Agentix on several engines: balancers beside each other, and what more replicas bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from loadgen.experiments.cells import Cell, Measured, cells, estimate
+from loadgen.experiments.curves import bounded_load, curves, doubled, throughput_ratio
+from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.simulating import EIGHTH, measure
+
+_BALANCERS: Final = ("round_robin", "least_used", "prefix_tree", "locality")
+_OURS: Final = "locality"
+_BASELINE: Final = "round_robin"
+_FIGURES: Final[Mapping[str, str]] = {
+    "mean": "token_latency",
+    "P95": "token_latency_p95",
+    "P99": "token_latency_p99",
+}
+# Workload, preset, replicas, programs, and rates of programs a second.
+_SCENES: Final = (
+    ("sharegpt", "8b-a100", 4, 240, (0.3, 0.8, 1.6)),
+    ("sharegpt", "70b-a100", 2, 120, (0.08, 0.2, 0.4)),
+    ("lats", "8b-a100", 4, 40, (0.1, 0.4, 0.9)),
+    ("lats", "70b-a100", 2, 20, (0.03, 0.1, 0.25)),
+)
+_QUICK: Final = (("sharegpt", "8b-a100", 4, 100, (0.3, 1.6)),)
+
+
+def _balancer_cells(quick: bool) -> Sequence[Cell]:
+    return [
+        cell
+        for workload, preset, replicas, programs, rates in (_QUICK if quick else _SCENES)
+        for rate in rates
+        for balancer in _BALANCERS
+        for cell in cells(
+            3,
+            system="weft",
+            workload=workload,
+            preset=preset,
+            replicas=replicas,
+            programs=programs,
+            rate=rate,
+            balancer=balancer,
+            **EIGHTH,
+        )
+    ]
+
+
+def _scenes(found: Measured) -> list[tuple[str, Measured]]:
+    """What was played, in words, and its cells."""
+    return [
+        (f"{workload}, {at.levels('replicas')[0]} x {preset}", at)
+        for workload in found.levels("workload")
+        for preset in found.where(workload=workload).levels("preset")
+        for at in [found.where(workload=workload, preset=preset)]
+    ]
+
+
+def _balancer_tables(found: Measured) -> Sequence[Table]:
+    if not found:
+        return []
+    rows = []
+    for name, at in _scenes(found):
+        for over in _BALANCERS[:-1]:
+            ratios = [
+                str(
+                    throughput_ratio(
+                        at.where(balancer=_OURS),
+                        at.where(balancer=over),
+                        doubled(at.where(balancer=_BASELINE), figure),
+                        figure,
+                    )
+                )
+                for figure in _FIGURES.values()
+            ]
+            rows.append((name, over, *ratios))
+    title = (
+        "times the throughput of another balancer that locality bears at equal latency, which is "
+        "twice round robin's under the lightest load; all engines order as weft does"
+    )
+    tables = [Table(title, ("scene", "over", *_FIGURES), rows, labels=2)]
+    for name, at in _scenes(found):
+        rows = [
+            (
+                str(rate),
+                str(balancer),
+                *(str(one.estimate(figure)) for figure in _FIGURES.values()),
+                str(one.estimate("hit_rate")),
+                str(one.estimate("migrations")),
+            )
+            for rate in at.levels("rate")
+            for balancer in _BALANCERS
+            for one in [at.where(rate=rate, balancer=balancer)]
+        ]
+        columns = (
+            "programs/s",
+            "balancer",
+            *(f"{label}, s/token" for label in _FIGURES),
+            "hit rate",
+            "migrations a call",
+        )
+        title = f"{name}: program token latency, {at.levels('programs')[0]} programs"
+        tables.append(Table(title, columns, rows, labels=2))
+    return tables
+
+
+def _balancer_plots(found: Measured) -> Sequence[Plot]:
+    return [
+        Plot(
+            "programs/s",
+            f"{label}, s/token",
+            [
+                (
+                    name,
+                    [
+                        Series(
+                            balancer,
+                            [float(rate) for rate in at.levels("rate")],
+                            [
+                                at.where(balancer=balancer, rate=rate).estimate(figure)
+                                for rate in at.levels("rate")
+                            ],
+                        )
+                        for balancer in _BALANCERS
+                    ],
+                )
+                for name, at in _scenes(found)
+            ],
+            log_y=True,
+        )
+        for label, figure in _FIGURES.items()
+        if found
+    ]
+
+
+def _balancer_findings(found: Measured) -> Sequence[str]:
+    said = []
+    for name, at in _scenes(found):
+        heavy = at.where(rate=at.levels("rate")[-1])
+        ours = heavy.where(balancer=_OURS)
+        ratios = [
+            f"{over} {ours.ratio('token_latency', heavy.where(balancer=over))}"
+            for over in _BALANCERS[:-1]
+        ]
+        said.append(f"{name}, heaviest load: locality's mean latency over {', '.join(ratios)}")
+    return said
+
+
+_REPLICAS: Final = (1, 2, 4, 8)
+# For each replica.
+_PROGRAMS: Final = 80
+_RATES: Final = (0.05, 0.15, 0.3, 0.6)
+# In the mean latency of one replica under the lightest load.
+_SLOS: Final = (1.5, 2.0, 3.0)
+
+
+def _scaling_cells(quick: bool) -> Sequence[Cell]:
+    return [
+        cell
+        for replicas in ((1, 2) if quick else _REPLICAS)
+        for rate in _RATES
+        for cell in cells(
+            3,
+            system="weft",
+            workload="sharegpt",
+            replicas=replicas,
+            programs=replicas * (60 if quick else _PROGRAMS),
+            rate=rate * replicas,
+            **EIGHTH,
+        )
+    ]
+
+
+def _rates_within(found: Measured, slo: float) -> dict[int, tuple[list[float], bool]]:
+    """By replicas: the greatest rate within a latency, one a seed, programs a second; and whether a
+    seed was within it under every load, so that it is at least that."""
+    # Seeds have other programs, but one promise to keep.
+    lightest = found.where(replicas=1, rate=_RATES[0]).estimate("token_latency").mean
+    rates = {}
+    for replicas in found.levels("replicas"):
+        lines = curves(found.where(replicas=replicas), "token_latency")
+        loads = [bounded_load(slo * lightest, line) for line in lines.values()]
+        rates[int(replicas)] = ([load for load, _ in loads], any(b == "≥" for _, b in loads))
+    return rates
+
+
+def _scaling_tables(found: Measured) -> Sequence[Table]:
+    rows = []
+    for slo in _SLOS if found else ():
+        rates = _rates_within(found, slo)
+        one = estimate(rates[1][0]).mean
+        for replicas, (loads, least) in rates.items():
+            rate = estimate(loads)
+            rows.append(
+                (
+                    f"{slo} x",
+                    str(replicas),
+                    f"{'≥ ' if least else ''}{rate}",
+                    f"{rate.mean / one / replicas:.2f}",
+                )
+            )
+    columns = ("SLO", "replicas", "programs/s", "over replicas times one's")
+    title = (
+        "greatest load within an SLO on mean program token latency, in what one replica has under "
+        f"{_RATES[0]} programs/s; sharegpt, {_PROGRAMS} programs a replica (60 in the quick form)"
+    )
+    return [Table(title, columns, rows, labels=2)] if rows else []
+
+
+def _scaling_plots(found: Measured) -> Sequence[Plot]:
+    if not found:
+        return []
+    lines = [
+        Series(
+            f"{slo} x",
+            [float(replicas) for replicas in rates],
+            [estimate(loads) for loads, _ in rates.values()],
+        )
+        for slo in _SLOS
+        for rates in [_rates_within(found, slo)]
+    ]
+    return [Plot("replicas", "programs/s", [("sharegpt, 8b-a100", lines)])]
+
+
+def _scaling_findings(found: Measured) -> Sequence[str]:
+    said = []
+    for slo in _SLOS if found else ():
+        rates = _rates_within(found, slo)
+        most = max(rates)
+        share = estimate(rates[most][0]).mean / estimate(rates[1][0]).mean / most
+        said.append(
+            f"within {slo} times the lightest latency, {most} replicas bear {share:.2f} of {most} "
+            "times what one bears"
+        )
+    return said
+
+
+FIGURE_14: Final = Experiment(
+    name="agentix-14",
+    title="Balancers beside each other",
+    source="Agentix, section 6.4, Figure 14",
+    published="up to 1.4 times the throughput of round robin and least used, and close to Preble's "
+    "prefix tree, on 4 replicas of 8B and 2 of 70B",
+    cells=_balancer_cells,
+    measure=measure,
+    tables=_balancer_tables,
+    plots=_balancer_plots,
+    findings=_balancer_findings,
+)
+FIGURE_15: Final = Experiment(
+    name="agentix-15",
+    title="Load within an SLO on more replicas",
+    source="Agentix, section 6.4, Figure 15",
+    published="the greatest load grows linearly from 1 to 8 replicas",
+    cells=_scaling_cells,
+    measure=measure,
+    tables=_scaling_tables,
+    plots=_scaling_plots,
+    findings=_scaling_findings,
+)
