@@ -114,7 +114,7 @@ def _swap_cells(quick: bool) -> Sequence[Cell]:
 
 def _way(found: Measured, name: str) -> Measured:
     """The cells that treat what was displaced so."""
-    return found.where(**_WAYS[name]) if _WAYS[name] else found.without("swap", "swap_cost")
+    return found.like(_WAYS[name], ("swap", "swap_cost"))
 
 
 def _swap_tables(found: Measured) -> Sequence[Table]:

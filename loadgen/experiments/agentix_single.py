@@ -12,9 +12,9 @@ from loadgen.experiments.experiment import Experiment, Plot, Series, Table
 from loadgen.experiments.simulating import EIGHTH, agentix, measure, systems
 
 # Workload to programs and rates, programs a second: from light load to beyond what vllm-opt bears.
-_LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
+LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
     "sharegpt": (200, (0.05, 0.1, 0.2, 0.35, 0.6)),
-    "bfcl": (200, (0.04, 0.1, 0.2, 0.3, 0.4)),
+    "bfcl": (120, (0.04, 0.1, 0.2, 0.28, 0.36)),
     "lats": (36, (0.02, 0.06, 0.12, 0.2, 0.3)),
     "mixed": (75, (0.03, 0.08, 0.15, 0.25, 0.4)),
 }
@@ -50,7 +50,7 @@ def load_cells(quick: bool) -> Sequence[Cell]:
     """What is measured for all figures of one engine."""
     return [
         cell
-        for workload, (programs, rates) in (_QUICK if quick else _LOADS).items()
+        for workload, (programs, rates) in (_QUICK if quick else LOADS).items()
         for rate in rates
         for system in systems(workload)
         for cell in cells(

@@ -88,10 +88,12 @@ class Measured:
             {c: v for c, v in self.values.items() if wanted <= dict(c.settings).items()}
         )
 
-    def without(self, *names: str) -> Measured:
-        """The cells that have none of these settings."""
+    def like(self, settings: Mapping[str, Setting], names: Iterable[str]) -> Measured:
+        """The cells that have of these names these settings and no others."""
+        absent = set(names) - settings.keys()
+        found = self.where(**settings)
         return Measured(
-            {c: v for c, v in self.values.items() if not dict(c.settings).keys() & set(names)}
+            {c: v for c, v in found.values.items() if not dict(c.settings).keys() & absent}
         )
 
     def levels(self, name: str) -> list[Setting]:

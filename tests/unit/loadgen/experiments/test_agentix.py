@@ -56,7 +56,7 @@ def test_latencies_are_tables_of_systems_and_loads(found: Measured) -> None:
     table = next(t for t in FIGURE_12.tables(found) if t.title.startswith("bfcl"))
     assert [row[0] for row in table.rows] == ["vllm", "vllm-opt", "mlfq", "plas", "weft"]
     assert len(table.columns) == 6
-    assert "200 programs" in table.title
+    assert "120 programs" in table.title
 
 
 def test_tails_are_of_the_same_cells(found: Measured) -> None:

@@ -54,8 +54,9 @@ def test_a_ratio_of_nothing_is_no_number() -> None:
 
 def test_cells_are_known_by_settings_that_they_lack() -> None:
     found = measured((cell, {"x": 1.0}) for cell in [*cells(1, a=1), *cells(1, a=1, b=True)])
-    assert list(found.without("b").values) == cells(1, a=1)
-    assert not found.without("a")
+    assert list(found.like({}, ["b"]).values) == cells(1, a=1)
+    assert list(found.like({"b": True}, ["b"]).values) == cells(1, a=1, b=True)
+    assert not found.like({}, ["a"])
 
 
 def test_levels_stand_in_the_order_of_the_cells() -> None:
