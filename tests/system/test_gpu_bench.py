@@ -1,5 +1,5 @@
-"""The bench of GPUs, end to end on a CPU: vLLM alone and ours, real engines and the real gateway, on
-the path that a GPU takes. How long anything takes is not looked at."""
+"""The bench of GPUs, end to end on a CPU: vLLM alone and ours, real engines and the real gateway,
+on the path that a GPU takes. How long anything takes is not looked at."""
 
 from __future__ import annotations
 
