@@ -16,7 +16,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from loadgen.gpu import results as store
 from loadgen.gpu.cells import LOADS, WORKLOADS, Budget, Cell, by_system, cells
-from loadgen.gpu.engine import EngineError, Started, cache_of, metrics, started
+from loadgen.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
 from loadgen.gpu.fitting import fit_engine
 from loadgen.gpu.host import Host, HostError, look
 from loadgen.gpu.play import Scene, capacity, connect, play_cell, warm_up
@@ -111,10 +111,11 @@ def configuration(options: GpuOptions) -> dict[str, Any]:
 
 
 def remaining(options: GpuOptions, found: Results) -> list[Cell]:
-    """The selected cells of which there are no figures, in the order of playing."""
+    """The selected cells of which there are no figures, or of which programs failed, in the order
+    of playing."""
     order = [system for system in PLAYED if system in options.systems]
     wanted = cells(order, options.workloads, options.loads)
-    return [cell for cell in wanted if cell.key not in found.cells]
+    return [cell for cell in wanted if found.cells.get(cell.key, {"errors": 1})["errors"]]
 
 
 def sessions(options: GpuOptions, found: Results) -> list[tuple[str, list[Cell]]]:
@@ -152,7 +153,11 @@ class _Run:
                 SYSTEMS[system], self.options.engine, model, self.options.device,
                 self._logs(system), self.options.start_s,
             ) as at:  # fmt: skip
-                asyncio.run(self._session(system, part, at))
+                try:
+                    asyncio.run(self._session(system, part, at))
+                except httpx.HTTPError as error:
+                    why = f"{system} does not answer ({error}): {cause(at.log)}"
+                    raise EngineError(why) from None
         if fitting:
             self._needs(2 * self._start_s("ours"))
             fit_engine(

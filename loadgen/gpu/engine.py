@@ -65,11 +65,12 @@ _CACHE: Final = "vllm:cache_config_info"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A ready engine behind a gateway. start_s: how long the engine took."""
+    """A ready engine behind a gateway. start_s: how long the engine took. log: what it prints."""
 
     engine: str
     gateway: str
     start_s: float
+    log: Path
 
 
 @contextmanager
@@ -95,21 +96,22 @@ def started(
         try:
             stack.enter_context(running(command, f"{engine}/health", log, variables, wait_s))
         except NotReady:
-            raise EngineError(cause(log.read_text(errors="replace"))) from None
+            raise EngineError(f"the engine did not start: {cause(log)}") from None
         start_s = time.monotonic() - begun
         line = gateway_command(system, engine, port + 1)
         ready, variables = f"{gateway}/ready", dict(os.environ)
         stack.enter_context(running(line, ready, logs / "gateway.log", variables, _GATEWAY_S))
-        yield Started(engine, gateway, start_s)
+        yield Started(engine, gateway, start_s, log)
 
 
-def cause(log: str) -> str:
-    """Why an engine did not start, by what it printed: the errors, first to last, and the end.
-    vLLM's last error only says that there was one, and the first may be far above it."""
-    errors = list(dict.fromkeys(found.strip() for found in _ERROR.findall(log)))
-    end = "\n".join(log.splitlines()[-_LAST_LINES:])
-    said = "\n".join(errors[:_ERRORS]) or "it was not ready in time, or ended without an error"
-    return f"the engine did not start: {said}\nThe end of its log:\n{end}"
+def cause(log: Path) -> str:
+    """Why an engine is not there, by what it printed: its errors, the first ones first, and the
+    end. vLLM's last error only says that there was one; the one that counts may be far above."""
+    text = log.read_text(errors="replace")
+    errors = list(dict.fromkeys(found.strip() for found in _ERROR.findall(text)))
+    end = "\n".join(text.splitlines()[-_LAST_LINES:])
+    said = "\n".join(errors[:_ERRORS]) or "it said nothing of an error; it may be slow"
+    return f"{said}\nThe end of its log:\n{end}"
 
 
 def series(text: str) -> Mapping[str, float]:

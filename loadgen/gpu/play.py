@@ -15,7 +15,7 @@ import httpx
 
 from loadgen.fit import ReadyProgram, fit
 from loadgen.gpu.cells import count, plateau
-from loadgen.gpu.engine import Counts, Started, counts_of, fresh, metrics
+from loadgen.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
 from loadgen.gpu.systems import NAME
 from loadgen.player import Gaps, Play, Player
 from loadgen.stats import mean
@@ -90,10 +90,20 @@ def output_tokens(ready: ReadyProgram) -> int:
 
 
 async def warm_up(client: httpx.AsyncClient, at: Started, workload: str, scene: Scene) -> None:
-    """A few calls of other programs: the first ones of an engine are slower than all later ones."""
+    """A few calls of other programs: the first ones of an engine are slower than all later ones.
+    EngineError where they fail."""
     found = programs(workload, scene.seed + _WARM_SEED, _WARM, scene.context)
     player = _player(client, at, tags=False, gap_scale=0.0)
-    await player.play(found, [0.0] * len(found), lambda: None, limit_s=scene.drain_s)
+    nothing_failed(
+        await player.play(found, [0.0] * len(found), lambda: None, limit_s=scene.longest_s)
+    )
+
+
+def nothing_failed(play: Play) -> None:
+    """Raises EngineError with the first error of a play."""
+    for result in play.programs:
+        if result.errors:
+            raise EngineError(f"a call of {result.id} failed: {result.errors[0]}")
 
 
 async def play_cell(
@@ -127,7 +137,8 @@ async def capacity(
     limit_s: float,
 ) -> float:
     """Programs a second that the engine gets done when it always has enough to do: its tokens a
-    second then, over the mean program's. EngineError where it makes none."""
+    second then, over the mean program's. 0 where it makes none. EngineError where
+    calls fail."""
     found = programs(workload, scene.seed + _WARM_SEED, 2 * slots, scene.context)
     sampled = programs(workload, scene.seed, _SAMPLED, scene.context)
     await fresh(client, at.engine)
@@ -135,7 +146,7 @@ async def capacity(
     sampler = asyncio.create_task(_sample(client, at.engine, samples))
     try:
         player = _player(client, at, tags=False, gap_scale=scene.gap_scale)
-        await player.play(found, [0.0] * len(found), lambda: None, limit_s=limit_s)
+        nothing_failed(await player.play(found, [0.0] * len(found), lambda: None, limit_s=limit_s))
     finally:
         sampler.cancel()
         with suppress(asyncio.CancelledError):

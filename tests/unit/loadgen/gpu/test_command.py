@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -43,7 +44,7 @@ class Stage:
     def started(self, system, options, model, device, logs, wait_s):
         assert logs.is_dir()
         self.log.append(f"start {system.policy or system.what.split()[0]} {system.prefix_cache}")
-        yield Started("http://e", "http://g", 20.0)
+        yield Started("http://e", "http://g", 20.0, logs / "engine.log")
 
     async def metrics(self, client, engine):
         return ""
@@ -125,7 +126,7 @@ def test_a_system_without_known_capacity_has_it_measured_first():
     assert sessions(asked, found) == [("vllm-opt", []), ("ours", [cell])]
     found.capacity["bfcl"] = 1.0
     assert sessions(asked, found) == [("ours", [cell])]
-    found.cells[cell.key] = {}
+    found.cells[cell.key] = {"errors": 0.0}
     assert sessions(asked, found) == []
 
 
@@ -138,6 +139,26 @@ def test_failed_programs_fail_the_run(stage, tmp_path, capsys):
     stage.errors = ["500: broken"]
     assert run(options(tmp_path, systems=("vllm-opt",))) == 1
     assert "500: broken" in capsys.readouterr().err
+    # Their cells are played again.
+    stage.errors = []
+    stage.log.clear()
+    assert run(options(tmp_path, systems=("vllm-opt",))) == 0
+    assert sum(line.startswith("play") for line in stage.log) == 4
+
+
+def test_an_engine_that_goes_while_it_is_played_on_is_told_with_its_reason(
+    stage, tmp_path, monkeypatch, capsys
+):
+    async def gone(*_):
+        (tmp_path / "logs" / "vllm-opt" / "engine.log").write_text("OutOfMemoryError: CUDA\n")
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(command, "play_cell", gone)
+    asked = options(tmp_path, systems=("vllm-opt",), logs=str(tmp_path / "logs"))
+    assert run(asked) == 1
+    told = capsys.readouterr().err
+    assert "vllm-opt does not answer" in told
+    assert "OutOfMemoryError: CUDA" in told
 
 
 @pytest.mark.parametrize("error", [NotReady("CUDA out of memory"), EngineError("CUDA out of")])

@@ -24,7 +24,7 @@ def engines(monkeypatch):
     @contextmanager
     def started(system, options, model, device, logs, wait_s, *, experiments=False):
         found.append((system, options, experiments))
-        yield Started("http://e", "http://g", 1.0)
+        yield Started("http://e", "http://g", 1.0, logs / "engine.log")
 
     async def cache(engine):
         return 5000, 16

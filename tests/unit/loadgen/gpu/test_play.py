@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from loadgen.gpu.cells import WORKLOADS, count
-from loadgen.gpu.play import Scene, arrivals, output_tokens, programs
+from loadgen.gpu.engine import EngineError
+from loadgen.gpu.play import Scene, arrivals, nothing_failed, output_tokens, programs
+from loadgen.player import Play, ProgramResult
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -41,6 +43,13 @@ def test_arrivals_are_those_of_a_poisson_process():
         number += len(times)
         early += sum(time < window / 4 for time in times)
     assert early / number == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_play_in_which_a_call_failed_measures_nothing():
+    good, bad = ProgramResult("a", 0.0), ProgramResult("b", 0.0, errors=["500: dead"])
+    nothing_failed(Play([good]))
+    with pytest.raises(EngineError, match="b failed: 500: dead"):
+        nothing_failed(Play([good, bad]))
 
 
 def test_output_tokens_are_those_of_all_calls():
