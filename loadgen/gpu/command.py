@@ -22,15 +22,18 @@ from loadgen.gpu.host import Host, HostError, look
 from loadgen.gpu.play import Scene, capacity, connect, play_cell, warm_up
 from loadgen.gpu.results import Results, ResultsError
 from loadgen.gpu.shapes import SHAPES, write
-from loadgen.gpu.systems import MEASURE, PLAYED, SYSTEMS, EngineOptions
+from loadgen.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS, EngineOptions
 from loadgen.processes import NotReady
 from loadgen.report import gpu as report
 from loadgen.step_probe import ProbeError
 
 # Emptying the cache and reading counts, beside a cell's programs.
 _BESIDE_S: Final = 5.0
-# A measured start may be slower the next time.
+# A measured start may be slower the next time; of one that was not measured nobody knows.
 _START_SLACK: Final = 1.3
+_FIRST_START_S: Final = 60.0
+# Steps and swaps of an 8B model, beside the two starts.
+_FIT_S: Final = 60.0
 # Exit status where the time was up before all cells were played.
 CELLS_LEFT: Final = 3
 
@@ -86,7 +89,7 @@ def run(options: GpuOptions) -> int:
         failed = True
     except KeyboardInterrupt:
         return 130
-    report.show(found.cells, label(host))
+    report.show(found.cells, label(host, options.shape))
     print("; ".join(f"{name} {value}" for name, value in found.versions.items() if value))
     left = remaining(options, found)
     if left or up:
@@ -95,9 +98,9 @@ def run(options: GpuOptions) -> int:
     return 1 if failed else CELLS_LEFT if left or up else 0
 
 
-def label(host: Host) -> str:
+def label(host: Host, shape: str) -> str:
     """What every table is headed with: figures of a CPU never look like those of a GPU."""
-    return host.gpu.name if host.gpu is not None else "CPU, no GPU"
+    return f"{host.gpu.name if host.gpu is not None else 'CPU, no GPU'}, {shape}"
 
 
 def configuration(options: GpuOptions) -> dict[str, Any]:
@@ -147,11 +150,12 @@ class _Run:
         if planned or fitting:
             write(model, self.options.shape, self.options.engine.context)
         for system, part in planned:
-            self._needs(self._start_s(system))
+            # An engine that is started and has no time left to play is of no use.
+            self._needs(self._start_s(system) + self.options.scene.longest_s + _BESIDE_S)
             print(f"starting {system} ...", flush=True)
             with started(
                 SYSTEMS[system], self.options.engine, model, self.options.device,
-                self._logs(system), self.options.start_s,
+                self._logs(system), self._wait_s(),
             ) as at:  # fmt: skip
                 try:
                     asyncio.run(self._session(system, part, at))
@@ -159,10 +163,10 @@ class _Run:
                     why = f"{system} does not answer ({error}): {cause(at.log)}"
                     raise EngineError(why) from None
         if fitting:
-            self._needs(2 * self._start_s("ours"))
+            self._needs(2 * self._start_s(OURS) + _FIT_S)
             fit_engine(
                 SHAPES[self.options.shape], self.options.engine, model, self.options.device,
-                self._logs("fit"), self.options.start_s, self.options.rounds, fit_file,
+                self._logs("fit"), self._wait_s(), self.options.rounds, fit_file,
             )  # fmt: skip
 
     async def _session(self, system: str, part: Sequence[Cell], at: Started) -> None:
@@ -224,7 +228,10 @@ class _Run:
 
     def _start_s(self, system: str) -> float:
         known = self.found.engines.get(system, {}).get("start_s")
-        return _START_SLACK * float(known) if known else 60.0
+        return _START_SLACK * float(known) if known else _FIRST_START_S
+
+    def _wait_s(self) -> float:
+        return min(self.options.start_s, self.budget.left_s(time.monotonic()))
 
     def _logs(self, system: str) -> Path:
         logs = (Path(self.options.logs) if self.options.logs else self.folder) / system

@@ -16,6 +16,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadgen.gpu.systems import (
+    GATEWAY_ENVIRONMENT,
     EngineOptions,
     System,
     engine_command,
@@ -99,7 +100,7 @@ def started(
             raise EngineError(f"the engine did not start: {cause(log)}") from None
         start_s = time.monotonic() - begun
         line = gateway_command(system, engine, port + 1)
-        ready, variables = f"{gateway}/ready", dict(os.environ)
+        ready, variables = f"{gateway}/ready", {**os.environ, **GATEWAY_ENVIRONMENT}
         stack.enter_context(running(line, ready, logs / "gateway.log", variables, _GATEWAY_S))
         yield Started(engine, gateway, start_s, log)
 

@@ -120,6 +120,10 @@ def engine_environment(
     return found
 
 
+# Under load a call may wait for as long as a cell takes.
+GATEWAY_ENVIRONMENT: Final = {"WEFT_FIRST_BYTE_TIMEOUT_S": "86400"}
+
+
 def gateway_command(system: System, engine: str, port: int) -> list[str]:
     """What starts the gateway in front of it."""
     line = [sys.executable, "-m", "gateway.cli", "serve", "--host", "127.0.0.1"]

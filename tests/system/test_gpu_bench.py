@@ -51,7 +51,7 @@ def test_systems_play_the_same_programs_and_a_second_run_finds_nothing_left(tmp_
     assert document["engines"]["vllm-opt"]["plugin"] is False
     assert document["engines"]["ours"]["kv_blocks"] == 64
     assert document["host"]["gpu"] is None
-    assert "CPU, no GPU: figures" in done.stdout
+    assert "CPU, no GPU, tiny: figures" in done.stdout
 
     again = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert again.returncode == 0, again.stderr
