@@ -40,7 +40,8 @@ REAL: Final = "real"
 _SLOW_TO_START: Final = "litellm/"
 # Behind by more than this a second, the machine and not the cost model sets the pace.
 _MAY_BE_BEHIND: Final = 0.01
-_LONGEST_S: Final = 15.0
+# Long gaps are cut here, seconds of the engines: a run must end.
+_LONGEST_S: Final = {SIMULATED: 15.0, REAL: 5.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def _play(
 ) -> tuple[list[Turn], dict[str, str]]:
     """Every front in turn on the programs of every seed; each seed begins with another front, so
     that a drift of the machine meets all."""
-    long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S)
+    long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S[options.engines])
     turns: list[Turn] = []
     absent: dict[str, str] = {}
     for seed in range(options.seeds):

@@ -25,7 +25,7 @@ from gateway.api.watch import remember
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
 from gateway.engine.headers import for_engine, sane_request_id
-from gateway.engine.lower import CONTEXT_HEADER, TooDeep, lower
+from gateway.engine.lower import CONTEXT_HEADER, ReplicaKind, TooDeep, lower
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
@@ -249,11 +249,12 @@ class CallHandler:
         body, carried = lower(
             request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt
         )
-        lines = b"%bx-request-id: %b\r\n%b%b\r\n" % (
+        # Only an engine that is told of the call in its body reports on it.
+        named = b"%b%b\r\n" % (_CALL_LINE, call.call.encode())
+        lines = b"%bx-request-id: %b\r\n%b" % (
             for_engine(request.headers),
             request.request_id,
-            _CALL_LINE,
-            call.call.encode(),
+            named if replica.kind is ReplicaKind.WEFT else b"",
         )
         if carried:
             lines += b"%b%b\r\n" % (_CONTEXT_LINE, carried)

@@ -33,12 +33,14 @@ _SHORTEST_INTERVAL_S: Final = 0.05
 @dataclass(frozen=True, slots=True)
 class Place:
     """The replicas as a front may have to be told of them. kv_tokens: room of one. cost: of its
-    steps, None where nobody knows; speed_up: how much faster than that its clock runs."""
+    steps, None where nobody knows; speed_up: how much faster than that its clock runs. secret: by
+    which its plugin knows our gateway, "" where it asks for none."""
 
     model: str
     kv_tokens: int
     speed_up: float = 1.0
     cost: CostModel | None = None
+    secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +65,9 @@ class Front:
 def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
     """All rows by name. orders: ours stands under each, and without any key under the last."""
     vllm = _vllm_routers(place)
-    ours = proxies.OURS
-    round_robin = replace(ours, environment={"WEFT_BALANCER": "round_robin"})
+    told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
+    ours = replace(proxies.OURS, environment=told)
+    round_robin = replace(ours, environment={**told, "WEFT_BALANCER": "round_robin"})
     rows = [
         Front(ROUND_ROBIN, round_robin),
         *vllm,

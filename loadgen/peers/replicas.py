@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -115,7 +116,8 @@ def real_replicas(count: int, slots: int, kv_blocks: int) -> Iterator[Replicas]:
     line = ["--replicas", str(count), "--", "--max-num-seqs", str(slots)]
     line += ["--num-gpu-blocks-override", str(kv_blocks), "--enable-prompt-tokens-details"]
     line += ["--middleware", f"{call_log.__name__}.{call_log.CallLog.__name__}"]
-    with local_stack(line, {}) as base:
+    secret = secrets.token_hex(16)
+    with local_stack(line, {"WEFT_ENGINE_SECRET": secret}) as base:
 
         def set_order(order: str) -> None:
             body = {"policy": order, "reset_cache": True}
@@ -126,7 +128,7 @@ def real_replicas(count: int, slots: int, kv_blocks: int) -> Iterator[Replicas]:
         found = _ask("GET", f"{base}/health")["replicas"]
         yield Replicas(
             tuple(replica["url"] for replica in found),
-            Place(str(card["id"]), kv_blocks * _REAL_BLOCK_TOKENS),
+            Place(str(card["id"]), kv_blocks * _REAL_BLOCK_TOKENS, secret=secret),
             min(int(card["max_model_len"]), kv_blocks * _REAL_BLOCK_TOKENS),
             _REAL_BLOCK_TOKENS,
             call_log.PATH,

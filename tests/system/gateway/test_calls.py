@@ -78,6 +78,9 @@ async def test_a_stock_server_gets_the_clients_body(engine: Any, weft: Any) -> N
     async with engine(weft=False, models=()) as stub, weft(stub) as gateway:
         await gateway.client.post("/v1/completions", content=b'{"model":"x", "prompt":"p"}')
         assert stub.requests[0].raw == b'{"model":"x", "prompt":"p"}'
+        # An engine of ours that refused us counts as such a server, and would hold every answer
+        # back for a report on a call that its scheduler was never told of.
+        assert "x-weft-call" not in stub.requests[0].headers
 
 
 async def test_the_report_of_a_plain_answer_reaches_the_table(engine: Any, weft: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,12 @@ def test_round_robin_is_ours_with_that_balancer(monkeypatch):
     for name, value in ROWS[ROUND_ROBIN].proxy.environment.items():
         monkeypatch.setenv(name, value)
     assert load().balancer == "round_robin"
+
+
+def test_only_ours_is_told_the_engines_secret():
+    rows = fronts(replace(PLACE, secret="s"), ("plas",)).values()
+    told = {row.name for row in rows if row.proxy.environment.get("WEFT_ENGINE_SECRET") == "s"}
+    assert told == {row.name for row in rows if row.name.startswith("weft/")}
 
 
 def test_program_scheduling_is_told_the_engines_room_costs_and_pace():
