@@ -9,6 +9,7 @@ from loadgen.experiments import (
     agentix_overheads,
     agentix_replicas,
     agentix_single,
+    edges,
     limit,
 )
 from loadgen.experiments.experiment import Experiment
@@ -22,5 +23,6 @@ _ALL: Final = (
     agentix_overheads.FIGURE_17,
     agentix_overheads.FIGURE_18,
     limit.EXPERIMENT,
+    edges.EXPERIMENT,
 )
 EXPERIMENTS: Final[dict[str, Experiment]] = {one.name: one for one in _ALL}
