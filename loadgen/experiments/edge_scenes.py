@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -214,7 +214,7 @@ EDGES: Final = (
         240,
         6.0,
         "prefix_tree",
-        System(SYSTEMS["weft"].order, tags=True, swap=True, balancer="prefix_tree"),
+        replace(SYSTEMS["weft"], balancer="prefix_tree"),
         "a home for each program brings every document to every replica; by prefix each replica "
         "keeps a few",
         replicas=4,

@@ -1,0 +1,58 @@
+"""What is made of the workloads on which ours loses."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadgen.experiments.cells import Cell, Measured, measured
+from loadgen.experiments.edge_scenes import EDGES
+from loadgen.experiments.edges import EXPERIMENT
+from loadgen.experiments.simulating import SYSTEMS
+
+
+def _found(ours: float, spread: float = 0.0) -> Measured:
+    """ours: its latency, where everybody else's is 10. spread: between seeds."""
+
+    def values(cell: Cell) -> dict[str, float]:
+        latency = ours * (1 + spread * (cell.seed - 1)) if cell["system"] == "weft" else 10.0
+        return {"latency": latency, "latency_p99": latency, "hit_rate": 0.5}
+
+    return measured((cell, values(cell)) for cell in EXPERIMENT.cells(False))
+
+
+@pytest.mark.parametrize(
+    ("ours", "spread", "said"),
+    [
+        (20.0, 0.0, "ours takes 2.00 times as long as"),
+        (5.0, 0.0, "so it does not lose there"),
+        (10.0, 0.1, "no difference shown"),
+    ],
+)
+def test_what_is_said_follows_from_the_figures(ours: float, spread: float, said: str) -> None:
+    findings = EXPERIMENT.findings(_found(ours, spread))
+    assert len(findings) == len(EDGES)
+    assert all(said in finding for finding in findings)
+
+
+def test_each_workload_stands_beside_its_rival_and_the_others() -> None:
+    (table,) = EXPERIMENT.tables(_found(20.0))
+    assert len(table.rows) == len(EDGES)
+    assert {row[table.columns.index("weft over rival")] for row in table.rows} == {"2.00"}
+    assert {row[table.columns.index("over mlfq")] for row in table.rows} == {"2.00"}
+
+
+def test_the_quick_form_plays_rivals_only_and_fewer_programs() -> None:
+    quick, full = EXPERIMENT.cells(True), EXPERIMENT.cells(False)
+    assert {cell.text("system") for cell in quick} == {"weft", "rival"}
+    assert quick[0].number("programs") < full[0].number("programs")
+
+
+def test_a_rival_that_only_balances_otherwise_is_ours_in_all_else() -> None:
+    (edge,) = [edge for edge in EDGES if edge.system.balancer != "locality"]
+    ours = SYSTEMS["weft"]
+    assert edge.system.balancer == "prefix_tree"
+    assert (edge.system.order, edge.system.tags, edge.system.swap) == (
+        ours.order,
+        ours.tags,
+        ours.swap,
+    )
