@@ -16,7 +16,7 @@ from gateway.api.ledger import OpenCall
 from gateway.api.prefills import PrefillDesk
 from gateway.api.request import Request
 from gateway.api.services import Services
-from gateway.api.watch import Watch, remember
+from gateway.api.watch import Watch, remember, tell_whole
 from gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaFault, ReplicaTimeout
 from gateway.engine.headers import for_client, header_safe
 from gateway.engine.pool import Exchange
@@ -112,6 +112,8 @@ class Relay:
         if good and self._request.endpoint.chained:
             self._stores(_plain_id(body))
             await self._remember()
+        if good and call.key in self._s.listeners:
+            tell_whole(self._s, call.key, self._request, body)
         if self._request.asked is not None:
             await remember(self._s, self._request, body if good else None, False)
         parsed = reports.parse(report, call.call)

@@ -72,9 +72,10 @@ def router(services: Services) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {}}}},
     )
     async def events(session_id: str, tenant: str = Depends(tenant_of)) -> StreamingResponse:
-        """Server-sent events `tool_call_dispatch`, from now on, of the session's streamed calls
-        through this gateway; each has the id of its request. A listener that is too slow loses the
-        oldest, and is told how many by an event `lost`."""
+        """Server-sent events `tool_call_dispatch`, from now on, of the session's calls through this
+        gateway; each has the id of its request. What a stream calls is told as it completes, what
+        another answer calls when it has ended. A listener that is too slow loses the oldest, and is
+        told how many by an event `lost`."""
         key = program_key(tenant, path_id(session_id))
         if s.listeners.full(key):
             raise ApiError(429, "too_many_listeners", "This session has too many listeners.")

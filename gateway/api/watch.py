@@ -19,6 +19,8 @@ from gateway.api.services import Services
 from gateway.model import ProgramKey
 from gateway.overlap.answers import AnswerTape
 from gateway.overlap.dispatch import ToolDispatch, as_json
+from gateway.overlap.tool_calls import ToolCall
+from gateway.overlap.whole import calls_of
 from gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -72,8 +74,7 @@ class Watch:
         passed, calls = self._dispatch.feed(data)
         for call in calls:
             self.tools.append((call.name, perf_counter()))
-            about = {"request_id": self._request.request_id.decode(), **as_json(call)}
-            self._s.listeners.tell(self._key, about)
+            _tell(self._s, self._key, self._request, call)
         return passed
 
     async def closed(self, whole: bytes | None, report: CallReport | None) -> None:
@@ -117,6 +118,24 @@ class Watch:
         """How long before now, the answer's end, each tool was told, seconds."""
         now = perf_counter()
         return tuple((name, now - at) for name, at in self.tools)
+
+
+def tell_whole(services: Services, key: ProgramKey, request: Request, answer: bytes) -> None:
+    """An answer came at once: whoever listens is told all its calls, as they are at its end."""
+    names = _tool_names(request.body) or None
+    if names is None and not request.dispatch:
+        return
+    try:
+        parsed = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return
+    for call in calls_of(parsed, names=names, loads=orjson.loads):
+        _tell(services, key, request, call)
+
+
+def _tell(services: Services, key: ProgramKey, request: Request, call: ToolCall) -> None:
+    about = {"request_id": request.request_id.decode(), **as_json(call)}
+    services.listeners.tell(key, about)
 
 
 def foresees(services: Services, request: Request) -> bool:

@@ -212,6 +212,40 @@ async def test_a_listener_hears_its_programs_tool_calls(engine: Any, weft: Any) 
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_a_listener_hears_the_calls_of_answers_that_are_not_streamed(
+    path: str, engine: Any, weft: Any
+) -> None:
+    function = {"name": "f", "arguments": '{"a": 1}'}
+    answers: dict[str, Any] = {
+        "/v1/chat/completions": {
+            "choices": [{"message": {"tool_calls": [{"function": function}]}}]
+        },
+        "/v1/messages": {"content": [{"type": "tool_use", "name": "f", "input": {"a": 1}}]},
+        "/v1/responses": {"output": [{"type": "function_call", **function}]},
+    }
+
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"id": "resp_1", **answers[path]})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        # Who listens to nothing is told nothing, and a call without tools calls none.
+        await gateway.call(path, body={"tools": TOOLS}, headers=NAMED)
+        async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
+            lines = events.aiter_lines()
+            assert await anext(lines) == ": listening"
+            await gateway.call(path, headers=NAMED)
+            asked = {**NAMED, "x-request-id": "a"}
+            assert (
+                await gateway.call(path, body={"tools": TOOLS}, headers=asked)
+            ).status_code == 200
+            async with asyncio.timeout(10):
+                heard = await anext(line async for line in lines if line.startswith("data: "))
+        told = json.loads(heard[6:])
+        assert told["request_id"] == "a"
+        assert json.loads(told["tool_call"]["function"]["arguments"]) == {"a": 1}
+
+
 @pytest.mark.parametrize("final", [False, True])
 async def test_engines_need_not_keep_what_an_ended_program_leaves(
     engine: Any, weft: Any, until: Any, final: bool
