@@ -16,7 +16,11 @@ from engine_patches.wire import CallContext, CallReport
 
 @dataclass(slots=True)
 class CallAccount:
-    """Running totals of a call. Instants are of one monotonic clock, seconds."""
+    """Running totals of a call. Instants are of one monotonic clock, seconds.
+
+    place, rank, order_in_queue: what it is sorted by. context_cached, context_uncached: tokens of
+    its context that the prefix cache had and lacked when it was last looked up.
+    """
 
     context: CallContext
     policy: str
@@ -39,7 +43,10 @@ class CallAccount:
     recomputed_tokens: int = 0
     blocks_swapped_out: int = 0
     blocks_swapped_in: int = 0
+    place: int = 0
     rank: float = 0.0
+    context_cached: int = 0
+    context_uncached: int = 0
     hints: list[str] = field(default_factory=list)
 
     @property
@@ -105,6 +112,9 @@ class CallAccount:
             budget_s=context.budget_s,
             cost_s=context.cost_s,
             remaining_s=context.remaining_s,
+            cached_tokens=self.context_cached,
+            uncached_tokens=self.context_uncached,
+            running=bool(self.running),
         )
 
     def report(self) -> CallReport:

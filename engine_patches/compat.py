@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 import logging
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -155,6 +156,8 @@ class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
 class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     """vLLM's scheduler with the few handles that an order needs, under names of our own."""
 
+    max_num_active_reqs: int
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         policy = str(getattr(self.policy, "value", self.policy))
@@ -283,6 +286,18 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         used = [block for block in (hits[0] if hits else ()) if block.ref_cnt > 0]
         return needed - len(used)
 
+    def cached_context(self, request: Request) -> tuple[int, int]:
+        """What the prefix cache has of a waiting request's context, tokens, and how many free
+        blocks admitting the request takes."""
+        needed: int = -(-int(request.num_tokens) // self.block_size)
+        if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
+            return 0, needed
+        hits, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
+            request.block_hashes, request.num_tokens - 1
+        )
+        # A cached block that nobody uses has to leave the free list too.
+        return int(cached), needed - sum(block.ref_cnt > 0 for block in hits[0])
+
     def blocks_held_alone(self, request: Request) -> int:
         """Blocks that would become free without the request."""
         held = self.kv_cache_manager.get_blocks(request.request_id).blocks
@@ -296,6 +311,18 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
             and self.free_slots() > 0
             and -(-int(first.num_tokens) // self.block_size) > self.free_blocks()
         )
+
+    @contextmanager
+    def admitting(self, at_most: int | None) -> Iterator[None]:
+        """While vLLM schedules in here it admits so many waiting requests at most."""
+        limit = self.max_num_active_reqs
+        if at_most is not None:
+            held = len(self.running) + self.num_waiting_for_streaming_input
+            self.max_num_active_reqs = min(limit, held + at_most)
+        try:
+            yield
+        finally:
+            self.max_num_active_reqs = limit
 
     def forget_cache(self) -> bool:
         """Empty the prefix cache, preempting what runs. Returns whether it is empty: where steps

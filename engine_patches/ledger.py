@@ -25,6 +25,8 @@ Rank = tuple[int, float, int]
 # (several prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
 _FIRST: Final[Rank] = (-1, 0.0, 0)
+# Behind every queue.
+_LAST: Final = 2**31
 
 
 class Ledger:
@@ -75,6 +77,8 @@ class Ledger:
         if account is not None:
             account.start(sequence, now)
             self.moved.add(sequence)
+            if self.order.sees_cache:
+                account.rank = self.order.rank(self._view(account, now))
 
     def preempt(self, sequence: str, now: float) -> None:
         """A running sequence went back to the queue."""
@@ -150,6 +154,34 @@ class Ledger:
                 self._move(account)
         self._served.clear()
 
+    def look(self, sequence: str, cached: int, uncached: int, now: float) -> None:
+        """A waiting sequence's context was looked up in the cache: so many tokens are there, so
+        many would have to be computed."""
+        account = self._of.get(sequence)
+        if account is None:
+            return
+        account.context_cached, account.context_uncached = cached, uncached
+        rank = self.order.rank(self._view(account, now))
+        if rank != account.rank:
+            account.rank = rank
+            self._move(account)
+
+    def hold(self, sequence: str, held: bool) -> None:
+        """Put a waiting sequence's call behind all others, or back into its place."""
+        account = self._of.get(sequence)
+        if account is None:
+            return
+        queue = 0 if self.order.ranks_across else account.queue
+        place = _LAST if held else queue
+        if place != account.place:
+            account.place = place
+            self._move(account)
+
+    def patience(self, sequence: str, keep_s: float, now: float) -> float:
+        """Seconds for which the order lets a sequence's call be held back from now on."""
+        account = self._of.get(sequence)
+        return 0.0 if account is None else self.order.patience(self._view(account, now), keep_s)
+
     # -- questions ---------------------------------------------------------------------------
 
     def of(self, sequence: str) -> CallAccount | None:
@@ -161,7 +193,7 @@ class Ledger:
         account = self._of.get(sequence)
         if account is None:
             return _FIRST
-        return (account.queue, account.rank, account.order_in_queue)
+        return (account.place, account.rank, account.order_in_queue)
 
     @property
     def starves_at(self) -> float:
@@ -211,7 +243,9 @@ class Ledger:
 
     def _stand(self, account: CallAccount, standing: Standing, now: float) -> None:
         self._entries += 1
-        account.stand(standing, self._entries)
+        view = self._view(account, now)
+        account.stand(standing, self.order.turn(view, self._entries))
+        account.place = 0 if self.order.ranks_across else standing.queue
         account.rank = self.order.rank(self._view(account, now))
         self._move(account)
         self._watch(account, now)

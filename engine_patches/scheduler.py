@@ -20,6 +20,7 @@ from engine_patches.orders import Order, build_order
 from engine_patches.settings import PluginSettings
 from engine_patches.swap.connector import SwapConnector
 from engine_patches.victims import Candidate, Claim, choose_victims
+from engine_patches.warmth import Warmth
 from engine_patches.wire import CallContext, CallReport
 
 
@@ -39,6 +40,7 @@ class WeftScheduler(SchedulerHooks):
         self.ledger = Ledger(self._order(self.settings.policy))
         self._caches = Caches(self) if self.settings.tags and self.prefix_cached() else None
         self._swap = self.connector if isinstance(self.connector, SwapConnector) else None
+        self._warmth = self._see()
         self._sequences: dict[str, Request] = {}
         # Tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
@@ -72,6 +74,8 @@ class WeftScheduler(SchedulerHooks):
             if self._caches is None
             else self._caches.take(context, request.num_prompt_tokens)
         )
+        if self._warmth is not None:
+            self._warmth.queued(request)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step: reorder and displace if it is time to, then vLLM's own scheduling."""
@@ -87,7 +91,8 @@ class WeftScheduler(SchedulerHooks):
             self._decide(now)
             self._undecided = self.settings.decide_every
         self._undecided -= 1
-        output = super().schedule(*args, **kwargs)
+        with self.admitting(None if self._warmth is None else self._warmth.admitting):
+            output = super().schedule(*args, **kwargs)
         for sequence in self.started(output):
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
         self._begun[id(output)] = self.clock()
@@ -102,7 +107,11 @@ class WeftScheduler(SchedulerHooks):
         begun = max(self._begun.pop(id(scheduler_output), now), self._last_step_end)
         self._last_step_end = now
         tokens = scheduler_output.num_scheduled_tokens
-        self.ledger.serve(tokens, max(0.0, now - begun), now)
+        duration_s = max(0.0, now - begun)
+        self.ledger.serve(tokens, duration_s, now)
+        if self._warmth is not None:
+            computed = scheduler_output.total_num_scheduled_tokens
+            self._warmth.served(computed, len(tokens), duration_s)
         outputs = super().update_from_output(scheduler_output, model_runner_output)
         for sequence in tokens:
             request = self._sequences.get(sequence)
@@ -122,6 +131,8 @@ class WeftScheduler(SchedulerHooks):
         """A running request went back to the queue: it waits again, in its place."""
         self._lost[request.request_id] = computed
         self.ledger.preempt(request.request_id, self.clock())
+        if self._warmth is not None:
+            self._warmth.queued(request)
 
     def on_queued(self, request: Request) -> None:
         """A request is new in the waiting queue, or the next turn of one that vLLM knows."""
@@ -131,6 +142,8 @@ class WeftScheduler(SchedulerHooks):
         """What is known of the blocks is written down before they are free, and what a displaced
         request has computed is saved."""
         account = self.ledger.of(request.request_id)
+        if self._warmth is not None and account is not None:
+            self._warmth.freeing(request, account.context.program, self.clock())
         if self._swap is not None:
             if request.is_finished():
                 self._swap.forget(request.request_id)
@@ -154,6 +167,8 @@ class WeftScheduler(SchedulerHooks):
         old weights maybe."""
         if self._swap is not None and entirely:
             self._swap.reset_cache()
+        if self._warmth is not None and entirely:
+            self._warmth.reset()
         if self._caches is not None:
             self._caches.retention.sweep()
             if entirely:
@@ -171,11 +186,14 @@ class WeftScheduler(SchedulerHooks):
         """Carry out a command of the endpoint, between two steps."""
         if command.policy:
             self.ledger.switch(self._order(command.policy), self.clock())
+            self._warmth = self._see()
         if command.reset_cache:
             self._forgetting = True
             self._forget()
         if command.kv and self._caches is not None:
             self._caches.obey(command, self.clock())
+        if command.kv == "forget" and self._warmth is not None:
+            self._warmth.ended(command.program)
 
     def state(self) -> dict[str, Any]:
         """What `GET /weft/state` shows; read from another thread, so counts only."""
@@ -210,13 +228,29 @@ class WeftScheduler(SchedulerHooks):
     def _order(self, name: str) -> Order:
         return build_order(name, self.settings.options)
 
+    def _see(self) -> Warmth | None:
+        """What looks at the cache for the order; None where it does not ask, or there is none."""
+        if not (self.ledger.order.sees_cache and self.prefix_cached()):
+            return None
+        warmth = Warmth(self, self.ledger)
+        warmth.reset()
+        return warmth
+
     def _decide(self, now: float) -> None:
         self.ledger.promote(now)
         self.ledger.refresh(now)
+        if self._warmth is not None:
+            self._warmth.look(now)
         self._sort()
-        if self.ledger.order.displaces and self.waiting and self.running:
+        if self._displacing():
             self._displace(now)
             self._sort()
+
+    def _displacing(self) -> bool:
+        if not (self.ledger.order.displaces and self.waiting and self.running):
+            return False
+        # Where somebody is held back for want of room, nobody is put out for a slot.
+        return self._warmth is None or self._warmth.admitting is None
 
     def _sort(self) -> None:
         if self.ledger.moved:
@@ -241,12 +275,13 @@ class WeftScheduler(SchedulerHooks):
                 islice(self.waiting_requests(), slots + len(worse)),
             )
         )
-        if len(better) <= slots and not self.waits_for_blocks():
+        for_blocks = self.ledger.order.displaces_for_blocks
+        if len(better) <= slots and not (for_blocks and self.waits_for_blocks()):
             return
         free = self.free_blocks()
         claims = [self._claim(request, free) for request in better]
         # Without want of blocks nobody asks what a victim holds.
-        scarce = sum(claim.blocks for claim in claims) > free
+        scarce = for_blocks and sum(claim.blocks for claim in claims) > free
         victims = choose_victims(
             claims,
             [self._candidate(r, scarce) for r in worse if self.can_be_displaced(r)],
@@ -283,6 +318,8 @@ class WeftScheduler(SchedulerHooks):
         )
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
+        if self._warmth is not None:
+            self._warmth.started(sequence)
         self.ledger.start(sequence, now)
         account, request = self.ledger.of(sequence), self._sequences.get(sequence)
         if account is None or request is None:

@@ -36,7 +36,7 @@ XARG_PRIORITY: Final = "weft_priority"
 
 # The orders that an engine knows; the registry has one of each name.
 ORDER_NAMES: Final = (
-    "fcfs", "program_fifo", "mlfq", "plas", "atlas", "urgency", "vtc", "srpt",
+    "fcfs", "program_fifo", "mlfq", "plas", "warm_plas", "atlas", "urgency", "vtc", "srpt",
 )  # fmt: skip
 
 # Larger values are nonsense: thirty thousand years as a duration, and no instant of our time.

@@ -19,6 +19,8 @@ class CallView:
     service of the call so far. queued_s: instant since which the call would have waited had it
     waited once, on the engine's clock. budget_s, cost_s, remaining_s: what the caller says of the
     call's deadline, its execution and its program's remaining work; None where it says nothing.
+    cached_tokens, uncached_tokens: of a waiting call's context, what the prefix cache had when it
+    was last looked up and what is to be computed. running: one of its sequences is in the batch.
     """
 
     program_service_s: float = 0.0
@@ -35,6 +37,9 @@ class CallView:
     budget_s: float | None = None
     cost_s: float | None = None
     remaining_s: float | None = None
+    cached_tokens: int = 0
+    uncached_tokens: int = 0
+    running: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,27 @@ class Order(Protocol):
         """Whether it needs `CallView.program_tokens`."""
         ...
 
+    @property
+    def sees_cache(self) -> bool:
+        """Whether it needs `CallView.cached_tokens` and `uncached_tokens`."""
+        ...
+
+    @property
+    def ranks_across(self) -> bool:
+        """Whether ranks count before queues, which then only say what `review` is about."""
+        ...
+
+    @property
+    def displaces_for_blocks(self) -> bool:
+        """Whether a running call is displaced for its KV blocks too, or for its slot alone."""
+        ...
+
+    @property
+    def keep_share(self) -> float:
+        """How long room is kept for a program between two calls, as a share of the time that a
+        prefill of the whole cache takes."""
+        ...
+
     def enter(self, view: CallView) -> Standing:
         """The standing of a call that arrives."""
         ...
@@ -88,12 +114,60 @@ class Order(Protocol):
         ...
 
     def rank(self, view: CallView) -> float:
-        """Place inside a queue, the lowest first; equal ranks are first come, first served."""
+        """Place inside a queue, the lowest first; equal ranks go by `turn`."""
+        ...
+
+    def turn(self, view: CallView, entry: int) -> int:
+        """Place among equal ranks, the lowest first. entry: how many came into queues before."""
+        ...
+
+    def patience(self, view: CallView, keep_s: float) -> float:
+        """How many seconds more a call may be held back for room that is kept so long for others;
+        asked only where room is kept."""
         ...
 
 
+class PlainOrder:
+    """What orders have in common that look neither at tokens nor at the cache."""
+
+    __slots__ = ()
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Tokens are not counted."""
+        return False
+
+    @property
+    def sees_cache(self) -> bool:
+        """The cache is not looked at."""
+        return False
+
+    @property
+    def ranks_across(self) -> bool:
+        """Queues come first."""
+        return False
+
+    @property
+    def displaces_for_blocks(self) -> bool:
+        """Slots and blocks count alike."""
+        return True
+
+    @property
+    def keep_share(self) -> float:
+        """No room is kept."""
+        return 0.0
+
+    def turn(self, view: CallView, entry: int) -> int:
+        """First come, first served."""
+        return entry
+
+    def patience(self, view: CallView, keep_s: float) -> float:
+        """Nobody is held back."""
+        return 0.0
+
+
 @dataclass(frozen=True, slots=True)
-class OneQueue:
+class OneQueue(PlainOrder):
     """The common part of orders without queues: nobody is demoted or promoted."""
 
     @property
@@ -109,11 +183,6 @@ class OneQueue:
     @property
     def moving(self) -> bool:
         """Ranks stay as they are."""
-        return False
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Tokens are not counted."""
         return False
 
     def enter(self, view: CallView) -> Standing:

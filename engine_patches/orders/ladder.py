@@ -6,12 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from engine_patches.orders.base import CallView, Standing
+from engine_patches.orders.base import CallView, PlainOrder, Standing
 from engine_patches.queues import QueueLadder
 
 
 @dataclass(frozen=True, slots=True)
-class LadderOrder(ABC):
+class LadderOrder(PlainOrder, ABC):
     """A call enters the queue of its attained service, is demoted when its quantum is spent, and
     is promoted to the first queue when waiting / service >= beta.
 
@@ -39,11 +39,6 @@ class LadderOrder(ABC):
     @property
     def moving(self) -> bool:
         """Inside a queue calls are first come, first served."""
-        return False
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Service is time."""
         return False
 
     @abstractmethod

@@ -15,6 +15,7 @@ from engine_patches.orders.program_fifo import ProgramFifo
 from engine_patches.orders.srpt import Srpt
 from engine_patches.orders.urgency import Urgency
 from engine_patches.orders.vtc import Vtc
+from engine_patches.orders.warm_plas import WarmPlas
 from engine_patches.queues import QueueLadder
 
 Options = Mapping[str, Any]
@@ -23,6 +24,12 @@ ORDERS: Final[dict[str, Callable[[Options], Order]]] = {
     "fcfs": lambda options: Fcfs(),
     "program_fifo": lambda options: ProgramFifo(),
     "mlfq": lambda options: Mlfq(ladder_from(options), _number(options, "beta", 10.0)),
+    "warm_plas": lambda options: WarmPlas(
+        ladder_from(options),
+        _number(options, "beta", 10.0),
+        lead=_number(options, "lead", 2.0),
+        keep_share=_number(options, "keep_share", 0.25),
+    ),
     "plas": lambda options: Plas(ladder_from(options), _number(options, "beta", 10.0)),
     "atlas": lambda options: Atlas(ladder_from(options), _number(options, "beta", 10.0)),
     "urgency": lambda options: Urgency(_number(options, "default_budget_s", 60.0)),
@@ -32,7 +39,17 @@ ORDERS: Final[dict[str, Callable[[Options], Order]]] = {
     ),
 }
 _OPTIONS: Final = frozenset(
-    {"queues", "first_quantum_s", "growth", "beta", "default_budget_s", "experiments", "margin_s"}
+    {
+        "queues",
+        "first_quantum_s",
+        "growth",
+        "beta",
+        "lead",
+        "keep_share",
+        "default_budget_s",
+        "experiments",
+        "margin_s",
+    }
 )
 
 

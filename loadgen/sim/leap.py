@@ -231,7 +231,7 @@ class SimScheduler(WeftScheduler, Parking):
             return none
         if self.settings.decide_every != 1 or (self._caches and len(self._caches.retention.pins)):
             return none
-        due = self.ledger.starves_at
+        due = min(self.ledger.starves_at, self._warmth.due if self._warmth else math.inf)
         if due <= now:
             return none
         first = self.first_waiting()

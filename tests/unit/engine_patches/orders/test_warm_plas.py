@@ -1,0 +1,101 @@
+"""PLAS that sees the cache."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.orders import CallView, build_order
+from engine_patches.orders.plas import Plas
+from engine_patches.orders.warm_plas import WarmPlas
+from engine_patches.queues import QueueLadder
+
+LADDER = QueueLadder(count=4, first_quantum_s=2.0, growth=2.0)
+VIEWS = st.builds(
+    CallView,
+    queue=st.integers(0, 7),
+    program_service_s=st.floats(0, 1e6),
+    program_waiting_s=st.floats(0, 1e6),
+    program_arrival_s=st.floats(0, 2e9),
+    quantum_left_s=st.floats(-10, 100),
+    call_service_s=st.floats(0, 1e4),
+    call_waiting_s=st.floats(0, 1e4),
+    cached_tokens=st.integers(0, 10**6),
+    uncached_tokens=st.integers(0, 10**6),
+    running=st.booleans(),
+)
+
+
+def test_in_one_queue_warm_goes_before_cold_and_less_to_compute_before_more():
+    rank = WarmPlas().rank
+    warm = CallView(queue=2, cached_tokens=9000, uncached_tokens=100)
+    some = CallView(queue=2, cached_tokens=0, uncached_tokens=3000)
+    more = CallView(queue=2, cached_tokens=3000, uncached_tokens=9000)
+    assert rank(warm) < rank(some) < rank(more) < rank(CallView(queue=3))
+
+
+def test_a_warm_call_passes_cold_ones_up_to_its_lead_and_no_further():
+    rank = WarmPlas(lead=2.0).rank
+    warm = CallView(queue=3, cached_tokens=100, uncached_tokens=1)
+    assert rank(warm) < rank(CallView(queue=2, uncached_tokens=1))
+    assert rank(CallView(queue=0, uncached_tokens=10**9)) < rank(warm)
+
+
+def test_who_runs_is_warm_and_gives_its_slot_only_to_a_better_queue():
+    order = WarmPlas(lead=2.0)
+    runs = CallView(queue=3, running=True)
+    margin = order.margin
+    assert margin is not None
+
+    def displaces(view: CallView) -> bool:
+        return order.rank(view) + margin < order.rank(runs)
+
+    assert not displaces(CallView(queue=3, cached_tokens=2, uncached_tokens=1))
+    assert displaces(CallView(queue=2, cached_tokens=2, uncached_tokens=1))
+    assert not displaces(CallView(queue=1, uncached_tokens=1))
+    assert displaces(CallView(queue=0, uncached_tokens=1))
+
+
+def test_equals_go_by_the_program_that_came_first_and_then_by_the_call():
+    turn = WarmPlas().turn
+    old, young = CallView(program_arrival_s=1.7e9), CallView(program_arrival_s=1.7e9 + 0.001)
+    assert turn(old, 10**9) < turn(young, 1)
+    assert turn(old, 1) < turn(old, 2)
+
+
+@given(VIEWS)
+def test_queues_demotions_and_promotions_are_those_of_plas(view: CallView):
+    warm, plas = WarmPlas(LADDER), Plas(LADDER)
+    assert warm.enter(view) == plas.enter(view)
+    assert warm.review(view) == plas.review(view)
+    assert warm.starves_in(view) == plas.starves_in(view)
+
+
+@given(VIEWS, VIEWS)
+def test_no_call_passes_one_that_stands_better_by_more_than_the_lead(a: CallView, b: CallView):
+    order = WarmPlas()
+    if a.queue > b.queue + order.lead + 0.5:
+        assert order.rank(b) < order.rank(a)
+
+
+@given(VIEWS, st.floats(0.01, 100))
+def test_patience_ends(view: CallView, keep_s: float):
+    order = WarmPlas(beta=10.0)
+    left = order.patience(view, keep_s)
+    assert math.isfinite(left)
+    bound = 10.0 * max(view.program_service_s + view.call_service_s, keep_s)
+    assert left <= bound
+    if view.program_waiting_s + view.call_waiting_s >= bound:
+        assert left <= 0
+
+
+@pytest.mark.parametrize("option", ["lead", "keep_share"])
+def test_options_reach_it_and_wrong_ones_are_refused(option):
+    assert getattr(build_order("warm_plas", {option: 1.5}), option) == 1.5
+    with pytest.raises(ValueError, match=option):
+        build_order("warm_plas", {option: -0.1})
+    with pytest.raises(ValueError, match="beta"):
+        build_order("warm_plas", {"beta": 0})
