@@ -57,6 +57,7 @@ from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
+from engine_patches.warmth import Context  # noqa: E402
 
 __all__ = [
     "FreeBlocks",
@@ -286,17 +287,28 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         used = [block for block in (hits[0] if hits else ()) if block.ref_cnt > 0]
         return needed - len(used)
 
-    def cached_context(self, request: Request) -> tuple[int, int]:
-        """What the prefix cache has of a waiting request's context, tokens, and how many free
-        blocks admitting the request takes."""
-        needed: int = -(-int(request.num_tokens) // self.block_size)
+    def context_of(self, sequence: str) -> Context:
+        """What the prefix cache has and lacks of a waiting request's context, and the free blocks
+        that admitting the request takes."""
+        request = self.requests[sequence]
+        length = int(request.num_tokens)
+        needed = -(-length // self.block_size)
         if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
-            return 0, needed
+            return Context(0, length, needed)
         hits, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
-            request.block_hashes, request.num_tokens - 1
+            request.block_hashes, length - 1
         )
         # A cached block that nobody uses has to leave the free list too.
-        return int(cached), needed - sum(block.ref_cnt > 0 for block in hits[0])
+        used = sum(block.ref_cnt > 0 for block in hits[0])
+        return Context(int(cached), length - int(cached), needed - used)
+
+    def waiting_names(self) -> Iterable[str]:
+        """Ids of the requests in the waiting queue, first to last."""
+        return (request.request_id for request in self.waiting)
+
+    def running_count(self) -> int:
+        """Requests in the batch."""
+        return len(self.running)
 
     def blocks_held_alone(self, request: Request) -> int:
         """Blocks that would become free without the request."""

@@ -75,7 +75,7 @@ class WeftScheduler(SchedulerHooks):
             else self._caches.take(context, request.num_prompt_tokens)
         )
         if self._warmth is not None:
-            self._warmth.queued(request)
+            self._warmth.queued(request.request_id)
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step: reorder and displace if it is time to, then vLLM's own scheduling."""
@@ -132,7 +132,7 @@ class WeftScheduler(SchedulerHooks):
         self._lost[request.request_id] = computed
         self.ledger.preempt(request.request_id, self.clock())
         if self._warmth is not None:
-            self._warmth.queued(request)
+            self._warmth.queued(request.request_id)
 
     def on_queued(self, request: Request) -> None:
         """A request is new in the waiting queue, or the next turn of one that vLLM knows."""
@@ -142,8 +142,12 @@ class WeftScheduler(SchedulerHooks):
         """What is known of the blocks is written down before they are free, and what a displaced
         request has computed is saved."""
         account = self.ledger.of(request.request_id)
-        if self._warmth is not None and account is not None:
-            self._warmth.freeing(request, account.context.program, self.clock())
+        if self._warmth is not None:
+            if request.is_finished():
+                blocks = self.blocks_held_alone(request) if self._warmth.keep_s else 0
+                self._warmth.left(request.request_id, blocks, self.clock())
+            else:
+                self._warmth.freed()
         if self._swap is not None:
             if request.is_finished():
                 self._swap.forget(request.request_id)
@@ -208,6 +212,8 @@ class WeftScheduler(SchedulerHooks):
             "demotions": self.ledger.demotions,
             "kv_usage": self.get_kv_cache_usage(),
             "swap": None if self._swap is None else self._swap.state(),
+            "held_back": 0 if self._warmth is None else self._warmth.held,
+            "kept_blocks": 0 if self._warmth is None else self._warmth.kept_blocks,
             "kv": None if self._caches is None else self._caches.retention.state(),
         }
 
@@ -218,6 +224,8 @@ class WeftScheduler(SchedulerHooks):
             found += self._caches.violations()
         if self._swap is not None:
             found += self._swap.violations()
+        if self._warmth is not None:
+            found += self._warmth.violations(self.waiting_names())
         strays = set(self._lost) - set(self._sequences)
         return [*found, f"lost tokens of {len(strays)} unknown sequences"] if strays else found
 
@@ -232,9 +240,7 @@ class WeftScheduler(SchedulerHooks):
         """What looks at the cache for the order; None where it does not ask, or there is none."""
         if not (self.ledger.order.sees_cache and self.prefix_cached()):
             return None
-        warmth = Warmth(self, self.ledger)
-        warmth.reset()
-        return warmth
+        return Warmth(self, self.ledger, len(self.kv_blocks()) * self.block_size)
 
     def _decide(self, now: float) -> None:
         self.ledger.promote(now)

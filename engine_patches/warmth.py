@@ -1,4 +1,4 @@
-"""What an order that sees the cache is told: lookups of waiting calls, and room that is kept.
+"""What an order that sees the cache is told: lookups of waiting calls, and room that is kept. Pure.
 
 Looking up a context costs time for each of its cached blocks, so few are looked up, and only when
 something has happened: a call when it comes or is put back, and then the best of those that wait
@@ -9,47 +9,89 @@ unnoticed; it is looked up before it is admitted.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
-from engine_patches.compat import Request, SchedulerHooks
 from engine_patches.ledger import Ledger
 from engine_patches.rooms import Asking, KeptRooms, PrefillPace
 
-# Waiting requests that are looked up again at once, from the best down.
+# Waiting sequences that are looked up again at once, from the best down.
 _LOOKED_UP: Final = 8
 
 
-class Warmth:
-    """Of one scheduler. admitting: how many waiting requests may be admitted until the next look,
-    the first ones; None for any number. due: the instant at which somebody need not be held back
-    any longer; infinite where nobody is."""
+class Context(NamedTuple):
+    """Of a waiting sequence: tokens that the cache has and lacks, and how many free blocks it takes
+    to admit it."""
 
-    def __init__(self, scheduler: SchedulerHooks, ledger: Ledger) -> None:
+    cached: int
+    uncached: int
+    blocks: int
+
+
+class Cache(Protocol):
+    """An engine's cache and queue, as they are now."""
+
+    def waiting_names(self) -> Iterable[str]:
+        """Waiting sequences, the best first as far as they are sorted."""
+        ...
+
+    def running_count(self) -> int:
+        """Sequences in the batch."""
+        ...
+
+    def free_blocks(self) -> int:
+        """KV blocks that are not in use."""
+        ...
+
+    def context_of(self, sequence: str) -> Context:
+        """Look up a waiting sequence."""
+        ...
+
+
+class Warmth:
+    """Of one engine. cache_tokens: what its cache holds.
+
+    admitting: how many waiting sequences may be admitted until the next look, the first ones; None
+    for any number. due: the instant at which somebody need not be held back any longer; infinite
+    where nobody is.
+    """
+
+    def __init__(self, cache: Cache, ledger: Ledger, cache_tokens: int) -> None:
         self.admitting: int | None = None
         self.due = math.inf
-        self._scheduler = scheduler
+        self._cache = cache
         self._ledger = ledger
+        self._cache_tokens = cache_tokens
         self._rooms = KeptRooms()
         self._pace = PrefillPace()
-        self._cache_tokens: int = len(scheduler.kv_blocks()) * scheduler.block_size
-        self._unseen: dict[str, Request] = {}
-        self._warm: dict[str, Request] = {}
-        self._held: dict[str, Request] = {}
-        self._changed = False
+        self._unseen = set(cache.waiting_names())
+        self._warm: set[str] = set()
+        self._held: set[str] = set()
+        self._changed = True
 
     @property
     def keep_s(self) -> float:
         """How long room is kept now, seconds."""
         return self._ledger.order.keep_share * self._pace.token_s * self._cache_tokens
 
-    def queued(self, request: Request) -> None:
-        """A request waits: it is new, or was put back."""
-        self._unseen[request.request_id] = request
+    @property
+    def kept_blocks(self) -> int:
+        """Blocks that are kept for programs between two calls."""
+        return self._rooms.blocks
+
+    @property
+    def held(self) -> int:
+        """Sequences that are held back."""
+        return len(self._held)
+
+    def queued(self, sequence: str) -> None:
+        """A sequence waits: it is new, or was put back."""
+        self._unseen.add(sequence)
         self._changed = True
 
     def started(self, sequence: str) -> None:
-        """A waiting request was admitted."""
+        """A waiting sequence was admitted."""
         self._forget(sequence)
         account = self._ledger.of(sequence)
         if account is not None:
@@ -57,15 +99,19 @@ class Warmth:
         if self.admitting is not None:
             self.admitting -= 1
 
-    def freeing(self, request: Request, program: str, now: float) -> None:
-        """A request is about to give its blocks back."""
+    def freed(self) -> None:
+        """Blocks or slots may have become free."""
         self._changed = True
-        if request.is_finished():
-            self._forget(request.request_id)
-            keep_s = self.keep_s
-            if keep_s > 0:
-                blocks = self._scheduler.blocks_held_alone(request)
-                self._rooms.keep(program, blocks, now + keep_s)
+
+    def left(self, sequence: str, blocks: int, now: float) -> None:
+        """A sequence has ended. blocks: what it had alone, in the cache from now on. To be told
+        while the ledger still knows its call."""
+        self._changed = True
+        self._forget(sequence)
+        account = self._ledger.of(sequence)
+        keep_s = self.keep_s
+        if account is not None and keep_s > 0:
+            self._rooms.keep(account.context.program, blocks, now + keep_s)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
@@ -77,11 +123,11 @@ class Warmth:
         self._pace.note(tokens, sequences, duration_s)
 
     def reset(self) -> None:
-        """The cache was emptied, or another order is followed: nothing is known."""
+        """The cache was emptied: nothing is known."""
         self._rooms.clear()
         self._unhold()
         self._warm.clear()
-        self._unseen = {r.request_id: r for r in self._scheduler.waiting_requests()}
+        self._unseen = set(self._cache.waiting_names())
         self._changed = True
 
     def look(self, now: float) -> None:
@@ -90,62 +136,61 @@ class Warmth:
             return
         self._changed = False
         self._unhold()
-        unseen, self._unseen = self._unseen, {}
-        for request in unseen.values():
-            self._look_up(request, now)
+        new, self._unseen = self._unseen, set()
+        found = {name: self._look_up(name, now) for name in sorted(new)}
         self._rooms.expire(now)
-        best = self._best()
-        found = [(request, self._look_up(request, now)) for request in best]
-        if self._rooms.blocks:
-            found.sort(key=lambda one: self._ledger.rank(one[0].request_id))
-            self._hold(found, now)
-
-    def _best(self) -> list[Request]:
-        """The next ones by the order at hand, and warm ones, which may have come after it."""
         rank = self._ledger.rank
-        first = list(islice(self._scheduler.waiting_requests(), _LOOKED_UP))
-        warm = sorted(self._warm.values(), key=lambda r: rank(r.request_id))[:_LOOKED_UP]
-        return list({r.request_id: r for r in (*first, *warm)}.values())
+        best = list(islice(self._cache.waiting_names(), _LOOKED_UP))
+        # A warm one may have come after those that it passes.
+        best += sorted(self._warm, key=rank)[:_LOOKED_UP]
+        for name in best:
+            if name not in found:
+                found[name] = self._look_up(name, now)
+        if self._rooms.blocks and best:
+            ordered = sorted(set(best), key=rank)
+            self._hold({name: found[name].blocks for name in ordered}, now)
 
-    def _look_up(self, request: Request, now: float) -> int:
-        name = request.request_id
-        cached, blocks = self._scheduler.cached_context(request)
-        uncached = int(request.num_tokens) - cached
-        self._ledger.look(name, cached, uncached, now)
-        if cached > uncached:
-            self._warm[name] = request
+    def violations(self, waiting: Iterable[str]) -> list[str]:
+        """What is inconsistent, in words; empty if nothing is."""
+        strays = (self._unseen | self._warm | self._held) - set(waiting)
+        return [f"the cache is watched for {sorted(strays)[:5]}, which do not wait"] * bool(strays)
+
+    def _look_up(self, name: str, now: float) -> Context:
+        context = self._cache.context_of(name)
+        self._ledger.look(name, context.cached, context.uncached, now)
+        if context.cached > context.uncached:
+            self._warm.add(name)
         else:
-            self._warm.pop(name, None)
-        return blocks
+            self._warm.discard(name)
+        return context
 
-    def _hold(self, found: list[tuple[Request, int]], now: float) -> None:
+    def _hold(self, blocks: dict[str, int], now: float) -> None:
+        """blocks: that the next ones would take, the best first."""
         keep_s = self.keep_s
         asking = []
-        for request, blocks in found:
-            name = request.request_id
+        for name, wanted in blocks.items():
             account = self._ledger.of(name)
             program = name if account is None else account.context.program
-            patience = self._ledger.patience(name, keep_s, now)
-            asking.append(Asking(name, program, blocks, name in self._warm, patience))
-        held = self._rooms.held(asking, self._scheduler.free_blocks(), len(self._scheduler.running))
+            patience_s = self._ledger.patience(name, keep_s, now)
+            asking.append(Asking(name, program, wanted, name in self._warm, patience_s))
+        held = self._rooms.held(asking, self._cache.free_blocks(), self._cache.running_count())
         if not held:
             return
-        patience_s = {one.sequence: one.patience_s for one in asking}
-        self._held = {r.request_id: r for r, _ in found if r.request_id in set(held)}
+        self._held = set(held)
         for name in held:
             self._ledger.hold(name, True)
-        self.admitting = len(found) - len(held)
-        first = min(patience_s[name] for name in held)
+        self.admitting = len(asking) - len(held)
+        patience_s = min(one.patience_s for one in asking if one.sequence in self._held)
         # Later than now: else this would be asked again for ever in one instant.
-        self.due = max(min(self._rooms.next_end(), now + first), math.nextafter(now, math.inf))
+        self.due = max(min(self._rooms.next_end(), now + patience_s), math.nextafter(now, math.inf))
 
     def _unhold(self) -> None:
         for name in self._held:
             self._ledger.hold(name, False)
-        self._held = {}
+        self._held = set()
         self.admitting = None
         self.due = math.inf
 
     def _forget(self, sequence: str) -> None:
         for known in (self._unseen, self._warm, self._held):
-            known.pop(sequence, None)
+            known.discard(sequence)

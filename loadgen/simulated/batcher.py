@@ -9,39 +9,18 @@ where blocks run out. Pure: instants are handed in.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import takewhile
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from engine_patches.ledger import Ledger
 from engine_patches.orders import build_order
-from engine_patches.victims import Candidate, Claim, choose_victims
+from engine_patches.warmth import Context, Warmth
 from engine_patches.wire import CallReport
 from loadgen.sim.presets import EngineShape
 from loadgen.simulated.blocks import BlockPool
+from loadgen.simulated.displacing import CallSequence, victims
 from loadgen.simulated.engine import Happened, KvAdvice, Work
 from loadgen.simulated.tokens import block_hashes
-
-# As PluginSettings has it.
-_MAX_DISPLACEMENTS: Final = 3
-
-
-@dataclass(slots=True)
-class _Sequence:
-    """A call in the engine. computed: tokens whose KV it has; generated: of its answer."""
-
-    name: str
-    work: Work
-    hashes: list[int]
-    computed: int = 0
-    generated: int = 0
-    lost: int | None = None
-    blocks: list[int] = field(default_factory=list)
-
-    @property
-    def length(self) -> int:
-        return self.work.prompt_tokens + self.generated
 
 
 class Batcher:
@@ -55,9 +34,10 @@ class Batcher:
         self._options = options
         self._pool = BlockPool(shape.kv_blocks)
         self._ledger = Ledger(build_order(policy, options))
-        self._sequences: dict[str, _Sequence] = {}
-        self._waiting: list[_Sequence] = []
-        self._running: list[_Sequence] = []
+        self._sequences: dict[str, CallSequence] = {}
+        self._waiting: list[CallSequence] = []
+        self._running: list[CallSequence] = []
+        self._warmth = self._see()
         # Tokens that the step at hand computes for each sequence, and its steps if it is a leap.
         self._scheduled: dict[str, int] = {}
         self._steps = 0
@@ -79,10 +59,12 @@ class Batcher:
         """See Engine."""
         name = work.context.call
         hashes = block_hashes(work.text, self._shape.block_tokens)
-        sequence = _Sequence(name, work, hashes)
+        sequence = CallSequence(name, work, hashes)
         self._sequences[name] = sequence
         self._waiting.append(sequence)
         self._ledger.arrive(name, work.context, now)
+        if self._warmth is not None:
+            self._warmth.queued(name)
         self._calm = False
 
     def start(self, now: float, until: float) -> float | None:
@@ -103,9 +85,13 @@ class Batcher:
         """See Engine."""
         scheduled, self._scheduled = self._scheduled, {}
         steps, self._steps = self._steps, 0
-        self._ledger.serve(scheduled, max(0.0, now - self._begun), now)
+        duration_s = max(0.0, now - self._begun)
+        self._ledger.serve(scheduled, duration_s, now)
+        if self._warmth is not None:
+            tokens = sum(scheduled.values()) // max(1, steps)
+            self._warmth.served(tokens, len(scheduled), duration_s / max(1, steps))
         happened = Happened()
-        ended: list[_Sequence] = []
+        ended: list[CallSequence] = []
         for name, count in scheduled.items():
             sequence = self._sequences[name]
             self._compute(sequence, count)
@@ -131,11 +117,14 @@ class Batcher:
     def switch(self, policy: str, now: float) -> None:
         """See Engine."""
         self._ledger.switch(build_order(policy, self._options), now)
+        self._warmth = self._see()
         self._calm = False
 
     def reset_cache(self) -> None:
         """See Engine."""
         self._pool.reset()
+        if self._warmth is not None:
+            self._warmth.reset()
 
     def advise(self, advice: KvAdvice) -> None:
         """See Engine. Passed over: blocks are kept by their use alone."""
@@ -170,13 +159,42 @@ class Batcher:
             found.append("more run than there are slots")
         return found
 
+    # -- what an order is told that sees the cache -----------------------------------------------
+
+    def waiting_names(self) -> Iterable[str]:
+        """See Cache."""
+        return (sequence.name for sequence in self._waiting)
+
+    def running_count(self) -> int:
+        """See Cache."""
+        return len(self._running)
+
+    def free_blocks(self) -> int:
+        """See Cache."""
+        return self._pool.free
+
+    def context_of(self, sequence: str) -> Context:
+        """See Cache."""
+        known = self._sequences[sequence]
+        cached = len(self._cached(known)) * self._shape.block_tokens
+        return Context(cached, known.length - cached, self._wants(known))
+
+    def _see(self) -> Warmth | None:
+        if not self._ledger.order.sees_cache:
+            return None
+        tokens = self._shape.kv_blocks * self._shape.block_tokens
+        return Warmth(self, self._ledger, tokens)
+
     # -- who is in the step ------------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
         self._ledger.promote(now)
         self._ledger.refresh(now)
+        if self._warmth is not None:
+            self._warmth.look(now)
         self._sort()
-        if self._ledger.order.displaces and self._waiting and self._running:
+        crowded = self._warmth is not None and self._warmth.admitting is not None
+        if self._ledger.order.displaces and self._waiting and self._running and not crowded:
             self._displace(now)
             self._sort()
 
@@ -188,36 +206,14 @@ class Batcher:
             self._ledger.moved.clear()
 
     def _displace(self, now: float) -> None:
-        def rank(sequence: _Sequence) -> tuple[int, float]:
-            return self._ledger.rank(sequence.name)[:2]
-
-        best, worst = rank(self._waiting[0]), rank(self._running[-1])
-        if not best < worst:
-            return
-        worse = list(takewhile(lambda s: best < rank(s), reversed(self._running)))
-        slots = self._shape.slots - len(self._running)
-        # More than all of these together could not be admitted.
-        reach = self._waiting[: slots + len(worse)]
-        better = takewhile(lambda s: rank(s) < worst, reach)
-        claims = [Claim(*self._place(s), blocks=self._wants(s)) for s in better]
-        candidates = []
-        for sequence in worse:
-            account = self._ledger.of(sequence.name)
-            candidates.append(
-                Candidate(
-                    *self._place(sequence),
-                    waste=sequence.computed % self._shape.block_tokens,
-                    displaced=account.displaced if account else 0,
-                    blocks=len(sequence.blocks),
-                )
-            )
-        for name in choose_victims(
-            claims,
-            candidates,
-            free_slots=slots,
+        for name in victims(
+            self._waiting,
+            self._running,
+            self._ledger,
+            wants=self._wants,
+            slots=self._shape.slots - len(self._running),
             free_blocks=self._pool.free,
-            max_displacements=_MAX_DISPLACEMENTS,
-            margin=self._ledger.order.margin,
+            block_tokens=self._shape.block_tokens,
         ):
             account = self._ledger.of(name)
             if account is not None:
@@ -225,17 +221,13 @@ class Batcher:
             self._displacements += 1
             self._preempt(self._sequences[name], now)
 
-    def _place(self, sequence: _Sequence) -> tuple[str, int, int, float]:
-        queue, rank, order = self._ledger.rank(sequence.name)
-        return sequence.name, queue, order, rank
-
-    def _wants(self, sequence: _Sequence) -> int:
+    def _wants(self, sequence: CallSequence) -> int:
         """Free blocks that the whole of a waiting sequence would take."""
         known = self._cached(sequence)
         missing = -(-sequence.length // self._shape.block_tokens) - len(known)
         return missing + self._pool.unused(known)
 
-    def _preempt(self, sequence: _Sequence, now: float) -> None:
+    def _preempt(self, sequence: CallSequence, now: float) -> None:
         self._running.remove(sequence)
         self._scheduled.pop(sequence.name, None)
         self._pool.release(sequence.blocks)
@@ -243,6 +235,8 @@ class Batcher:
         sequence.lost, sequence.computed = sequence.computed, 0
         self._waiting.insert(0, sequence)
         self._ledger.preempt(sequence.name, now)
+        if self._warmth is not None:
+            self._warmth.queued(sequence.name)
 
     # -- what the step computes --------------------------------------------------------------
 
@@ -280,7 +274,8 @@ class Batcher:
 
     def _admit(self, budget: int, now: float) -> None:
         admitted = 0
-        for sequence in self._waiting:
+        limit = len(self._waiting) if self._warmth is None else self._warmth.admitting
+        for sequence in self._waiting[:limit]:
             if not budget or len(self._running) >= self._shape.slots:
                 break
             known = self._cached(sequence)
@@ -299,7 +294,9 @@ class Batcher:
             self._started(sequence, now)
         del self._waiting[:admitted]
 
-    def _started(self, sequence: _Sequence, now: float) -> None:
+    def _started(self, sequence: CallSequence, now: float) -> None:
+        if self._warmth is not None:
+            self._warmth.started(sequence.name)
         self._ledger.start(sequence.name, now)
         account = self._ledger.of(sequence.name)
         if account is None:
@@ -312,12 +309,12 @@ class Batcher:
             self._recomputed += recomputed
             sequence.lost = None
 
-    def _cached(self, sequence: _Sequence) -> list[int]:
+    def _cached(self, sequence: CallSequence) -> list[int]:
         # The last token is always computed: the next one follows from it.
         size = self._shape.block_tokens
         return self._pool.find(sequence.hashes[: (sequence.length - 1) // size])
 
-    def _grow(self, sequence: _Sequence, count: int) -> bool:
+    def _grow(self, sequence: CallSequence, count: int) -> bool:
         """Blocks for so many more tokens; False if there are too few."""
         missing = -(-(sequence.computed + count) // self._shape.block_tokens) - len(sequence.blocks)
         if missing > self._pool.free:
@@ -326,7 +323,7 @@ class Batcher:
             sequence.blocks += self._pool.take(missing)
         return True
 
-    def _compute(self, sequence: _Sequence, count: int) -> None:
+    def _compute(self, sequence: CallSequence, count: int) -> None:
         size = self._shape.block_tokens
         before, sequence.computed = sequence.computed // size, sequence.computed + count
         for number in range(before, sequence.computed // size):
@@ -336,13 +333,14 @@ class Batcher:
         """All the steps until something can change, as one: everybody decoded in the last step, and
         nobody came or left since. None where the next step must be looked at."""
         ledger, running = self._ledger, self._running
-        if ledger.moved or ledger.order.moving or ledger.starves_at <= now:
+        due = min(ledger.starves_at, self._warmth.due if self._warmth else math.inf)
+        if ledger.moved or ledger.order.moving or due <= now:
             return None
         steps = min(s.work.output_tokens - s.generated for s in running)
         count, context = len(running), sum(s.computed for s in running)
         cost = self._shape.cost.step
         quantum = min(a.quantum_left_s for s in running if (a := ledger.of(s.name)) is not None)
-        room = min(until - now, quantum, ledger.starves_at - now)
+        room = min(until - now, quantum, due - now)
         if math.isfinite(room):
             # At the price of the last and dearest step: never too far.
             steps = min(steps, int(room / cost(0, count, context + steps * count)))
@@ -361,9 +359,11 @@ class Batcher:
         size = self._shape.block_tokens
         return sum(-(-(s.computed + steps) // size) - len(s.blocks) for s in self._running)
 
-    def _leave(self, sequence: _Sequence, now: float) -> CallReport:
+    def _leave(self, sequence: CallSequence, now: float) -> CallReport:
         del self._sequences[sequence.name]
         (self._running if sequence.blocks else self._waiting).remove(sequence)
+        if self._warmth is not None:
+            self._warmth.left(sequence.name, self._pool.alone(sequence.blocks), now)
         self._pool.release(sequence.blocks)
         self._calm = False
         account = self._ledger.leave(sequence.name, now)

@@ -39,6 +39,10 @@ class BlockPool:
         """How many of them nobody uses: what sharing them would take from the free ones."""
         return sum(not self._users[block] for block in blocks)
 
+    def alone(self, blocks: Sequence[int]) -> int:
+        """How many of them have one user."""
+        return sum(self._users[block] == 1 for block in blocks)
+
     def share(self, blocks: Sequence[int]) -> None:
         """Use blocks that were found."""
         for block in blocks:
