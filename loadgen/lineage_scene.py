@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import orjson
 
+from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.memory import MemoryLineage
-from gateway.programs.lineage.tracker import Asked, Lineage
+from gateway.programs.lineage.openings import Opening
+from gateway.programs.lineage.tracker import Lineage
 from loadgen.lineage_data import Calls, RecordedCall
 
 _TENANT: Final = "bench"
@@ -54,7 +56,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
         before, _ = tracemalloc.get_traced_memory()
     store = MemoryLineage()
     lineage = Lineage(store)
-    asked: dict[tuple[int, int], Asked] = {}
+    asked: dict[tuple[int, int], Asked | Opening] = {}
     found: dict[tuple[int, int], tuple[str, str]] = {}
     ask_s, answer_s = [], []
     gc.disable()
@@ -63,10 +65,12 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
         if kind == _ASK:
             body = orjson.loads(call.body)
             begun = thread_time()
-            placed = await lineage.ask(_TENANT, body, f"p{len(found)}", time)
+            fresh = f"p{len(found)}"
+            placed = await lineage.ask(_TENANT, body, fresh, time)
             ask_s.append(thread_time() - begun)
             asked[program, number] = placed
-            found[program, number] = placed.verdict.program, placed.verdict.owner
+            own = placed.verdict if isinstance(placed, Asked) else None
+            found[program, number] = (own.program, own.owner) if own else (fresh, fresh)
         else:
             begun = thread_time()
             await _end(lineage, asked.pop((program, number)), call, time)
@@ -90,7 +94,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
     )
 
 
-async def _end(lineage: Lineage, asked: Asked, call: RecordedCall, now_s: float) -> None:
+async def _end(lineage: Lineage, asked: Asked | Opening, call: RecordedCall, now_s: float) -> None:
     if call.answer is not None:
         await lineage.answered(asked, call.answer, False, now_s)
     elif call.broken:

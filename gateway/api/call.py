@@ -31,6 +31,7 @@ from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
 from gateway.programs.identity import Identity
 from gateway.programs.idle import Kind
+from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.rules import How
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
@@ -98,7 +99,7 @@ class CallHandler:
         if request.identity.source == "none":
             await join_lineage(self._s, request)
             asked = request.asked
-            if asked is None or asked.verdict.how is How.NEW:
+            if not isinstance(asked, Asked) or asked.verdict.how is How.NEW:
                 # What it continues is not known; the prefill's program is.
                 request.asked = None
                 request.identity = Identity(

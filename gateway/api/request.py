@@ -22,7 +22,8 @@ from gateway.overlap.prefill import Prefill
 from gateway.policies.hints import DEFAULT_LIMITS, read_hints
 from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
-from gateway.programs.lineage.tracker import Asked
+from gateway.programs.lineage.asked import Asked
+from gateway.programs.lineage.openings import Opening
 from gateway.programs.table import TableUnavailable
 
 
@@ -50,7 +51,7 @@ class Request:
     holder: str = ""
     hints: Hints = NO_HINTS
     dispatch: bool = False
-    asked: Asked | None = None
+    asked: Asked | Opening | None = None
     prefill: Prefill | None = None
     met: bool = False
 
@@ -116,9 +117,10 @@ async def join_lineage(services: Services, request: Request) -> None:
         asked = await lineage.ask(own.key.tenant, request.body, own.key.program, time())
     except TableUnavailable:
         return
-    verdict = asked.verdict
     request.asked = asked
-    key = own.key
+    if isinstance(asked, Opening):
+        return
+    verdict, key = asked.verdict, own.key
     request.identity = Identity(
         key if verdict.program == key.program else ProgramKey(key.tenant, verdict.program),
         verdict.thread,

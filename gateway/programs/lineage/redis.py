@@ -45,6 +45,8 @@ class RedisLineage:
     fingerprints in all; beyond it those that came first go. keep_s: seconds, whole ones at least.
     Names of programs and threads are without spaces."""
 
+    shared = True
+
     def __init__(
         self, url: str, prefix: str = "weft", limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S
     ) -> None:

@@ -65,18 +65,18 @@ def decide(
     """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. fresh: the name of a
     new program, which no other has; also the name of a new thread."""
     if not known.marks or _crowded(sketch, known):
-        return _new(sketch, fresh, now_s)
+        return begun(sketch, fresh, now_s)
     way = list(way_of(sketch, known))
     said = _said(known, pieces)
     if not (way or said):
-        return _new(sketch, fresh, now_s)
+        return begun(sketch, fresh, now_s)
     verdict = _proven(way, known, fresh)
     if verdict is None:
         verdict = _quoted(way, known, said, fresh) or _unproven(way, known, sketch, fresh, now_s)
     return _complete(verdict, way, known, said, sketch, fresh, now_s)
 
 
-def _new(sketch: Sketch, fresh: str, now_s: float) -> Verdict:
+def begun(sketch: Sketch, fresh: str, now_s: float) -> Verdict:
     """The first call of a program."""
     mark = Mark(fresh, MAIN, State.RUNS, now_s)
     return Verdict(How.NEW, fresh, fresh, MAIN, "", mark.state, (), tuple(left(sketch.end(), mark)))

@@ -6,25 +6,18 @@ from collections.abc import Mapping, Set
 from typing import Any, Final
 
 from gateway.programs.lineage.answers import read_answer
+from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.canonical import TEXT
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
-from gateway.programs.lineage.rules import Verdict, decide, left
+from gateway.programs.lineage.openings import Opening, Openings
+from gateway.programs.lineage.rules import How, Verdict, begun, decide, left
 from gateway.programs.lineage.sketch import Sketch, keys, pieces
 from gateway.programs.lineage.store import LineageStore
 
 # Pieces of one answer that are remembered, spread over it.
 SAID_PIECES: Final = 16
-
-
-class Asked:
-    """A call that lineage has placed: what is needed to remember its answer."""
-
-    __slots__ = ("sketch", "tenant", "verdict")
-
-    def __init__(self, tenant: str, sketch: Sketch, verdict: Verdict) -> None:
-        self.tenant = tenant
-        self.sketch = sketch
-        self.verdict = verdict
+# What a call is that goes on from nothing.
+_ALONE: Final = frozenset({How.NEW, How.REPEATS})
 
 
 class Lineage:
@@ -32,21 +25,46 @@ class Lineage:
 
     def __init__(self, store: LineageStore) -> None:
         self._store = store
+        # Another gateway could not read what is kept here.
+        self._openings = None if store.shared else Openings()
 
     async def find(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> str:
         """The program that messages continue; `fresh` if none. Nothing is remembered of them."""
         verdict, _ = await self._place(tenant, body, fresh, now_s)
         return verdict.program
 
-    async def ask(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> Asked:
-        """Place a call. body: as parsed. fresh: the name for a new program and a new thread."""
+    async def ask(
+        self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float
+    ) -> Asked | Opening:
+        """Place a call. body: as parsed. fresh: the name for a new program and a new thread. An
+        Opening is not looked into: by all that is known it is a program of its own."""
+        openings = self._openings
+        if openings is not None:
+            opening = openings.keep(tenant, body, fresh, now_s)
+            if opening is not None:
+                return opening
         verdict, sketch = await self._place(tenant, body, fresh, now_s)
+        if openings is not None:
+            openings.saw(tenant, body, verdict.how in _ALONE)
         await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
         return Asked(tenant, sketch, verdict)
+
+    async def _read(self, opening: Opening) -> Asked:
+        """Look into a call that was only kept, and into its answer."""
+        sketch = Sketch(opening.tenant, opening.body())
+        verdict = begun(sketch, opening.fresh, opening.at_s)
+        await self._store.put(opening.tenant, verdict.entries, (), opening.at_s)
+        placed = opening.placed = Asked(opening.tenant, sketch, verdict)
+        if opening.raw:
+            await self.answered(placed, opening.raw, opening.stream, opening.at_s)
+        return placed
 
     async def _place(
         self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float
     ) -> tuple[Verdict, Sketch]:
+        if self._openings is not None:
+            for opening in self._openings.taken_up(tenant, body):
+                await self._read(opening)
         sketch = Sketch(tenant, body)
         recent = sketch.recent()
         wanted = [*reversed(sketch.points), *reversed(sketch.cuts), *reversed(recent)]
@@ -59,9 +77,15 @@ class Lineage:
             verdict = decide(sketch, known, {**older, **recent}, fresh, now_s)
         return verdict, sketch
 
-    async def answered(self, call: Asked, raw: bytes, stream: bool, now_s: float) -> None:
+    async def answered(self, call: Asked | Opening, raw: bytes, stream: bool, now_s: float) -> None:
         """Remember what the model said. raw: the answer's body; stream: it is server-sent events.
         What is not understood counts as nothing."""
+        if isinstance(call, Opening):
+            if call.placed is None:
+                if self._openings is not None:
+                    self._openings.answered(call, raw, stream)
+                return
+            call = call.placed
         answers = read_answer(raw, stream)
         sketch, verdict = call.sketch, call.verdict
         end = sketch.end()
@@ -78,8 +102,13 @@ class Lineage:
             entries += [Entry(key, said) for key in keys(_spread({*found} - sketch.own()))]
         await self._store.put(call.tenant, entries, (), now_s)
 
-    async def failed(self, call: Asked, now_s: float) -> None:
+    async def failed(self, call: Asked | Opening, now_s: float) -> None:
         """The call ended without an answer: whoever asks the same tries again."""
+        if isinstance(call, Opening):
+            call.group.failed = True
+            if self._openings is not None:
+                self._openings.drop(call)
+            call = call.placed if call.placed is not None else await self._read(call)
         verdict = call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
         await self._store.put(call.tenant, left(call.sketch.end(), mark), (), now_s)
