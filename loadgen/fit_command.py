@@ -60,8 +60,10 @@ def run(options: FitOptions) -> int:
 def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
     """The engine with its fitted cost model, and what it was fitted to. ProbeError; ValueError
     where the measurements do not tell."""
+    # Calls that do not fit into the cache together would be preempted.
+    room = min(options.step_tokens, options.kv_blocks * options.block_tokens)
     with Progress(transient=True) as progress:
-        total = measurements(options.slots, options.context, options.step_tokens)
+        total = measurements(options.slots, options.context, room)
         bar = progress.add_task("fit", total=total)
         found = probe(
             options.engine.rstrip("/").removesuffix("/v1"),
@@ -69,7 +71,7 @@ def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
             options.context,
             options.rounds,
             lambda: progress.advance(bar),
-            step_tokens=options.step_tokens,
+            step_tokens=room,
         )
     shape = EngineShape(
         cost=fit_costs(found.steps),

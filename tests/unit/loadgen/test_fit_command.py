@@ -7,7 +7,7 @@ import json
 import pytest
 
 from loadgen import fit_command
-from loadgen.fit_command import FitOptions, run
+from loadgen.fit_command import FitOptions, measure, run
 from loadgen.sim.fitting import Measured
 from loadgen.sim.shapes import find
 from loadgen.step_probe import Probed, ProbeError
@@ -27,6 +27,19 @@ def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, c
     assert shape.cost.prefill_token_s == pytest.approx(0.0001)
     figures = {f["name"]: f["value"] for f in json.loads(file.read_text())["figures"]}
     assert figures["mean_relative_error"] == pytest.approx(0, abs=1e-6)
+
+
+def test_calls_that_the_cache_does_not_hold_together_are_not_measured(monkeypatch):
+    asked = []
+
+    def probe(*_, step_tokens):
+        asked.append(step_tokens)
+        return Probed(STEPS, 0.003)
+
+    monkeypatch.setattr(fit_command, "probe", probe)
+    for kv_blocks in (70, 7000):
+        measure(FitOptions(engine="http://e", kv_blocks=kv_blocks, step_tokens=4096))
+    assert asked == [70 * 32, 4096]
 
 
 def test_what_a_swapped_block_takes_is_of_the_other_engine(tmp_path, monkeypatch):
