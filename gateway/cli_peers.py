@@ -48,6 +48,9 @@ def bench_peers(
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
     plot: Annotated[str, typer.Option(callback=writable, help="write an SVG here")] = "",
+    page: Annotated[
+        str, typer.Option(help="a page with a section of these engines, as docs/peers.md")
+    ] = "",
 ) -> None:
     """Programs through vllm-router, smg, sglang-router, LiteLLM and ours, on the same replicas."""
     from engine_patches.wire import ORDER_NAMES
@@ -82,5 +85,6 @@ def bench_peers(
         install=install,
         json_file=json_file,
         plot=plot,
+        page=page,
     )
     raise typer.Exit(run(options))

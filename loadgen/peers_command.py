@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +49,8 @@ _LONGEST_S: Final = {SIMULATED: 15.0, REAL: 5.0}
 @dataclass(frozen=True, slots=True)
 class PeersOptions:
     """Options of the command; see `weft bench peers --help`. fronts, workloads: () for all.
-    programs: of a workload, 0 for its own number. gap_factor: of long gaps."""
+    programs: of a workload, 0 for its own number. gap_factor: of long gaps. page: whose section
+    of these engines is written."""
 
     data: str
     engines: str = SIMULATED
@@ -67,26 +70,39 @@ class PeersOptions:
     install: bool = True
     json_file: str = ""
     plot: str = ""
+    page: str = ""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was played, and why some was not."""
+
+    turns: list[Turn] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
 
 
 def run(options: PeersOptions) -> int:
-    """Play and report. Returns the exit status: 1 if ours had errors or did not start, 2 for bad
-    input. A peer that cannot be had is absent, and changes nothing."""
+    """Play and report, also what was played before it was stopped. Returns the exit status: 1 if
+    ours had errors or did not start, 2 for bad input. A peer that cannot be had is absent, and
+    changes nothing."""
+    found, status = _Found(), 0
     try:
         scenes = _scenes(options)
         with tempfile.TemporaryDirectory() as folder, _replicas(options, Path(folder)) as replicas:
             rows = _rows(options, replicas)
-            turns, absent = _play(options, scenes, rows, replicas, Path(folder))
+            _play(options, scenes, rows, replicas, Path(folder), found)
     except (TraceError, ValueError, StackError, httpx.HTTPError) as error:
         print(f"weft bench peers: {error}", file=sys.stderr)
         return 2
     except NotReady as error:
         print(f"weft bench peers: ours did not start\n{error}", file=sys.stderr)
-        return 1
+        status = 1
     except KeyboardInterrupt:
-        return 130
-    _report(options, turns, absent, rows)
-    return int(any(_failed(turn) for turn in turns if turn.front.startswith(report.OURS)))
+        status = 130
+    if found.turns:
+        _report(options, found, rows)
+    failed = any(_failed(turn) for turn in found.turns if turn.front.startswith(report.OURS))
+    return status or int(failed)
 
 
 def _scenes(options: PeersOptions) -> list[Scene]:
@@ -135,12 +151,11 @@ def _play(
     rows: dict[str, Front],
     replicas: Replicas,
     work: Path,
-) -> tuple[list[Turn], dict[str, str]]:
+    found: _Found,
+) -> None:
     """Every front in turn on the programs of every seed; each seed begins with another front, so
     that a drift of the machine meets all."""
     long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S[options.engines])
-    turns: list[Turn] = []
-    absent: dict[str, str] = {}
     for seed in range(options.seeds):
         for scene in scenes:
             with Progress() as progress:
@@ -148,7 +163,7 @@ def _play(
                 played = scripts(scene, Path(options.data), seed, replicas, long_gaps)
                 calls = sum(len(script.bodies) for script in played)
                 progress.remove_task(told)
-                for name in _rotated([n for n in rows if n not in absent], seed):
+                for name in _rotated([n for n in rows if n not in found.absent], seed):
                     bar = progress.add_task(f"{scene.name}, seed {seed}: {name}", total=calls)
                     try:
                         slices = play(
@@ -162,13 +177,10 @@ def _play(
                     except (Absent, NotReady, OSError) as error:
                         if not rows[name].proxy.requirement:
                             raise
-                        absent[name] = (str(error).strip() or "no reason").splitlines()[-1]
+                        reason = (str(error).strip() or "no reason").splitlines()[-1]
+                        found.absent[name] = reason
                         continue
-                    turns.append(Turn(scene.name, name, seed, slices))
-    order = {name: place for place, name in enumerate(rows)}
-    places = {scene.name: place for place, scene in enumerate(scenes)}
-    turns.sort(key=lambda turn: (places[turn.workload], order[turn.front], turn.seed))
-    return turns, absent
+                    found.turns.append(Turn(scene.name, name, seed, slices))
 
 
 def _rotated(names: list[str], seed: int) -> list[str]:
@@ -180,25 +192,33 @@ def _failed(turn: Turn) -> bool:
     return turn.slices["all"]["errors"] > 0
 
 
-def _report(
-    options: PeersOptions, turns: list[Turn], absent: dict[str, str], rows: dict[str, Front]
-) -> None:
-    found = {
-        "kind": options.engines,
-        "tables": report.tables(turns),
-        "findings": [*report.findings(turns), *_notes(turns)],
-        "published": "",
-    }
-    experiments.show(found, Console())
-    for name, reason in absent.items():
-        print(f"{name}: absent ({reason})")
-    print(machine())
+def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> None:
+    order = {name: place for place, name in enumerate(rows)}
+    workloads = list(dict.fromkeys(turn.workload for turn in found.turns))
+    turns = sorted(found.turns, key=lambda t: (workloads.index(t.workload), order[t.front], t.seed))
+    missing = [f"{name}: absent ({reason})" for name, reason in found.absent.items()]
     command = f"weft bench peers --engines {options.engines}"
+    document = {
+        "title": f"{options.engines.capitalize()} replicas",
+        "kind": options.engines,
+        "source": "the data sets of the workloads, in [workloads](workloads.md)",
+        "published": "",
+        "tables": report.tables(turns),
+        "findings": [*report.findings(turns), *_notes(turns), *missing],
+    }
+    experiments.show(document, Console())
+    print(machine())
+    if options.plot:
+        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
+    if options.page:
+        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
+        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
+        report.into_page(Path(options.page), options.engines, experiments.markdown(told, image))
     if options.json_file:
         means, widths = report.figures(turns)
         configuration: dict[str, Any] = {
             **asdict(options),
-            "absent": absent,
+            "absent": found.absent,
             "session_headers": SESSION_HEADERS,
             "fronts": [
                 {"name": row.name, "version": row.version or "ours", "order": row.order,
@@ -207,15 +227,11 @@ def _report(
             ],
         }  # fmt: skip
         extra = {
-            "kind": options.engines,
+            **document,
             "half_widths": widths,
-            "tables": found["tables"],
-            "findings": found["findings"],
             "turns": [asdict(turn) for turn in turns],
         }
         write_json(Path(options.json_file), command, configuration, means, extra)
-    if options.plot and turns:
-        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
 
 
 def _notes(turns: Sequence[Turn]) -> list[str]:

@@ -149,6 +149,18 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
     pyplot.close(figure)
 
 
+def into_page(path: Path, kind: str, text: str) -> None:
+    """Write the section of these engines in a page, between its two marks. ValueError where the
+    page has no such marks."""
+    page = path.read_text()
+    begin, end = f"<!-- {kind} -->", f"<!-- end of {kind} -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"{path} has no {begin} with {end} behind it")
+    path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
+
+
 def _main(workload: str, turns: Sequence[Turn]) -> dict[str, Any]:
     rows = []
     fronts = _names(turn.front for turn in turns)

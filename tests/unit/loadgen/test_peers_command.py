@@ -65,11 +65,26 @@ def test_a_peer_that_cannot_be_had_is_absent_with_its_reason(bench, capsys, tmp_
     assert document["kind"] == "simulated"
 
 
-def test_ours_that_does_not_start_is_no_absence(bench, capsys):
-    go, acts, _ = bench
+def test_ours_that_does_not_start_is_no_absence_and_what_was_played_is_told(bench, capsys):
+    go, acts, played = bench
     acts["weft/plas"] = NotReady("the gateway ended")
     assert go() == 1
-    assert "the gateway ended" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert "the gateway ended" in told.err
+    assert "weft/fcfs" in told.out
+    assert played[-1][0] == "weft/plas"
+
+
+def test_the_page_gets_the_section_of_these_engines(bench, tmp_path):
+    go, _, _ = bench
+    page = tmp_path / "docs" / "p.md"
+    page.parent.mkdir()
+    page.write_text("# Peers\n<!-- simulated -->\n<!-- end of simulated -->\n")
+    assert go(page=str(page), plot=str(tmp_path / "p.svg")) == 0
+    text = page.read_text()
+    assert "## Simulated replicas" in text
+    assert "| smg/manual |" in text
+    assert "](../p.svg)" in text
 
 
 def test_errors_of_ours_fail_and_those_of_peers_are_told_only(bench):

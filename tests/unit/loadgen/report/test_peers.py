@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loadgen.peers.outcome import summarise
-from loadgen.report.peers import Turn, compared, draw, figures, findings, tables
+from loadgen.report.peers import Turn, compared, draw, figures, findings, into_page, tables
 
 NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
 
@@ -80,3 +80,14 @@ def test_a_plot_is_an_svg(tmp_path):
     file = tmp_path / "p.svg"
     draw(file, turns("peer", [1.0, 2.0]) + turns("weft/plas", [1.0, 2.0]), "simulated replicas")
     assert "<svg" in file.read_text()
+
+
+def test_a_section_of_a_page_is_replaced_and_nothing_else(tmp_path):
+    page = tmp_path / "p.md"
+    page.write_text("a\n<!-- real -->\nold\n<!-- end of real -->\n<!-- simulated -->\nb\n")
+    into_page(page, "real", "new\n")
+    into_page(page, "real", "newer")
+    text = "a\n<!-- real -->\n\nnewer\n\n<!-- end of real -->\n<!-- simulated -->\nb\n"
+    assert page.read_text() == text
+    with pytest.raises(ValueError, match="end of simulated"):
+        into_page(page, "simulated", "x")
