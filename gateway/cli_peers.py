@@ -19,7 +19,9 @@ def bench_peers(
     fronts: Annotated[
         str, typer.Option(help="rows, comma-separated, as weft/plas; default: all")
     ] = "",
-    orders: Annotated[str, typer.Option(help="orders under which ours stands")] = "fcfs,plas",
+    orders: Annotated[
+        str, typer.Option(help="orders under which ours stands; without a key under the last")
+    ] = "fcfs,atlas,plas",
     workloads: Annotated[
         str, typer.Option(help="coding_sessions, tau_airline, tree_of_thoughts; default: all")
     ] = "",

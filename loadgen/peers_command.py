@@ -38,8 +38,8 @@ from loadgen.schema import TraceError
 
 SIMULATED: Final = "simulated"
 REAL: Final = "real"
-# What `--quick` leaves out takes long to start.
-_SLOW_TO_START: Final = "litellm/"
+# What `--quick` leaves out: the first takes long to start, of the others there is a like one.
+_NOT_QUICK: Final = ("litellm/session_affinity", "vllm-router/cache_aware", "weft/atlas")
 # Behind by more than this a second, the machine and not the cost model sets the pace.
 _MAY_BE_BEHIND: Final = 0.01
 # Long gaps are cut here, seconds of the engines: a run must end.
@@ -55,7 +55,7 @@ class PeersOptions:
     data: str
     engines: str = SIMULATED
     fronts: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ("fcfs", "plas")
+    orders: tuple[str, ...] = ("fcfs", "atlas", "plas")
     workloads: tuple[str, ...] = ()
     seeds: int = 3
     replicas: int = 3
@@ -141,7 +141,7 @@ def _rows(options: PeersOptions, replicas: Replicas) -> dict[str, Front]:
         name: front
         for name, front in known.items()
         if name in (options.fronts or known)
-        and not (options.quick and name.startswith(_SLOW_TO_START) and not options.fronts)
+        and (options.fronts or not options.quick or name not in _NOT_QUICK)
     }
 
 

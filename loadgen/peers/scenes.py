@@ -54,7 +54,7 @@ class LongGaps:
 # At these rates sticky routing keeps replicas of four slots and 3,000 blocks busy, and not more.
 SIMULATED_SCENES: Final = (
     Scene("coding_sessions", "coding_sessions", 36, 0.6, 8, 3.0),
-    Scene("tau_airline", "tau_airline", 80, 2.2, 8, 3.0),
+    Scene("tau_airline", "tau_airline", 80, 3.0, 8, 3.0),
     Scene("tree_of_thoughts", "tree_of_thoughts", 30, 0.28, 50, 3.0),
 )
 REAL_SCENES: Final = (
