@@ -96,10 +96,10 @@ def _breakdown_findings(found: Measured) -> Sequence[str]:
 
 def _swap_cells(quick: bool) -> Sequence[Cell]:
     loads: dict[str, tuple[int, Sequence[float]]] = (
-        {"sharegpt": (90, (0.3,))} if quick else {"sharegpt": (200, (0.2, 0.6))}
+        {"sharegpt": (90, (0.3,))} if quick else {"sharegpt": (240, (0.2, 0.8))}
     )
     if not quick:
-        loads["lats"] = (36, (0.12, 0.3))
+        loads["lats"] = (36, (0.2,))
     return [
         cell
         for workload, (programs, rates) in loads.items()

@@ -13,7 +13,7 @@ from loadgen.experiments.simulating import EIGHTH, agentix, measure, systems
 
 # Workload to programs and rates, programs a second: from light load to beyond what vllm-opt bears.
 LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
-    "sharegpt": (200, (0.05, 0.1, 0.2, 0.35, 0.6)),
+    "sharegpt": (240, (0.05, 0.1, 0.2, 0.4, 0.8)),
     "bfcl": (120, (0.04, 0.1, 0.2, 0.28, 0.36)),
     "lats": (36, (0.02, 0.06, 0.12, 0.2, 0.3)),
     "mixed": (75, (0.03, 0.08, 0.15, 0.25, 0.4)),

@@ -96,11 +96,6 @@ ELSEWHERE = {
     "gateway/cli_experiments.py": "tests/unit/loadgen/test_experiments_command.py",
     # What is said of experiments is said of all of them.
     "loadgen/experiments/experiment.py": "tests/unit/loadgen/experiments/test_registry.py",
-    **{
-        f"loadgen/experiments/agentix_{name}.py": "tests/unit/loadgen/experiments/test_agentix.py"
-        for name in ("offline", "overheads", "replicas", "single")
-    },
-    "loadgen/experiments/limit.py": "tests/unit/loadgen/experiments/test_registry.py",
     "loadgen/experiments/preload.py": "tests/unit/loadgen/experiments/test_runner.py",
     "gateway/cli_simulator.py": "tests/unit/loadgen/test_sim_command.py",
     # They start and end processes.
