@@ -76,8 +76,8 @@ def _long_start(seed: int, number: int) -> TraceProgram:
 
 
 def _whale(seed: int, number: int) -> TraceProgram:
-    """One program in twenty is forty times as long as the others."""
-    return _dialogue("whale", seed, number, [(60, 120, 0.0)] * (80 if number % 20 == 10 else 2))
+    """One program in forty is thirty times as long as the others."""
+    return _dialogue("whale", seed, number, [(60, 120, 0.0)] * (60 if number % 40 == 20 else 2))
 
 
 def _light(seed: int, number: int) -> TraceProgram:
@@ -85,7 +85,7 @@ def _light(seed: int, number: int) -> TraceProgram:
 
 
 def _tiny(seed: int, number: int) -> TraceProgram:
-    return _dialogue("tiny", seed, number, [(20, 3, 0.0)] * 20, head=3000)
+    return _dialogue("tiny", seed, number, [(20, 3, 0.0)] * 20, head=600)
 
 
 _DOCUMENTS: Final = 10
@@ -177,10 +177,10 @@ EDGES: Final = (
     ),
     Edge(
         "the tail of long programs",
-        "160 programs of 2 calls, one in twenty of 80: the slowest one in a hundred",
+        "240 programs of 2 calls, one in forty of 60: the slowest one in a hundred",
         _whale,
-        160,
-        3.0,
+        240,
+        4.0,
         "vllm-opt",
         _FCFS,
         "long programs pay for what the short ones gain",
@@ -197,14 +197,15 @@ EDGES: Final = (
         "with nothing to order there is nothing to gain",
     ),
     Edge(
-        "tiny answers on long contexts",
-        "60 programs of 20 answers of 3 tokens on 3,000 tokens each",
+        "tiny answers",
+        "120 programs of 20 answers of 3 tokens on 600 tokens each, 4 slots",
         _tiny,
-        60,
-        2.0,
+        120,
+        4.0,
         "vllm-opt",
         _FCFS,
         "a call that would be over in three steps is displaced, and its blocks are moved twice",
+        slots=4,
     ),
     Edge(
         "documents that programs share",
@@ -226,7 +227,7 @@ EDGES: Final = (
         80,
         2.2,
         "atlas",
-        SYSTEMS["atlas"],
+        replace(SYSTEMS["weft"], order="atlas"),
         "the service of threads side by side adds up, though the path through them is short",
     ),
 )
