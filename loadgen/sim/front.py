@@ -63,11 +63,14 @@ class Front:
         now: float,
         *,
         parts: Sequence[Part] = (),
-        tags: list[int] | None = None,
+        tags: Sequence[int] | None = None,
         remaining_s: float | None = None,
+        retain_s: float | None = None,
+        prefilled: str = "",
     ) -> tuple[str, CallContext]:
         """Route and open a call: its replica, and what the engine is told. parts: what its prompt
-        holds, for a tree. RuntimeError where no replica is eligible."""
+        holds, for a tree. prefilled: the replica where its beginning was computed ahead.
+        RuntimeError where no replica is eligible."""
         key = ProgramKey(_TENANT, program)
         in_flight = self.table.in_flight()
         views = tuple(
@@ -83,11 +86,12 @@ class Front:
         decision = self._router.route(question, now, self._rng)
         if not decision.replica:
             raise RuntimeError(f"no replica for {call}: {decision.reason}")
+        proposed, sticky = decision.replica, decision.sticky
+        if prefilled in decision.eligible:
+            proposed, sticky = prefilled, False
         opened = at_once(
             self.table.open_call(
-                Opening(
-                    key, call, thread, decision.replica, decision.eligible, decision.sticky, now
-                )
+                Opening(key, call, thread, proposed, decision.eligible, sticky, now)
             )
         )
         self._keys[call] = key
@@ -103,16 +107,17 @@ class Front:
             row.critical_path_s,
             remaining_s=remaining_s,
             tags=None if tags is None else tuple(tags),
+            retain_s=retain_s,
         )
 
-    def close(self, report: CallReport, now: float) -> None:
-        """A call was answered."""
+    def close(self, report: CallReport, now: float, outcome: Outcome = Outcome.OK) -> None:
+        """A call has ended: it was answered, or it was stopped."""
         key = self._keys.pop(report.call)
         closing = Closing(
             key,
             report.call,
             now,
-            Outcome.OK,
+            outcome,
             report.service_s,
             report.waiting_s,
             report.prompt_tokens,

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from typing import Any
 
 
 @dataclass(slots=True)
@@ -32,6 +33,24 @@ class CallRecord:
     recomputed_tokens: int = 0
     blocks_swapped_out: int = 0
     blocks_swapped_in: int = 0
+
+
+@dataclass(slots=True)
+class PrefillRecord:
+    """What was computed ahead of a program's call `number`, while tools ran. Seconds and tokens as
+    of calls. computed_tokens: what it has added to the cache, less than is missing of its prompt
+    where it was stopped."""
+
+    program: str
+    number: int
+    replica: str
+    arrival_s: float
+    prompt_tokens: int
+    end_s: float = -1.0
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -67,17 +86,28 @@ class ProgramRecord:
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """All records: calls in the order of their arrival, programs in the workload's. end_s: when all
-    was over. violations: invariants that did not hold, in words."""
+    was over. violations: invariants that did not hold, in words. prefills: what was computed ahead
+    of calls, in the order in which it was asked for; part of no program's sums."""
 
     calls: Sequence[CallRecord]
     programs: Sequence[ProgramRecord]
     end_s: float
     violations: Sequence[str] = field(default_factory=tuple)
+    prefills: Sequence[PrefillRecord] = field(default_factory=tuple)
 
     def lines(self) -> str:
         """All records as JSON lines; equal simulations give equal bytes."""
-        records: list[CallRecord | ProgramRecord] = [*self.calls, *self.programs]
+        records: list[Any] = [*self.calls, *self.programs, *self.prefills]
         return "".join(json.dumps(asdict(r), separators=(",", ":")) + "\n" for r in records)
+
+    def rendered_s(self) -> list[float]:
+        """Of each program, in their order: its arrival to the first token of its last call's answer
+        (FTR, Sutradhara 3.1.1), seconds."""
+        first: dict[str, tuple[int, float]] = {}
+        for call in self.calls:
+            at = (call.number, call.first_token_s)
+            first[call.program] = max(first.get(call.program, at), at)
+        return [first[program.id][1] - program.arrival_s for program in self.programs]
 
 
 def program_record(id_: str, arrival_s: float, calls: Sequence[CallRecord]) -> ProgramRecord:

@@ -11,10 +11,12 @@ from typing import Any, Final
 from vllm import SamplingParams
 from vllm.v1.request import Request, RequestStatus
 
+from engine_patches.channel import Command
 from engine_patches.wire import CallContext, CallReport
 from loadgen.sim.engine import EngineSettings, build_scheduler
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.prompts import Prompt, PromptBook
+from loadgen.sim.token_times import TokenTimes
 
 # Steps in a row that compute nothing: a call that can never be admitted.
 _EMPTY_STEPS: Final = 1000
@@ -45,6 +47,8 @@ class Replica:
         self.now = 0.0
         self.busy = False
         self.started: list[str] = []
+        self.tokens = TokenTimes()
+        self._told: list[Command] = []
         self._book = PromptBook(shape.block_tokens)
         self._answers: dict[str, int] = {}
         self._output: Any = None
@@ -97,6 +101,9 @@ class Replica:
         """Begin the next step, if there is work. Returns when it will have ended."""
         self.now = now
         scheduler = self.scheduler
+        for command in self._told:
+            scheduler.obey(command)
+        self._told = []
         if not scheduler.has_unfinished_requests():
             return None
         self.busy = True
@@ -126,11 +133,27 @@ class Replica:
             return Happened((), ())
         output, self._output = self._output, None
         scheduler.update_from_output(output, self._answers)
+        self.tokens.passed(scheduler.requests, (now,))
         firsts, scheduler.first_tokens = scheduler.first_tokens, []
         reports, scheduler.reports = scheduler.reports, []
         for report in reports:
             del self._answers[report.call]
         return Happened(firsts, reports)
+
+    def interrupt(self, now: float) -> float | None:
+        """Somebody wants to act between two steps: no leap goes on past now. Returns when the step
+        at hand ends, if that has changed; afterwards there may be none at hand."""
+        return self._cut(now)
+
+    def computed(self, call: str) -> int:
+        """Tokens of a call whose KV is there."""
+        return int(self.scheduler.requests[call].num_computed_tokens)
+
+    def tell(self, kv: str, program: str, now: float) -> float | None:
+        """What is to become of a program's KV blocks, as over `POST /weft/kv`: carried out before
+        the next step. Returns as `interrupt`."""
+        self._told.append(Command(kv=kv, program=program))
+        return self._cut(now)
 
     def abort(self, call: str, now: float) -> CallReport | None:
         """Take a call out between two steps. What it had used, or None if it is not here."""
@@ -197,6 +220,7 @@ class Replica:
         end = self._leap[steps - 1]
         self.now = end
         self.scheduler.leap(self._answers, steps, end - self._begun, end)
+        self.tokens.passed(self.scheduler.requests, self._leap[:steps])
         self._begun = end
         self._leap = []
 

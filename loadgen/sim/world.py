@@ -8,28 +8,39 @@ from __future__ import annotations
 
 import gc
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from engine_patches.wire import CallReport
+from gateway.model import Outcome
 from loadgen.fit import ReadyProgram
-from loadgen.schema import Part
-from loadgen.sim.content import Seen, parts_of
 from loadgen.sim.costs import on_tick
 from loadgen.sim.engine import EngineSettings
 from loadgen.sim.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
+from loadgen.sim.overlap import (
+    PREFILL_TAGS,
+    TAKE_WAIT_S,
+    Overlap,
+    all_done_s,
+    complete_at,
+    known_before_tools,
+)
+from loadgen.sim.prefills import THREAD, Prefills, name_of
 from loadgen.sim.prefix_tree import PrefixTree
 from loadgen.sim.presets import EngineShape
+from loadgen.sim.programs import Program, begin_program
 from loadgen.sim.prompts import place
-from loadgen.sim.records import CallRecord, Simulation, program_record
+from loadgen.sim.records import CallRecord, PrefillRecord, Simulation, program_record
 from loadgen.sim.replica import Replica
 from loadgen.streams import stream
 
 _ENDS: Final = 0
 _COMES: Final = 1
-_BEGINS: Final = 2
+_AHEAD: Final = 2
+_STOPS: Final = 3
+_BEGINS: Final = 4
 # The balancer of `loadgen.sim.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
 # The order that must be told what is still to come.
@@ -39,8 +50,8 @@ _TOLD: Final = "srpt"
 @dataclass(frozen=True, slots=True)
 class Setup:
     """What is simulated. shapes: one for each replica. balancer: a router's name, or `PREFIX_TREE`.
-    seed: of ties in the router.
-    bytes_per_token: what the lengths of programs of messages were estimated with."""
+    seed: of ties in the router. bytes_per_token: what the lengths of programs of messages were
+    estimated with. overlap: what the programs' orchestrators do beside their calls."""
 
     shapes: Sequence[EngineShape]
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -48,19 +59,7 @@ class Setup:
     threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS
     seed: int = 0
     bytes_per_token: float = 4.0
-
-
-@dataclass(slots=True)
-class _Program:
-    ready: ReadyProgram
-    arrival_s: float
-    parts: list[tuple[Part, ...]]
-    costs: list[float]
-    needs: list[set[int]]
-    followers: list[list[int]]
-    due: list[float]
-    records: list[CallRecord] = field(default_factory=list)
-    unanswered: int = 0
+    overlap: Overlap = field(default_factory=Overlap)
 
 
 def simulate(
@@ -88,7 +87,7 @@ class _World:
         self._tells = setup.engine.policy == _TOLD
         cost = setup.shapes[0].cost
         self._programs = {
-            ready.id: _program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
+            ready.id: begin_program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
             for ready, arrival in zip(programs, arrivals, strict=True)
         }
         if len(self._programs) != len(programs):
@@ -97,8 +96,10 @@ class _World:
         self._events: list[tuple[float, int, int, str, int]] = []
         self._number = 0
         self._versions = dict.fromkeys(self._replicas, 0)
-        self._calls: dict[str, tuple[_Program, int, CallRecord]] = {}
+        self._calls: dict[str, tuple[Program, int, CallRecord]] = {}
         self._records: list[CallRecord] = []
+        self._prefills = Prefills()
+        self._stopping: dict[str, list[str]] = {}
         self._now = 0.0
 
     def run(self) -> Simulation:
@@ -111,6 +112,10 @@ class _World:
             self._now, what, _, name, number = heapq.heappop(events)
             if what == _COMES:
                 self._come(self._programs[name], number)
+            elif what == _AHEAD:
+                self._prefill(self._programs[name], number)
+            elif what == _STOPS:
+                self._stop(name)
             elif number != self._versions[name]:
                 continue
             elif what == _ENDS:
@@ -126,21 +131,28 @@ class _World:
             ],
             end_s=self._now,
             violations=tuple(found),
+            prefills=self._prefills.records,
         )
 
     def _push(self, at: float, what: int, name: str, number: int) -> None:
         self._number += 1
         heapq.heappush(self._events, (at, what, self._number, name, number))
 
-    def _come(self, program: _Program, number: int) -> None:
+    def _come(self, program: Program, number: int) -> None:
         now, front, id_ = self._now, self._front, program.ready.id
         if not program.records:
             front.begin(id_, now)
-        ready = program.ready.calls[number]
+        waits_for = self._prefills.hold(id_, number, now)
+        if waits_for:
+            self._push(on_tick(now + TAKE_WAIT_S), _STOPS, waits_for, 0)
+            return
+        came, prefilled = self._prefills.release(id_, number, now)
+        overlap, ready = self._setup.overlap, program.ready.calls[number]
         parts = program.parts[number]
         call = f"{id_}/{number}"
         told = sum(program.costs) if self._tells else None
-        tags = tags_of(parts) if self._setup.engine.tags else None
+        tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
+        tools = ready.call.tool_s
         name, context = front.place(
             id_,
             str(number),
@@ -150,19 +162,70 @@ class _World:
             parts=parts,
             tags=tags,
             remaining_s=told,
+            retain_s=overlap.retain_s or None if tools else None,
+            prefilled=prefilled,
         )
         replica = self._replicas[name]
         prompt = replica.prompt(id_, parts)
         answer = place(ready.call.answer or f"answer/{call}")
+        if overlap.dispatch and tools:
+            replica.tokens.watch(call, complete_at(ready.max_tokens, len(tools)))
         ends = replica.add(context, prompt, answer, ready.max_tokens, now)
-        record = CallRecord(id_, number, name, now, prompt.length)
+        record = CallRecord(id_, number, name, came, prompt.length)
         program.records.append(record)
         self._records.append(record)
         self._calls[call] = (program, number, record)
+        self._added(replica, ends)
+
+    def _added(self, replica: Replica, ends: float | None) -> None:
+        """A replica has a call more. ends: when its step at hand ends, if that has changed."""
         if not replica.busy:
-            self._schedule(replica, _BEGINS, now)
+            self._schedule(replica, _BEGINS, self._now)
         elif ends is not None:
             self._schedule(replica, _ENDS, ends)
+
+    def _prefill(self, program: Program, number: int) -> None:
+        """What a turn begins with is computed while the tools run that it waits for."""
+        now, id_ = self._now, program.ready.id
+        parts = known_before_tools(program.parts[number])
+        if not parts:
+            return
+        call, tokens = name_of(id_, number), sum(part.tokens for part in parts)
+        told = sum(program.costs) if self._tells else None
+        name, context = self._front.place(
+            id_, THREAD, call, tokens, now, tags=PREFILL_TAGS, remaining_s=told
+        )
+        replica = self._replicas[name]
+        ends = replica.add(context, replica.prompt(id_, parts), place(f"answer/{call}"), 1, now)
+        self._prefills.begin(call, PrefillRecord(id_, number, name, now, tokens))
+        self._added(replica, ends)
+
+    def _stop(self, call: str) -> None:
+        """The turn of a prefill has waited long enough, if the prefill has not ended meanwhile."""
+        record = self._prefills.running(call)
+        if record is None:
+            return
+        replica = self._replicas[record.replica]
+        ends = replica.interrupt(self._now)
+        if replica.busy:
+            self._stopping.setdefault(replica.name, []).append(call)
+        else:
+            self._stopped(replica, call)
+        self._added(replica, ends)
+
+    def _stopped(self, replica: Replica, call: str) -> None:
+        """A prefill is taken out between two steps, if it is still there."""
+        if self._prefills.running(call) is not None:
+            computed = replica.computed(call)
+            report = replica.abort(call, self._now)
+            if report is not None:
+                self._prefilled(report, computed - report.cached_tokens, Outcome.ABORTED)
+
+    def _prefilled(self, report: CallReport, computed: int, outcome: Outcome) -> None:
+        self._front.close(report, self._now, outcome)
+        turn = self._prefills.end(report, max(0, computed), self._now)
+        if turn is not None:
+            self._push(self._now, _COMES, *turn)
 
     def _schedule(self, replica: Replica, what: int, at: float) -> None:
         """What is to happen to a replica next, in place of what was to happen before."""
@@ -174,8 +237,9 @@ class _World:
         if ends is None:
             return
         for call in replica.started:
-            record = self._calls[call][2]
-            if record.start_s < 0:
+            # Prefills have no such record.
+            record = self._calls[call][2] if call in self._calls else None
+            if record is not None and record.start_s < 0:
                 record.start_s = self._now
         replica.started = []
         self._schedule(replica, _ENDS, ends)
@@ -183,9 +247,16 @@ class _World:
     def _end(self, replica: Replica) -> None:
         happened = replica.finish(self._now)
         for call in happened.first_tokens:
-            self._calls[call][2].first_token_s = self._now
+            if call in self._calls:
+                self._calls[call][2].first_token_s = self._now
         for report in happened.reports:
-            self._answered(report)
+            if self._prefills.running(report.call) is not None:
+                computed = report.prompt_tokens - report.cached_tokens
+                self._prefilled(report, computed, Outcome.OK)
+            else:
+                self._answered(report)
+        for call in self._stopping.pop(replica.name, ()):
+            self._stopped(replica, call)
         self._schedule(replica, _BEGINS, self._now)
 
     def _answered(self, report: CallReport) -> None:
@@ -204,14 +275,41 @@ class _World:
         program.unanswered -= 1
         program.costs[number] = 0.0
         if not program.unanswered:
-            self._front.end(program.ready.id, now)
+            self._over(program)
+        gap_s = self._gap_s(number, program, record)
         for follower in program.followers[number]:
             needs = program.needs[follower]
             needs.discard(number)
-            due = answered + on_tick(program.ready.calls[number].call.gap_s)
-            program.due[follower] = due = max(program.due[follower], due)
+            program.due[follower] = due = max(program.due[follower], answered + on_tick(gap_s))
             if not needs:
                 self._push(due, _COMES, program.ready.id, follower)
+                tools = program.ready.calls[number].call.tool_s
+                if self._setup.overlap.split and tools and answered < due:
+                    self._push(answered, _AHEAD, program.ready.id, follower)
+
+    def _over(self, program: Program) -> None:
+        """A program's client deletes its session."""
+        name = program.ready.id
+        self._front.end(name, self._now)
+        overlap = self._setup.overlap
+        if overlap.forget or overlap.retain_s:
+            what = "forget" if overlap.forget else "release"
+            for place_ in dict.fromkeys(record.replica for record in program.records):
+                replica = self._replicas[place_]
+                self._added(replica, replica.tell(what, name, self._now))
+
+    def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
+        """From an answer to the turn after it: its tools, and whatever else the gap was."""
+        call = program.ready.calls[number].call
+        if not (self._setup.overlap.dispatch and call.tool_s):
+            return call.gap_s
+        replica = self._replicas[record.replica]
+        there = replica.tokens.take(f"{program.ready.id}/{number}", self._now)
+        # What a call takes outside of the engine, its tokens take too.
+        outside = record.end_s - self._now
+        starts = [at + outside for at in there]
+        tools_s = all_done_s(record.end_s, starts, call.tool_s) - record.end_s
+        return tools_s + max(0.0, call.gap_s - max(call.tool_s))
 
 
 def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
@@ -221,33 +319,6 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
         tree, balancer = PrefixTree(room), "least_used"
     rng = stream(setup.seed, "router")
     return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree)
-
-
-def _program(
-    ready: ReadyProgram,
-    arrival_s: float,
-    alone: Callable[[int, int], float],
-    bytes_per_token: float,
-) -> _Program:
-    needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
-    followers: list[list[int]] = [[] for _ in ready.calls]
-    costs = []
-    seen: Seen = {}
-    for number, call in enumerate(ready.calls):
-        for needed in needs[number]:
-            followers[needed].append(number)
-        known = max((ready.calls[n].prompt_tokens for n in needs[number]), default=0)
-        costs.append(alone(max(0, call.prompt_tokens - known), call.max_tokens))
-    return _Program(
-        ready=ready,
-        arrival_s=arrival_s,
-        parts=[parts_of(call, seen, bytes_per_token) for call in ready.calls],
-        costs=costs,
-        needs=needs,
-        followers=followers,
-        due=[arrival_s] * len(ready.calls),
-        unanswered=len(ready.calls),
-    )
 
 
 @contextmanager

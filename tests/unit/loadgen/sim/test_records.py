@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadgen.sim.records import CallRecord, Simulation, program_record
+from loadgen.sim.records import CallRecord, PrefillRecord, Simulation, program_record
 
 
 def call(number, replica, end, **values):
@@ -31,3 +31,20 @@ def test_lines_hold_every_record():
     calls = [call(0, "a", 4.0, output_tokens=2)]
     lines = Simulation(calls, [program_record("p", 1.0, calls)], 4.0).lines().splitlines()
     assert [json.loads(line)["end_s"] for line in lines] == [4.0, 4.0]
+
+
+def test_prefills_have_lines_of_their_own():
+    calls = [call(0, "a", 4.0, output_tokens=2)]
+    programs = [program_record("p", 1.0, calls)]
+    ahead = PrefillRecord("p", 1, "a", 2.0, 10)
+    found = Simulation(calls, programs, 4.0, prefills=[ahead])
+    assert found.lines().startswith(Simulation(calls, programs, 4.0).lines())
+    assert json.loads(found.lines().splitlines()[-1])["arrival_s"] == 2.0
+
+
+def test_an_answer_is_rendered_with_the_first_token_of_the_last_call():
+    calls = [
+        call(1, "a", 9.0, output_tokens=2, first_token_s=8.0),
+        call(0, "a", 4.0, output_tokens=2, first_token_s=8.5),
+    ]
+    assert Simulation(calls, [program_record("p", 1.0, calls)], 9.0).rendered_s() == [7.0]
