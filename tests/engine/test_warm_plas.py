@@ -1,0 +1,169 @@
+"""`warm_plas` on vLLM's real scheduler and cache: warm before cold, and room that is kept."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from engine_patches.channel import Command
+
+pytestmark = pytest.mark.engine
+
+OPTIONS = {"first_quantum_s": 1000.0, "beta": 5.0}
+
+
+def text(who: int, length: int) -> list[int]:
+    """A program's own tokens."""
+    return [who * 600 + n for n in range(length)]
+
+
+def turns(e: Any, programs: int, rounds: int, growth: int = 64) -> float:
+    """Programs that all call again at once, each with a longer prompt. The hit rate of the calls
+    after the first ones."""
+    asked = [0] * programs
+    for number in range(programs):
+        e.add(
+            f"{number}/0", program=f"p{number}", arrival=float(number), prompt=text(number, growth)
+        )
+    seen = 0
+    while e.busy:
+        e.step() if e.scheduler.has_unfinished_requests() else e.land_all()
+        for report in e.reports[seen:]:
+            number = int(report.call.partition("/")[0])
+            asked[number] += 1
+            if asked[number] < rounds:
+                e.add(
+                    f"{number}/{asked[number]}",
+                    program=f"p{number}",
+                    arrival=float(number),
+                    prompt=text(number, growth * (asked[number] + 1)),
+                )
+        seen = len(e.reports)
+        assert e.scheduler.violations() == []
+    e.check_idle()
+    later = [r for r in e.reports if not r.call.endswith("/0")]
+    assert len(e.reports) == programs * rounds
+    return sum(r.cached_tokens for r in later) / sum(r.prompt_tokens for r in later)
+
+
+def test_programs_that_take_turns_find_their_context_in_a_cache_for_few_of_them(engine):
+    """Six programs of up to 20 blocks, 48 blocks, one slot: turns by order of arrival leave nothing
+    to find, and what is warm goes on where it can."""
+    found = {
+        policy: turns(engine(policy=policy, options=OPTIONS, max_num_seqs=1, blocks=48), 6, 5)
+        for policy in ("plas", "warm_plas")
+    }
+    assert found["plas"] < 0.2
+    assert found["warm_plas"] > 0.6
+
+
+def test_room_is_kept_for_a_program_between_two_calls(engine):
+    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    assert e.reports[0].call == "a/0"
+    # 40 of 63 blocks are kept, and this one wants 30.
+    e.add("cold", program="cold", prompt=text(2, 480))
+    e.step()
+    e.step()
+    state = e.scheduler.state()
+    assert state["held_back"] == 1
+    assert 38 <= state["kept_blocks"] <= 40
+    e.add("a/1", program="a", prompt=text(1, 660))
+    e.run()
+    order = [r.call for r in e.reports]
+    assert order.index("a/1") < order.index("cold")
+    again = next(r for r in e.reports if r.call == "a/1")
+    assert again.cached_tokens == 640
+
+
+def test_who_is_held_back_is_let_in_when_its_patience_or_the_rooms_time_is_over(engine):
+    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    e.add("cold", program="cold", prompt=text(2, 480), tokens=2)
+    e.run()
+    assert [r.call for r in e.reports] == ["a/0", "cold", "busy"]
+    cold = next(r for r in e.reports if r.call == "cold")
+    assert 10 < cold.waiting_s < 60
+
+
+def test_nobody_is_held_back_by_a_program_that_has_ended(engine):
+    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    e.scheduler.obey(Command(kv="forget", program="a"))
+    e.add("cold", program="cold", prompt=text(2, 480))
+    e.run()
+    assert next(r for r in e.reports if r.call == "cold").waiting_s <= 1.0
+
+
+def test_a_running_call_is_not_put_out_for_its_blocks(engine):
+    e = engine(policy="warm_plas", options={"first_quantum_s": 2.0}, max_num_seqs=8, blocks=13)
+    e.add("heavy", service=1e6, prompt=text(1, 160), tokens=12)
+    e.step()
+    e.add("light", prompt=text(2, 100), tokens=3)
+    e.run()
+    assert [r.call for r in e.reports] == ["heavy", "light"]
+    assert e.scheduler.state()["displacements"] == 0
+
+
+def test_a_slot_is_given_to_a_new_program(engine):
+    e = engine(policy="warm_plas", options={"first_quantum_s": 2.0}, max_num_seqs=1)
+    e.add("heavy", service=1e6, tokens=30)
+    e.step()
+    e.add("light", tokens=1)
+    e.run()
+    assert [r.call for r in e.reports] == ["light", "heavy"]
+
+
+def test_without_a_prefix_cache_it_is_plas_by_programs(engine, monkeypatch):
+    from engine_patches.scheduler import WeftScheduler
+
+    monkeypatch.setattr(WeftScheduler, "prefix_cached", lambda self: False)
+    e = engine(policy="warm_plas", options=OPTIONS, max_num_seqs=1)
+    e.add("young", arrival=200.0)
+    e.add("old", arrival=100.0)
+    e.run()
+    assert [r.call for r in e.reports] == ["old", "young"]
+
+
+@pytest.mark.parametrize("keep_share", [0.0, 0.25, 50.0])
+def test_a_storm_ends_with_every_token_whatever_is_kept(engine, keep_share):
+    options = {"first_quantum_s": 2.0, "beta": 5.0, "keep_share": keep_share}
+    e = engine(policy="warm_plas", options=options, max_num_seqs=3, blocks=60, step_tokens=320)
+    random = Random(keep_share)
+    wanted: dict[str, int] = {}
+    lengths = [40] * 9
+    alive: list[str] = []
+    for number in range(300):
+        name, who = f"c{number}", random.randrange(9)
+        lengths[who] = min(560, lengths[who] + random.randint(0, 60))
+        wanted[name] = random.randint(1, 12)
+        e.add(
+            name, program=f"p{who}", service=random.choice([0.0, 3.0, 50.0]),
+            waiting=random.choice([0.0, 40.0]), arrival=float(who),
+            prompt=text(who, lengths[who]), tokens=wanted[name],
+        )  # fmt: skip
+        alive.append(name)
+        for _ in range(random.randrange(6)):
+            e.step()
+        if random.random() < 0.1:
+            wanted.pop(gone := alive.pop(random.randrange(len(alive))))
+            e.abort(gone)
+        if random.random() < 0.02:
+            e.scheduler.obey(Command(policy=random.choice(["fcfs", "plas", "warm_plas"])))
+        if random.random() < 0.02:
+            e.scheduler.obey(Command(reset_cache=True))
+        assert e.scheduler.violations() == []
+    e.scheduler.obey(Command(policy="warm_plas"))
+    e.run(20_000)
+    assert {name: len(e.tokens[name]) for name in wanted} == wanted

@@ -1,0 +1,215 @@
+"""What is looked up, when, and who is held back."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine_patches.ledger import Ledger
+from engine_patches.orders import build_order
+from engine_patches.warmth import Context, Warmth
+from engine_patches.wire import CallContext
+
+OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "keep_share": 1.0}
+TOKENS = 1000
+
+
+@dataclass
+class FakeCache:
+    """A queue and a cache that say what they are told to."""
+
+    ledger: Ledger = field(default_factory=lambda: Ledger(build_order("warm_plas", OPTIONS)))
+    contexts: dict[str, Context] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    free: int = 100
+    asked: list[str] = field(default_factory=list)
+
+    def waiting_names(self) -> list[str]:
+        return sorted(self.contexts, key=self.ledger.rank)
+
+    def running_count(self) -> int:
+        return len(self.running)
+
+    def free_blocks(self) -> int:
+        return self.free
+
+    def context_of(self, sequence: str) -> Context:
+        self.asked.append(sequence)
+        return self.contexts[sequence]
+
+
+@dataclass
+class Scene:
+    """An engine that does nothing but tell."""
+
+    cache: FakeCache = field(default_factory=FakeCache)
+    warmth: Warmth = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.warmth = Warmth(self.cache, self.cache.ledger, TOKENS)
+        # A millisecond a token: room is kept for a second.
+        self.warmth.served(1000, 1, 1.0)
+
+    def come(
+        self, name: str, cached: int, uncached: int, blocks: int = 0, now: float = 0.0
+    ) -> None:
+        self.cache.contexts[name] = Context(cached, uncached, blocks)
+        self.cache.ledger.arrive(name, CallContext(name, name), now)
+        self.warmth.queued(name)
+
+    def start(self, name: str, now: float = 0.0) -> None:
+        del self.cache.contexts[name]
+        self.cache.running.add(name)
+        self.warmth.started(name)
+        self.cache.ledger.start(name, now)
+
+    def end(self, name: str, blocks: int, now: float = 0.0) -> None:
+        self.cache.running.discard(name)
+        self.warmth.left(name, blocks, now)
+        self.cache.ledger.leave(name, now)
+
+    def order(self) -> list[str]:
+        return self.cache.waiting_names()
+
+
+def test_the_warm_one_goes_first_and_is_not_looked_up_while_nothing_happens():
+    scene = Scene()
+    scene.come("cold", 0, 5000)
+    scene.come("warm", 5000, 10)
+    scene.warmth.look(0.0)
+    assert scene.order() == ["warm", "cold"]
+    scene.cache.asked.clear()
+    scene.warmth.look(1.0)
+    assert scene.cache.asked == []
+
+
+def test_what_has_lost_its_context_loses_its_place_when_blocks_move():
+    scene = Scene()
+    scene.come("a", 5000, 10)
+    scene.come("b", 4000, 10)
+    scene.warmth.look(0.0)
+    assert scene.order() == ["a", "b"]
+    scene.cache.contexts["a"] = Context(0, 5010, 0)
+    scene.warmth.freed()
+    scene.warmth.look(1.0)
+    assert scene.order() == ["b", "a"]
+
+
+def test_few_are_looked_up_at_once_but_whoever_comes_is():
+    scene = Scene()
+    for number in range(50):
+        scene.come(f"{number:02}", 0, 5000)
+    scene.warmth.look(0.0)
+    assert len(scene.cache.asked) == 50
+    scene.cache.asked.clear()
+    scene.warmth.freed()
+    scene.warmth.look(1.0)
+    assert scene.cache.asked == [f"{number:02}" for number in range(8)]
+
+
+def test_room_of_a_program_that_is_away_holds_a_cold_call_back_until_its_time_is_over():
+    scene = Scene()
+    scene.come("away", 0, 100)
+    scene.come("runs", 0, 100)
+    scene.start("away")
+    scene.start("runs")
+    scene.end("away", 60, now=10.0)
+    scene.come("cold", 0, 1000, 50, now=10.0)
+    scene.come("small", 0, 10, 5, now=10.0)
+    scene.warmth.look(10.0)
+    assert scene.order() == ["small", "cold"]
+    assert (scene.warmth.held, scene.warmth.admitting, scene.warmth.due) == (1, 1, 11.0)
+    scene.warmth.look(10.5)
+    assert scene.warmth.held == 1
+    scene.warmth.look(11.0)
+    assert (scene.warmth.held, scene.warmth.admitting) == (0, None)
+    assert scene.warmth.due == math.inf
+    assert scene.warmth.kept_blocks == 0
+
+
+def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
+    scene = Scene()
+    scene.come("runs", 0, 100)
+    scene.start("runs")
+    scene.come("cold", 0, 1000, 50, now=0.0)
+    for second in range(5):
+        scene.come("away", 0, 1, now=float(second))
+        scene.start("away", float(second))
+        scene.end("away", 60, now=float(second))
+        scene.warmth.look(float(second))
+        assert scene.warmth.held == (second < 2)
+
+
+def test_a_program_that_will_not_call_again_gives_its_room_back():
+    scene = Scene()
+    scene.come("runs", 0, 100)
+    scene.start("runs")
+    scene.come("away", 0, 100)
+    scene.start("away")
+    scene.end("away", 60)
+    scene.come("cold", 0, 1000, 50)
+    scene.warmth.look(0.0)
+    assert scene.warmth.held == 1
+    scene.warmth.ended("away")
+    scene.warmth.look(0.1)
+    assert scene.warmth.held == 0
+
+
+def test_an_emptied_cache_keeps_nothing_and_is_looked_up_anew():
+    scene = Scene()
+    scene.come("runs", 0, 100)
+    scene.start("runs")
+    scene.come("away", 0, 100)
+    scene.start("away")
+    scene.end("away", 60)
+    scene.come("cold", 0, 1000, 50)
+    scene.warmth.look(0.0)
+    scene.warmth.reset()
+    assert (scene.warmth.kept_blocks, scene.warmth.held) == (0, 0)
+    scene.cache.asked.clear()
+    scene.warmth.look(0.1)
+    assert scene.cache.asked == ["cold"]
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["come", "start", "end", "back", "look"]),
+        st.integers(0, 9),
+        st.integers(0, 3000),
+        st.integers(0, 60),
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS)
+@settings(deadline=None)
+def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
+    scene, now = Scene(), 0.0
+    for number, (what, which, tokens, blocks) in enumerate(events):
+        now += 0.3
+        name = f"{which}"
+        if what == "come" and name not in scene.cache.contexts and name not in scene.cache.running:
+            scene.come(name, tokens, 3000 - tokens, blocks, now)
+        elif what == "start" and name in scene.cache.contexts:
+            scene.start(name, now)
+        elif what == "end" and (name in scene.cache.running or name in scene.cache.contexts):
+            scene.end(name, blocks, now)
+            scene.cache.contexts.pop(name, None)
+        elif what == "back" and name in scene.cache.running:
+            scene.cache.running.discard(name)
+            scene.cache.contexts[name] = Context(tokens, 3000 - tokens, blocks)
+            scene.cache.ledger.preempt(name, now)
+            scene.warmth.queued(name)
+        else:
+            scene.warmth.look(now)
+            waiting, warmth = scene.order(), scene.warmth
+            if warmth.admitting is not None:
+                assert warmth.held > 0
+                assert warmth.due > now
+                assert warmth.admitting + warmth.held <= len(waiting)
+                assert scene.cache.running or warmth.admitting
+        assert scene.warmth.violations(scene.cache.contexts) == [], number

@@ -1,0 +1,49 @@
+"""Who gives way in the plain batcher."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine_patches.ledger import Ledger
+from engine_patches.orders import build_order
+from engine_patches.wire import CallContext
+from loadgen.simulated.displacing import CallSequence, victims
+from loadgen.simulated.engine import Work
+
+
+def scene(policy: str) -> tuple[Ledger, CallSequence, CallSequence]:
+    """A call of a long program that runs, and one of a new program that waits."""
+    ledger = Ledger(build_order(policy, {}))
+    found = []
+    for name, service in (("long", 100.0), ("new", 0.0)):
+        context = CallContext(name, name, service)
+        ledger.arrive(name, context, 0.0)
+        work = Work(context=context, text=b"", prompt_tokens=64, output_tokens=9)
+        found.append(CallSequence(name, work, [], blocks=[1, 2, 3, 4]))
+    ledger.start("long", 0.0)
+    return ledger, found[0], found[1]
+
+
+def taken(policy: str, slots: int, free: int) -> list[str]:
+    ledger, runs, waits = scene(policy)
+    return victims(
+        [waits],
+        [runs],
+        ledger,
+        wants=lambda _: 4,
+        slots=slots,
+        free_blocks=free,
+        block_tokens=16,
+    )
+
+
+@pytest.mark.parametrize("policy", ["plas", "warm_plas"])
+def test_a_slot_is_given_to_a_better_call_where_its_blocks_are_free(policy):
+    assert taken(policy, slots=0, free=4) == ["long"]
+    assert taken(policy, slots=1, free=4) == []
+
+
+def test_blocks_are_taken_by_orders_that_do_not_see_the_cache():
+    assert taken("plas", slots=1, free=3) == ["long"]
+    assert taken("warm_plas", slots=1, free=3) == []
+    assert taken("warm_plas", slots=0, free=3) == []
