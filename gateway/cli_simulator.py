@@ -51,6 +51,10 @@ def bench_sim(
     naive: Annotated[
         bool, typer.Option("--naive", help="a step of the scheduler for each token: same, slower")
     ] = False,
+    steady: Annotated[
+        bool,
+        typer.Option("--steady", help="figures of programs that arrive in the middle half alone"),
+    ] = False,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -76,6 +80,7 @@ def bench_sim(
         prefix_cache=prefix_cache,
         first_quantum_s=first_quantum,
         naive=naive,
+        steady=steady,
         json_file=json_file,
     )
     if not options.policies or not options.balancers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ class SimOptions:
     prefix_cache: bool = True
     first_quantum_s: float = 0.0
     naive: bool = False
+    steady: bool = False
     json_file: str = ""
 
 
@@ -66,6 +67,8 @@ def run(options: SimOptions) -> int:
         f"{options.workload}, {options.programs} programs at {options.rate:g}/s, "
         f"{options.replicas} x {options.preset}, {options.seeds} seeds"
     )
+    if options.steady:
+        title += ", programs of the steady middle"
     report.show(found, title)
     calls = sum(len(one.calls) for runs in found.values() for one in runs)
     print(f"{calls:,} calls simulated in {used:.1f} CPU seconds: {calls / used:,.0f} a second")
@@ -82,6 +85,7 @@ def run(options: SimOptions) -> int:
 def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
     from loadgen.sim.engine import EngineSettings
     from loadgen.sim.shapes import shapes
+    from loadgen.sim.window import steady
     from loadgen.sim.workload import BYTES_PER_TOKEN, load
     from loadgen.sim.world import Setup, simulate
 
@@ -113,6 +117,8 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
                     engines, settings, balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN
                 )
                 played = simulate(programs, arrivals, setup)
+                if options.steady:
+                    played = replace(played, programs=steady(played.programs).programs)
                 found.setdefault((balancer, policy), []).append(played)
                 progress.advance(bar)
     return found

@@ -16,6 +16,8 @@ from engine_patches.orders.plas import Plas
 # Uncached tokens are compared in units of about a step's prefill: less is not worth an exchange of
 # two programs.
 _GRAIN_TOKENS: Final = 2048
+# A step that computes no more costs no more than one that only decodes: weights are read anyway.
+_FREE_TOKENS: Final = 256
 # Lies between calls of neighbouring queues, however much one of them has to compute.
 _MARGIN: Final = 0.5
 _MICROSECONDS: Final = 1e6
@@ -23,8 +25,8 @@ _MICROSECONDS: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class WarmPlas(Plas):
-    """By queue as in PLAS, but who runs or finds most of its context in the cache counts as `lead`
-    queues better; then by what is left to compute, in units of 2,048 tokens; then the program that
+    """By queue as in PLAS, but who is warm counts as `lead` queues better: who runs, finds most of
+    its context in the cache, or has next to nothing to compute; then by what is left to compute, in units of 2,048 tokens; then the program that
     arrived first.
 
     keep_share: how long room is kept for a program between two calls, as a share of the time that
@@ -66,9 +68,10 @@ class WarmPlas(Plas):
         """Queue, less the lead of who is warm, plus less than half for what is to be computed."""
         if view.running:
             return view.queue - self.lead
-        warm = self.lead if view.cached_tokens > view.uncached_tokens else 0.0
-        pieces = view.uncached_tokens // _GRAIN_TOKENS
-        return view.queue - warm + _MARGIN * pieces / (1 + pieces)
+        uncached = view.uncached_tokens
+        warm = view.cached_tokens > uncached or uncached <= _FREE_TOKENS
+        pieces = uncached // _GRAIN_TOKENS
+        return view.queue - self.lead * warm + _MARGIN * pieces / (1 + pieces)
 
     def turn(self, view: CallView, entry: int) -> int:
         """By the program's arrival, then by the call's entry into its queue."""

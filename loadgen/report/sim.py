@@ -23,8 +23,8 @@ def _responses(found: Simulation) -> list[float]:
 
 
 def _hit_rate(found: Simulation) -> float:
-    prompt = sum(call.prompt_tokens for call in found.calls)
-    return sum(call.cached_tokens for call in found.calls) / prompt if prompt else 0.0
+    prompt = sum(program.prompt_tokens for program in found.programs)
+    return sum(program.cached_tokens for program in found.programs) / prompt if prompt else 0.0
 
 
 # Name, unit, heading, and the figure of one simulation.
@@ -40,6 +40,13 @@ _FIGURES: Final[tuple[tuple[str, str, str, Callable[[Simulation], float]], ...]]
         lambda s: mean([p.token_latency_s for p in s.programs]),
     ),
     ("waiting_mean", "s/program", "waiting", lambda s: mean([p.waiting_s for p in s.programs])),
+    # What Agentix bounds by beta: the program that starved most.
+    (
+        "wait_over_service_max",
+        "1",
+        "worst wait / service",
+        lambda s: max(p.waiting_s / p.service_s for p in s.programs),
+    ),
     ("prefix_hit_rate", "1", "hit rate", _hit_rate),
     ("preemptions", "times", "preemptions", lambda s: sum(p.preemptions for p in s.programs)),
     ("migrations", "times", "migrations", lambda s: sum(p.migrations for p in s.programs)),
@@ -79,7 +86,7 @@ def table(simulated: Simulated, title: str) -> Table:
         for name, _, _, of in _FIGURES:
             values = [of(run) for run in runs]
             cell = f"{mean(values):.4g}"
-            if name == "response_mean" and len(values) > 1:
+            if name in ("response_mean", "response_p95") and len(values) > 1:
                 cell += f" ± {half_width(values):.2g}"
             cells.append(cell)
         shown.add_row(balancer, policy, *cells)

@@ -40,7 +40,7 @@ def test_in_one_queue_warm_goes_before_cold_and_less_to_compute_before_more():
 def test_a_warm_call_passes_cold_ones_up_to_its_lead_and_no_further():
     rank = WarmPlas(lead=2.0).rank
     warm = CallView(queue=3, cached_tokens=100, uncached_tokens=1)
-    assert rank(warm) < rank(CallView(queue=2, uncached_tokens=1))
+    assert rank(warm) < rank(CallView(queue=2, uncached_tokens=257))
     assert rank(CallView(queue=0, uncached_tokens=10**9)) < rank(warm)
 
 
@@ -55,8 +55,15 @@ def test_who_runs_is_warm_and_gives_its_slot_only_to_a_better_queue():
 
     assert not displaces(CallView(queue=3, cached_tokens=2, uncached_tokens=1))
     assert displaces(CallView(queue=2, cached_tokens=2, uncached_tokens=1))
-    assert not displaces(CallView(queue=1, uncached_tokens=1))
-    assert displaces(CallView(queue=0, uncached_tokens=1))
+    assert not displaces(CallView(queue=1, uncached_tokens=300))
+    assert displaces(CallView(queue=0, uncached_tokens=300))
+
+
+def test_a_call_with_next_to_nothing_to_compute_is_as_good_as_warm():
+    rank = WarmPlas().rank
+    new = CallView(queue=0, uncached_tokens=256)
+    warm = CallView(queue=0, cached_tokens=5000, uncached_tokens=100)
+    assert rank(new) == rank(warm) < rank(CallView(queue=0, uncached_tokens=257))
 
 
 def test_equals_go_by_the_program_that_came_first_and_then_by_the_call():
