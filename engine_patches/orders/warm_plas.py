@@ -26,8 +26,8 @@ _MICROSECONDS: Final = 1e6
 @dataclass(frozen=True, slots=True)
 class WarmPlas(Plas):
     """By queue as in PLAS, but who is warm counts as `lead` queues better: who runs, finds most of
-    its context in the cache, or has next to nothing to compute; then by what is left to compute, in units of 2,048 tokens; then the program that
-    arrived first.
+    its context in the cache, or has next to nothing to compute. Then by what is left to compute, in
+    units of 2,048 tokens; then the program that arrived first.
 
     keep_share: how long room is kept for a program between two calls, as a share of the time that
     a prefill of the whole cache would take; 0: none is. ValueError for a negative number.

@@ -45,7 +45,7 @@ _FIGURES: Final[tuple[tuple[str, str, str, Callable[[Simulation], float]], ...]]
         "wait_over_service_max",
         "1",
         "worst wait / service",
-        lambda s: max(p.waiting_s / p.service_s for p in s.programs),
+        lambda s: max(p.waiting_s / p.service_s for p in s.programs if p.service_s),
     ),
     ("prefix_hit_rate", "1", "hit rate", _hit_rate),
     ("preemptions", "times", "preemptions", lambda s: sum(p.preemptions for p in s.programs)),

@@ -34,7 +34,7 @@ def test_in_one_queue_warm_goes_before_cold_and_less_to_compute_before_more():
     warm = CallView(queue=2, cached_tokens=9000, uncached_tokens=100)
     some = CallView(queue=2, cached_tokens=0, uncached_tokens=3000)
     more = CallView(queue=2, cached_tokens=3000, uncached_tokens=9000)
-    assert rank(warm) < rank(some) < rank(more) < rank(CallView(queue=3))
+    assert rank(warm) < rank(some) < rank(more) < rank(CallView(queue=3, uncached_tokens=300))
 
 
 def test_a_warm_call_passes_cold_ones_up_to_its_lead_and_no_further():

@@ -15,7 +15,7 @@ from loadgen.stats import half_width
 def simulation(latency):
     call = CallRecord(
         "p", 0, "a", 1.0, 100, end_s=1.0 + latency, output_tokens=10, cached_tokens=25,
-        waiting_s=0.5, preemptions=2, blocks_swapped_out=3,
+        waiting_s=0.5, service_s=0.25, preemptions=2, blocks_swapped_out=3,
     )  # fmt: skip
     return Simulation([call], [program_record("p", 1.0, [call])], 1.0 + latency)
 
@@ -30,6 +30,7 @@ def test_figures_are_means_over_seeds_and_say_that_they_are_simulated():
     assert found[f"{at}/response_mean"] == 6.0
     assert found[f"{at}/program_token_latency"] == pytest.approx(0.6)
     assert found[f"{at}/prefix_hit_rate"] == 0.25
+    assert found[f"{at}/wait_over_service_max"] == 2.0
     assert (found[f"{at}/preemptions"], found[f"{at}/blocks_swapped_out"]) == (2, 3)
 
 
