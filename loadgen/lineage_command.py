@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from loadgen.lineage_data import FILES, Calls, read
 from loadgen.lineage_scene import Played, costs, play
-from loadgen.lineage_variants import VARIANTS
+from loadgen.lineage_variants import AS_RECORDED, VARIANTS
 from loadgen.report import lineage as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError
@@ -47,7 +47,9 @@ def run(options: LineageOptions) -> int:
                 recorded = read(Path(options.data), name, options.seed)
                 for variant, make in VARIANTS.items():
                     programs = [make(calls) for calls in recorded]
-                    rows[name, variant] = measure(programs)
+                    # A variant of messages leaves prompts as they are.
+                    if variant == AS_RECORDED or programs != recorded:
+                        rows[name, variant] = measure(programs)
                     progress.advance(bar)
             found = asyncio.run(costs(options.rounds, stream(options.seed, "lineage/costs")))
             progress.advance(bar)

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.openings import Opening
+from gateway.programs.lineage.rules import Asked
 from gateway.programs.lineage.tracker import Lineage
 from loadgen.lineage_data import Calls, RecordedCall
 

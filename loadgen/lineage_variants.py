@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, Final
 
 from loadgen.lineage_data import Calls, body_of
 
+_ACT: Final = {"name": "act", "arguments": "{}"}
 _THOUGHT: Final = "First I look at what is asked, and then at what I have been told. "
 
 
@@ -58,19 +60,57 @@ def asked_twice(calls: Calls) -> Calls:
     return made
 
 
+def clock_and_ids(calls: Calls) -> Calls:
+    """The system prompt tells the time, so that each call begins anew, and all that the model ever
+    says is to call a tool without arguments. Nothing goes on but the ids of these calls. Prompts
+    without messages stay as they are."""
+    run = sha256(calls[-1].body).hexdigest()
+    made = []
+    for call in calls:
+        body = json.loads(call.body)
+        if "messages" not in body:
+            return calls
+        messages = [{"role": "system", "content": f"It is {call.at_s:.3f} s past noon."}]
+        count = 0
+        for message in body["messages"]:
+            if message["role"] == "assistant":
+                count += 1
+                messages.append(_acts(run, count))
+            elif count:
+                text = message.get("content")
+                messages.append({"role": "tool", "tool_call_id": _id(run, count), "content": text})
+            else:
+                messages.append(message)
+        answer = {"choices": [{"message": _acts(run, count + 1)}]}
+        body = body_of({**body, "messages": messages})
+        made.append(replace(call, body=body, answer=body_of(answer)))
+    return made
+
+
 def answers_unseen(calls: Calls) -> Calls:
     """The gateway never sees an answer."""
     return [replace(call, answer=None) for call in calls]
 
 
+AS_RECORDED: Final = "as recorded"
 VARIANTS: Final[Mapping[str, Callable[[Calls], Calls]]] = {
-    "as recorded": as_recorded,
+    AS_RECORDED: as_recorded,
     "reasoning dropped": reasoning_dropped,
     "keys reordered": keys_reordered,
     "repeated": repeated,
     "asked twice": asked_twice,
     "answers unseen": answers_unseen,
+    "clock and ids": clock_and_ids,
 }
+
+
+def _acts(run: str, number: int) -> dict[str, Any]:
+    call = {"id": _id(run, number), "type": "function", "function": _ACT}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _id(run: str, number: int) -> str:
+    return f"call_{sha256(f'{run} {number}'.encode()).hexdigest()[:24]}"
 
 
 def _reasoned(answer: dict[str, Any], number: int) -> dict[str, Any]:

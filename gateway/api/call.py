@@ -31,8 +31,7 @@ from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
 from gateway.programs.identity import Identity
 from gateway.programs.idle import Kind
-from gateway.programs.lineage.asked import Asked
-from gateway.programs.lineage.rules import How
+from gateway.programs.lineage.rules import Asked, How
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
 

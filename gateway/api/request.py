@@ -22,8 +22,8 @@ from gateway.overlap.prefill import Prefill
 from gateway.policies.hints import DEFAULT_LIMITS, read_hints
 from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
-from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.openings import Opening
+from gateway.programs.lineage.rules import Asked
 from gateway.programs.table import TableUnavailable
 
 

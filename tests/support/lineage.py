@@ -9,8 +9,8 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.memory import MemoryLineage
+from gateway.programs.lineage.rules import Asked
 from gateway.programs.lineage.tracker import Lineage
 from loadgen.lineage_data import Calls, RecordedCall, body_of
 

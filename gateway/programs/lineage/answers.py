@@ -27,14 +27,22 @@ _BETWEEN: Final = re.compile(
 _ESCAPED: Final = re.compile(rb"\\.")
 
 
-def read_answer(body: bytes, stream: bool) -> list[list[Atom]]:
-    """The answers in a body: one list of atoms for each choice. stream: the body is made of
-    server-sent events. What is not understood counts as nothing; never raises."""
+def parse_answer(body: bytes, stream: bool) -> Mapping[str, Any]:
+    """An answer as it is without a stream, as far as lineage goes by it. stream: the body is made
+    of server-sent events. What is not understood is {}; never raises."""
     if len(body) > MAX_ANSWER_BYTES:
-        return []
+        return {}
     try:
         answer = _gathered(body) if stream else orjson.loads(body)
-        return [atoms for atoms in _answers(answer) if atoms] if isinstance(answer, dict) else []
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def said_in(answer: Mapping[str, Any]) -> list[list[Atom]]:
+    """What an answer says: one list of atoms for each choice. Never raises."""
+    try:
+        return [atoms for atoms in _answers(answer) if atoms]
     except (ValueError, TypeError, KeyError, AttributeError):
         return []
 
@@ -120,6 +128,8 @@ def _add_choice(into: dict[str, Any], choice: Mapping[str, Any]) -> None:
         into.setdefault("content", []).append(delta["content"])
     for part in delta.get("tool_calls") or ():
         call = into.setdefault("calls", {}).setdefault(part.get("index", 0), {})
+        if part.get("id"):
+            call["id"] = part["id"]
         function = part.get("function") or {}
         if function.get("name"):
             call["name"] = function["name"]
@@ -130,7 +140,11 @@ def _whole(parts: Mapping[str, Any]) -> dict[str, Any]:
     if "text" in parts:
         return {"text": "".join(parts["text"])}
     calls = [
-        {"name": call.get("name"), "arguments": "".join(call["arguments"])}
+        {
+            "id": call.get("id"),
+            "name": call.get("name"),
+            "arguments": "".join(call["arguments"]),
+        }
         for _, call in sorted(parts.get("calls", {}).items())
     ]
     return {"message": {"content": "".join(parts.get("content", ())), "tool_calls": calls}}
@@ -148,5 +162,5 @@ def _add_block(blocks: dict[int, dict[str, Any]], event: Mapping[str, Any]) -> N
 def _block(block: Mapping[str, Any]) -> dict[str, Any]:
     said = "".join(block["parts"])
     if block.get("type") == "tool_use":
-        return {"type": "tool_use", "name": block.get("name"), "input": orjson.loads(said or "{}")}
+        return {**block, "input": orjson.loads(said or "{}")}
     return {**block, "text": said or block.get("text", "")}

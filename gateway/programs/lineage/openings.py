@@ -15,8 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway.programs.lineage.asked import Asked
-from gateway.programs.lineage.rules import MAX_TWINS
+from gateway.programs.lineage.rules import MAX_TWINS, Asked
 from gateway.programs.lineage.store import MAX_MARKS
 
 ALONE: Final = 256

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
 from gateway.programs.lineage.sketch import End, Sketch
-from gateway.programs.lineage.way import Candidate, root_of, way_of
+from gateway.programs.lineage.way import Candidate, named, root_of, way_of
 
 # Bytes of an answer's pieces in a prompt that make it this program's.
 EVIDENCE_BYTES: Final = 64
@@ -59,14 +59,31 @@ class Verdict(NamedTuple):
     folds: tuple[tuple[str, str], ...] = ()
 
 
+class Asked:
+    """A call that has been placed: what is needed to remember its answer."""
+
+    __slots__ = ("sketch", "tenant", "verdict")
+
+    def __init__(self, tenant: str, sketch: Sketch, verdict: Verdict) -> None:
+        self.tenant = tenant
+        self.sketch = sketch
+        self.verdict = verdict
+
+
 def decide(
-    sketch: Sketch, known: Known, pieces: Mapping[int, int], fresh: str, now_s: float
+    sketch: Sketch,
+    known: Known,
+    pieces: Mapping[int, int],
+    fresh: str,
+    now_s: float,
+    ids: Sequence[int] = (),
 ) -> Verdict:
-    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. fresh: the name of a
-    new program, which no other has; also the name of a new thread."""
+    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. ids: fingerprints of
+    tool calls that it holds, the last ones first. fresh: the name of a new program, which no other
+    has; also the name of a new thread."""
     if not known.marks or _crowded(sketch, known):
         return begun(sketch, fresh, now_s)
-    way = list(way_of(sketch, known))
+    way = [*way_of(sketch, known), *named(ids, known)]
     said = _said(known, pieces)
     if not (way or said):
         return begun(sketch, fresh, now_s)

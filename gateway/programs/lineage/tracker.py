@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from gateway.programs.lineage.answers import read_answer
-from gateway.programs.lineage.asked import Asked
+from gateway.programs.lineage.answers import parse_answer, said_in
 from gateway.programs.lineage.canonical import TEXT
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
 from gateway.programs.lineage.openings import Opening, Openings
-from gateway.programs.lineage.rules import How, Verdict, begun, decide, left
+from gateway.programs.lineage.rules import Asked, How, Verdict, begun, decide, left
 from gateway.programs.lineage.sketch import Sketch, keys, pieces
 from gateway.programs.lineage.store import LineageStore
+from gateway.programs.lineage.tool_ids import answered_ids, asked_ids
 
 # Pieces of one answer that are remembered, spread over it.
 SAID_PIECES: Final = 16
@@ -71,10 +71,10 @@ class Lineage:
         known = await self._store.get_many(tenant, wanted, now_s)
         verdict = decide(sketch, known, recent, fresh, now_s)
         if sketch.turn and not verdict.state & State.PROVEN:
-            older = sketch.older()
-            more = await self._store.get_many(tenant, list(reversed(older)), now_s)
+            older, ids = sketch.older(), asked_ids(body)
+            more = await self._store.get_many(tenant, [*ids, *reversed(older)], now_s)
             known = Known({**known.marks, **more.marks}, {**known.folded, **more.folded})
-            verdict = decide(sketch, known, {**older, **recent}, fresh, now_s)
+            verdict = decide(sketch, known, {**older, **recent}, fresh, now_s, ids)
         return verdict, sketch
 
     async def answered(self, call: Asked | Opening, raw: bytes, stream: bool, now_s: float) -> None:
@@ -86,7 +86,8 @@ class Lineage:
                     self._openings.answered(call, raw, stream)
                 return
             call = call.placed
-        answers = read_answer(raw, stream)
+        answer = parse_answer(raw, stream)
+        answers, ids = said_in(answer), answered_ids(answer)
         sketch, verdict = call.sketch, call.verdict
         end = sketch.end()
         owner, thread, state = verdict.owner, verdict.thread, verdict.state
@@ -94,9 +95,12 @@ class Lineage:
         if end is not None:
             entries.append(Entry(end.point, Mark(owner, thread, state | State.ANSWERED, now_s)))
         ended = Mark(owner, thread, State.ANSWERED | State.PROVEN | State.ANSWER, now_s)
-        for answer in answers:
-            (kind, text), *_ = answer
-            entries += left(sketch.grown(text) if kind is TEXT else sketch.after(answer), ended)
+        for atoms in answers:
+            (kind, text), *_ = atoms
+            entries += left(sketch.grown(text) if kind is TEXT else sketch.after(atoms), ended)
+        if ids:
+            own = ended._replace(state=ended.state | State.SAID | (state & State.GUESS))
+            entries += [Entry(fingerprint, own) for fingerprint in ids]
         if found := pieces(answers):
             said = Mark(owner, thread, State.SAID | (state & State.GUESS), now_s)
             entries += [Entry(key, said) for key in keys(_spread({*found} - sketch.own()))]

@@ -69,6 +69,17 @@ def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> I
             yield Candidate(mark, fingerprint, last - 1, False, False)
 
 
+def named(ids: Sequence[int], known: Known) -> Iterator[Candidate]:
+    """The last of these ids of tool calls that one program alone was given, as if the call had come
+    by there first of all: a point of the chain says more. ids: the last ones first."""
+    for fingerprint in ids:
+        marks = known.marks.get(fingerprint, ())
+        if len({root_of(mark, known) for mark in marks}) == 1:
+            for mark in marks:
+                yield Candidate(mark, fingerprint, -1, False, False)
+            return
+
+
 def root_of(mark: Mark, known: Known) -> str:
     """The program that a mark counts for now."""
     return known.folded.get(mark.program, mark.program)

@@ -59,3 +59,23 @@ def test_each_way_to_repeat_sends_every_call_twice():
     for made in (broken, twice):
         assert all(a.at_s + a.took_s < b.at_s for a, b in pairwise(made))
     assert all(c.answer is None and not c.broken for c in VARIANTS["answers unseen"](CALLS))
+
+
+def test_nothing_goes_on_but_the_ids_of_tool_calls():
+    turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a long answer"}]
+    bodies = [{"model": "m", "messages": turns[:length]} for length in (1, 2)]
+    bodies[1]["messages"] = [*turns, {"role": "user", "content": "v"}]
+    calls = [
+        RecordedCall(float(n), 0.6, body_of(body), body_of(ANSWER)) for n, body in enumerate(bodies)
+    ]
+    first, second = VARIANTS["clock and ids"](calls)
+    said = json.loads(first.answer)["choices"][0]["message"]
+    messages = json.loads(second.body)["messages"]
+    assert messages[2] == said
+    assert (messages[3]["tool_call_id"], messages[3]["content"]) == (
+        said["tool_calls"][0]["id"],
+        "v",
+    )
+    assert messages[0] != json.loads(first.body)["messages"][0]
+    prompt = [RecordedCall(0.0, 1.0, body_of({"model": "m", "prompt": "p"}), body_of(ANSWER))]
+    assert VARIANTS["clock and ids"](prompt) == prompt

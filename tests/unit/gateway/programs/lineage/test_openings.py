@@ -7,10 +7,9 @@ import json
 import pytest
 from support.lineage import SYSTEM, Gateway, called, result, run, said, user
 
-from gateway.programs.lineage.asked import Asked
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.openings import ALONE, SAMPLED, Opening, Openings, texts_of
-from gateway.programs.lineage.rules import MAX_TWINS, How
+from gateway.programs.lineage.rules import MAX_TWINS, Asked, How
 
 TOOLS = [{"type": "function", "function": {"name": "find"}}]
 

@@ -1,0 +1,87 @@
+"""Ids of tool calls: an engine makes one up for each, and the client gives it back with what the
+tool returned. Pure.
+
+A random one is as good as a signature: nobody else can have it. But clients and engines also count
+their calls (`call_0`, `functions.search:1`), and those say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha1
+from typing import Any, Final
+
+# Of a conversation, the last ones.
+MAX_IDS: Final = 16
+_MAX_BYTES: Final = 256
+# 16 hexadecimal digits have 64 bits.
+_RUN: Final = re.compile(r"[0-9A-Za-z]{16,}")
+_UUID: Final = re.compile(
+    r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+)
+_CHANGE: Final = re.compile(r"(?<=[0-9])(?=[A-Za-z])|(?<=[A-Za-z])(?=[0-9])")
+_LEAST_CHANGES: Final = 3
+_LEAST_LETTERS: Final = 7
+
+
+def is_random(name: str) -> bool:
+    """Whether an id has been drawn, by its looks: 16 letters and digits in a row, or a UUID, of
+    which at least 7 differ and which change from letters to digits or back thrice. Of those that
+    were drawn a few in a hundred look otherwise, and are not used. Numbers, words, and words with a
+    number look otherwise always."""
+    if len(name) > _MAX_BYTES:
+        return False
+    found = _UUID.search(name) or _RUN.search(name)
+    if found is None:
+        return False
+    drawn = found[0]
+    return len(set(drawn)) >= _LEAST_LETTERS and len(_CHANGE.findall(drawn)) >= _LEAST_CHANGES
+
+
+def fingerprint(name: str) -> int:
+    """Where what is known of an id is kept."""
+    digest = sha1(b"id\x1d" + name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:8])
+
+
+def asked_ids(body: Mapping[str, Any]) -> list[int]:
+    """Fingerprints of the random ids that a request holds, of any API, the last ones first."""
+    held = body.get("messages", body.get("input"))
+    found: dict[int, None] = {}
+    for item in reversed(held) if isinstance(held, list) else ():
+        for name in _ids(item):
+            if is_random(name):
+                found[fingerprint(name)] = None
+        if len(found) >= MAX_IDS:
+            break
+    return list(found)[:MAX_IDS]
+
+
+def answered_ids(answer: Mapping[str, Any]) -> list[int]:
+    """Fingerprints of the random ids in an answer."""
+    items: list[Any] = [answer]
+    choices, output = answer.get("choices"), answer.get("output")
+    if isinstance(choices, list):
+        items += [choice.get("message") for choice in choices if isinstance(choice, dict)]
+    if isinstance(output, list):
+        items += output
+    names = dict.fromkeys(name for item in items for name in _ids(item))
+    return [fingerprint(name) for name in names if is_random(name)][:MAX_IDS]
+
+
+def _ids(item: Any) -> Iterator[str]:
+    """The ids of tool calls in one message, or in one item of the Responses API."""
+    if not isinstance(item, dict):
+        return
+    found = [item.get("tool_call_id"), item.get("call_id")]
+    for name in ("tool_calls", "content"):
+        parts = item.get(name)
+        for part in parts if isinstance(parts, list) else ():
+            if not isinstance(part, dict):
+                continue
+            if name == "tool_calls" or part.get("type") == "tool_use":
+                found.append(part.get("id"))
+            elif part.get("type") == "tool_result":
+                found.append(part.get("tool_use_id"))
+    yield from (name for name in found if isinstance(name, str))
