@@ -14,6 +14,8 @@ from typing import Any, Final
 
 # Of a conversation, the last ones.
 MAX_IDS: Final = 16
+# Messages, or items, where they are looked for.
+_LOOKED_AT: Final = 64
 _MAX_BYTES: Final = 256
 # 16 hexadecimal digits have 64 bits.
 _RUN: Final = re.compile(r"[0-9A-Za-z]{16,}")
@@ -49,7 +51,7 @@ def asked_ids(body: Mapping[str, Any]) -> list[int]:
     """Fingerprints of the random ids that a request holds, of any API, the last ones first."""
     held = body.get("messages", body.get("input"))
     found: dict[int, None] = {}
-    for item in reversed(held) if isinstance(held, list) else ():
+    for item in reversed(held[-_LOOKED_AT:]) if isinstance(held, list) else ():
         for name in _ids(item):
             if is_random(name):
                 found[fingerprint(name)] = None
