@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from time import perf_counter
 from typing import Any, Final
@@ -29,7 +30,8 @@ from loadgen.traces.coding import FIRST_ID, IDS
 ORDER: Final = "srpt"
 # Lengths of the call that is displaced, of the context.
 _SHARES: Final = (1 / 8, 3 / 4)
-_TOKENS: Final = 64
+# More than are made until it is displaced; the rest is not waited for.
+_TOKENS: Final = 512
 _BEGUN: Final = 4
 _SHORT: Final = 8
 # For the token that is made, and the one before it.
@@ -58,6 +60,8 @@ async def probe_swap(
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
             card = (await client.get(f"{url}/v1/models")).json()["data"][0]
             probe = _Probe(client, url, str(card["id"]), int(card["max_model_len"]), clock)
+            if probe.context < 2 * _TOKENS:
+                raise ProbeError(f"{url}: a context of {2 * _TOKENS} tokens at least is needed")
             async with AsyncExitStack() as stack:
                 before = (await probe.state())["policy"]
                 await probe.order(ORDER)
@@ -105,27 +109,28 @@ class _Probe:
     async def scene(self, share: float) -> Moved:
         """One call displaced twice: for the way out, and for the way back."""
         before = await self._swaps()
-        times: list[float] = []
-        begun = asyncio.Event()
-        length = int(share * self.context)
-        first = asyncio.create_task(self._stream(length, times, begun))
+        # Made before they are needed: a long prompt takes a while to write down.
+        length = min(int(share * self.context), self.context - _TOKENS - _RESERVE)
+        long = self._body(length, _TOKENS, _LONG_WORK_S)
+        short, whole = (self._body(n, 1, 0.0) for n in (_SHORT, self.context - _RESERVE))
+        times: asyncio.Queue[float] = asyncio.Queue()
+        first = asyncio.create_task(self._stream(long, times))
         try:
-            waiting = asyncio.create_task(begun.wait())
-            await asyncio.wait((first, waiting), return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+            for _ in range(_BEGUN):
+                await self._next(times)
             asked = self.clock()
-            await self._call(_SHORT)
+            await self._call(short)
             out_s = self.clock() - asked
-            await self._call(self.context - _RESERVE)
+            await self._call(whole)
             answered = self.clock()
-            await first
+            back = answered
+            while back <= answered:
+                back = await self._next(times)
         finally:
             first.cancel()
-        back = [time for time in times if time > answered]
-        if not back:
-            raise ProbeError("the first call had ended before it was displaced")
+            await asyncio.gather(first, return_exceptions=True)
         after = await self._swaps()
-        return Moved(after[0] - before[0], after[1] - before[1], out_s, back[0] - answered)
+        return Moved(after[0] - before[0], after[1] - before[1], out_s, back - answered)
 
     async def state(self) -> Any:
         """The engine core's own account."""
@@ -144,20 +149,28 @@ class _Probe:
             raise ProbeError(f"{self.url} was started without swap")
         return int(swap["swapped_out"]), int(swap["swapped_in"])
 
-    async def _call(self, length: int) -> None:
-        body = self._body(length, 1, 0.0)
+    async def _next(self, times: asyncio.Queue[float]) -> float:
+        """When the next token came. ProbeError where there is none."""
+        time = await times.get()
+        if time == inf:
+            raise ProbeError(f"{self.url}: a call failed, or had ended before it was displaced")
+        return time
+
+    async def _call(self, body: Any) -> None:
         (await self.client.post(f"{self.url}/v1/completions", json=body)).raise_for_status()
 
-    async def _stream(self, length: int, times: list[float], begun: asyncio.Event) -> None:
-        body = {**self._body(length, _TOKENS, _LONG_WORK_S), "stream": True}
-        async with self.client.stream("POST", f"{self.url}/v1/completions", json=body) as answer:
-            if answer.status_code != 200:
-                raise ProbeError(f"{self.url} answered {answer.status_code}")
-            async for line in answer.aiter_lines():
-                if line.startswith("data: {"):
-                    times.append(self.clock())
-                    if len(times) == _BEGUN:
-                        begun.set()
+    async def _stream(self, body: Any, times: asyncio.Queue[float]) -> None:
+        """Tell when each token comes, and that there are no more as a time beyond all others."""
+        try:
+            body = {**body, "stream": True}
+            address = f"{self.url}/v1/completions"
+            async with self.client.stream("POST", address, json=body) as answer:
+                answer.raise_for_status()
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: {"):
+                        times.put_nowait(self.clock())
+        finally:
+            times.put_nowait(inf)
 
     def _body(self, length: int, tokens: int, work_s: float) -> dict[str, Any]:
         call = f"probe-{uuid4().hex}"

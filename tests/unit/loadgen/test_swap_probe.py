@@ -118,6 +118,28 @@ def test_an_engine_that_cannot_be_measured_is_told(connect, engine, why):
         measure(engine)
 
 
+@pytest.mark.parametrize("tokens", [2, 5])
+def test_a_call_that_ends_too_early_is_told_and_not_waited_for(connect, monkeypatch, tokens):
+    engine = connect(Engine())
+
+    async def short():
+        for _ in range(tokens):
+            yield b'data: {"token": 1}\n\n'
+
+    monkeypatch.setattr(engine, "answer", short)
+    with pytest.raises(ProbeError, match="had ended"):
+        measure(engine)
+    assert engine.policy == "plas"
+
+
+def test_a_context_that_holds_too_little_is_refused(connect, monkeypatch):
+    engine = connect(Engine())
+    monkeypatch.setattr(swap_probe, "_TOKENS", CONTEXT)
+    with pytest.raises(ProbeError, match="context"):
+        measure(engine)
+    assert engine.policies == []
+
+
 def test_both_directions_count_alike_and_noise_is_never_a_gain():
     few, many = Moved(10, 10, 0.1, 0.2), Moved(110, 110, 0.3, 0.6)
     assert per_block([few], [many]) == pytest.approx((0.002 + 0.004) / 2)
