@@ -11,6 +11,8 @@ from loadgen.experiments import (
     agentix_single,
     edges,
     limit,
+    sutradhara_load,
+    sutradhara_parts,
 )
 from loadgen.experiments.experiment import Experiment
 
@@ -24,5 +26,10 @@ _ALL: Final = (
     agentix_overheads.FIGURE_18,
     limit.EXPERIMENT,
     edges.EXPERIMENT,
+    sutradhara_load.FIGURE_8,
+    sutradhara_parts.TABLE_2,
+    sutradhara_load.FIGURE_9C,
+    sutradhara_parts.FIGURE_11,
+    sutradhara_parts.FIGURE_12,
 )
 EXPERIMENTS: Final[dict[str, Experiment]] = {one.name: one for one in _ALL}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from loadgen.experiments.cells import Cell, Values
+from loadgen.sim.overlap import Overlap
 from loadgen.stats import mean, percentile
 from loadgen.streams import poisson_arrivals, stream
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """An engine and its router. order, tags, swap, prefix_cache: as in `EngineSettings`."""
+    """An engine, its router, and what orchestrators do beside their calls. order, tags, swap,
+    prefix_cache: as in `EngineSettings`."""
 
     order: str
     prefix_cache: bool = True
@@ -26,6 +28,7 @@ class System:
     swap: bool = False
     balancer: str = "locality"
     plugin: Mapping[str, Any] = field(default_factory=dict)
+    overlap: Overlap = field(default_factory=Overlap)
 
 
 # The order that engines follow unless they are told otherwise.
@@ -135,7 +138,14 @@ def play_programs(
         prefix_cache=system.prefix_cache,
         plugin=system.plugin,
     )
-    setup = Setup(engines, settings, system.balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN)
+    setup = Setup(
+        engines,
+        settings,
+        system.balancer,
+        seed=seed,
+        bytes_per_token=BYTES_PER_TOKEN,
+        overlap=system.overlap,
+    )
     found = simulate(programs, arrivals, setup)
     if found.violations:
         raise RuntimeError(f"{system} {seed}: {'; '.join(found.violations[:3])}")

@@ -1,0 +1,49 @@
+"""Sutradhara against load: what is made of its cells."""
+
+from __future__ import annotations
+
+import pytest
+from support.sutradhara import BAD, GOOD, made
+
+from loadgen.experiments.cells import Estimate
+from loadgen.experiments.experiment import Experiment
+from loadgen.experiments.sutradhara_load import FIGURE_8, FIGURE_9C, more_load, verdict
+
+
+def test_savings_and_loads_stand_beside_what_was_published() -> None:
+    found = made(FIGURE_8, GOOD)
+    latencies, loads = FIGURE_8.tables(found)
+    assert {row[4].split()[0] for row in latencies.rows} == {"16.0"}
+    assert [row[-1] for row in loads.rows] == ["77", "45", "-", "-"]
+    rate, ratio = more_load(found, "ftr_p50") or (0.0, None)
+    # From 1 + x^2 = (1 + y^2) * 0.84, at the lightest rate that is most.
+    assert rate == 0.0075
+    assert ratio is not None
+    assert ratio.ratio.mean == pytest.approx(1.24, abs=0.03)
+    assert any("16.0 ± 0.0% less" in said for said in FIGURE_8.findings(found))
+
+
+def test_open_benchmarks_stand_beside_their_published_medians() -> None:
+    (table,) = FIGURE_9C.tables(made(FIGURE_9C, GOOD))
+    assert [row[:2] for row in table.rows] == [
+        (workload, rate)
+        for workload, rates in (
+            ("web_search", ("0.5", "1.5", "2.0")),
+            ("swe", ("0.05", "0.1", "0.25")),
+        )
+        for rate in rates
+    ]
+    assert table.rows[0][-3:] == ("20.37", "18.91", "7.2")
+
+
+def test_what_the_seeds_leave_open_is_no_gain() -> None:
+    assert verdict(Estimate(3.0, 1.0)) == "3.0 ± 1.0% less"
+    assert verdict(Estimate(3.0, 4.0)).endswith("(no difference shown)")
+    assert verdict(Estimate(-3.0, 1.0)) == "3.0 ± 1.0% more (worse)"
+    assert verdict(Estimate(-3.0, 4.0)).endswith("(no difference shown)")
+
+
+@pytest.mark.parametrize("experiment", [FIGURE_8, FIGURE_9C])
+def test_what_is_worse_is_said(experiment: Experiment) -> None:
+    assert any("worse" in said for said in experiment.findings(made(experiment, BAD)))
+    assert not any("worse" in said for said in experiment.findings(made(experiment, GOOD)))
