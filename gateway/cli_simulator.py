@@ -101,7 +101,7 @@ def bench_fit(
     block_tokens: Annotated[int, typer.Option(min=1, help="its --block-size")] = 32,
     block_bytes: Annotated[int, typer.Option(min=1, help="bytes of one of its KV blocks")] = 65_536,
     context: Annotated[int, typer.Option(min=64, help="its --max-model-len")] = 8192,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the quickest counts")] = 5,
     json_file: Annotated[
         str,
         typer.Option(
@@ -130,11 +130,14 @@ def bench_fit(
 @simulator.command("truth")
 def bench_truth(
     policy: Annotated[str, typer.Option(help="orders, comma-separated")] = "fcfs,plas",
-    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 40,
-    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 5.0,
+    programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 30,
+    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 6.0,
     slots: Annotated[int, typer.Option(min=1, help="calls that the engine runs at once")] = 2,
-    kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 400,
+    kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 1000,
     seed: Annotated[int, typer.Option(help="seed of programs and arrivals")] = 0,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=20, help="rounds of all orders; the medians count")
+    ] = 3,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -149,6 +152,7 @@ def bench_truth(
         slots=slots,
         kv_blocks=kv_blocks,
         seed=seed,
+        rounds=rounds,
         json_file=json_file,
     )
     raise typer.Exit(run(options))

@@ -1,10 +1,13 @@
 """`weft bench truth`: is the simulator true to life? One workload on a real engine on this machine
 and in the simulator with a cost model fitted to that engine.
 
-The costs of steps are measured on the idle engine. While programs are played, the client, the
-gateway and the engine's API server share the cores with the engine, and all of it is slower: by how
-much is fitted on another workload, played under the first order before and after each order. What
-is compared was not used for fitting; and where these plays differ, the machine was not steady.
+The engine has a core of its own, where there are two, and the client, the gateway and the API
+server another: else they take the engine's time, which no simulator has. Its steps are measured
+while it is idle. How much slower it is while programs are played is fitted on another workload,
+played under the first order; what is compared was not used for fitting.
+
+A machine's speed drifts, so nothing is played once: rounds of all orders, each round beginning with
+another one and each order between two plays of the calibration; medians over rounds count.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from math import sqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,13 +29,14 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from loadgen.fit import ReadyProgram, fit
+from loadgen import truth_scene
+from loadgen.cores import engines_apart
+from loadgen.fit import ReadyProgram
 from loadgen.local_stack import StackError, local_stack
 from loadgen.player import Gaps, Player
-from loadgen.replay_command import ReplayOptions, setup
+from loadgen.replay_command import TOLD_ORDER, ReplayOptions, setup
 from loadgen.report.figures import Figure, machine, write_json
-from loadgen.schema import Part, TraceCall, TraceProgram
-from loadgen.stats import mean
+from loadgen.stats import mean, percentile
 from loadgen.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
@@ -38,13 +44,18 @@ if TYPE_CHECKING:
 
 # Mean program latency of the simulator may be off by so much of the real one.
 CLOSE: Final = 0.15
-_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
 _BLOCK_TOKENS: Final = 32
 _NO_LIMIT_S: Final = 1e9
-# Orders whose real means differ by less are not told apart by one play.
+_FIT_ROUNDS: Final = 5
+# Orders whose real means differ by less are not told apart.
 _APART: Final = 0.05
 _HALVINGS: Final = 10
+
+
+Scene = tuple[list[ReadyProgram], list[float]]
+# Of each round: mean program latency of each order, seconds.
+Rounds = list[dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +63,12 @@ class TruthOptions:
     """Options of the command; see `weft bench truth --help`."""
 
     policies: tuple[str, ...] = ("fcfs", "plas")
-    programs: int = 40
-    rate: float = 5.0
+    programs: int = 30
+    rate: float = 6.0
     slots: int = 2
-    kv_blocks: int = 400
+    kv_blocks: int = 1000
     seed: int = 0
-    rounds: int = 5
+    rounds: int = 3
     json_file: str = ""
 
 
@@ -67,66 +78,32 @@ def run(options: TruthOptions) -> int:
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     calibration, compared = _scenes(options)
     try:
+        from deploy.local.demo_model import ensure_demo_model
         from loadgen.step_probe import ProbeError
 
-        line, variables = setup(
-            ReplayOptions(
-                policies=options.policies, replicas=1, slots=options.slots,
-                kv_blocks=options.kv_blocks, max_model_len=_CONTEXT,
-            ),
-            os.environ,
-        )  # fmt: skip
-        print("starting an engine and a gateway ...", flush=True)
-        with local_stack(line, variables) as base:
-            shape = _fitted(options, base)
-            first = options.policies[:1]
-            # Each order between two plays of the calibration: a machine's speed drifts.
-            calibrated = [asyncio.run(_play(first, base, *calibration))[first[0]]]
-            real: dict[str, float] = {}
-            for policy in options.policies:
-                real |= asyncio.run(_play((policy,), base, *compared))
-                calibrated.append(asyncio.run(_play(first, base, *calibration))[first[0]])
+        with tempfile.TemporaryDirectory() as folder:
+            model = truth_scene.model(ensure_demo_model(), Path(folder))
+            line, variables = setup(
+                ReplayOptions(
+                    policies=options.policies, replicas=1, slots=options.slots,
+                    kv_blocks=options.kv_blocks, max_model_len=truth_scene.CONTEXT,
+                ),
+                os.environ,
+            )  # fmt: skip
+            print("starting an engine and a gateway ...", flush=True)
+            line = ["--model", str(model), *line, *truth_scene.ARGUMENTS]
+            with local_stack(line, variables) as base, engines_apart() as apart:
+                told = "a core of its own" if apart else "no core of its own"
+                print(f"the engine has {told}", flush=True)
+                shape = _fitted(options, base)
+                calibrated, real = asyncio.run(_play_rounds(options, base, calibration, compared))
     except (StackError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    slowdown = [
-        fitted_slowdown(
-            lambda factor: _simulate(first, slower(shape, factor), *calibration)[first[0]], latency
-        )
-        for latency in calibrated
-    ]
-    told = ", ".join(f"{factor:.2f}" for factor in slowdown)
-    print(f"while programs are played, slower by {told} before, between and after the orders")
-    if max(slowdown) > (1 + CLOSE) * min(slowdown):
-        print("the machine was not steady: this comparison tells little")
-    simulated: dict[str, float] = {}
-    for policy, before, after in zip(options.policies, slowdown, slowdown[1:], strict=False):
-        engine = slower(shape, sqrt(before * after))
-        simulated |= _simulate((policy,), engine, *compared)
+    simulated = _simulate_rounds(options, shape, calibrated, calibration, compared)
     return _report(options, real, simulated)
-
-
-def workload(seed: int, count: int) -> list[ReadyProgram]:
-    """Dialogues with tools, sized for the demo model: exact lengths, as token ids."""
-    found = []
-    for number in range(count):
-        draw = stream(seed, f"truth/{number}")
-        parts: tuple[Part, ...] = (Part("system", 256, "system"),)
-        calls = []
-        for turn in range(1 + min(11, int(draw.expovariate(1 / 4)))):
-            asked = 16 + min(160, int(draw.expovariate(1 / 48)))
-            parts += (Part(f"truth-{number}/asked/{turn}", asked, "tool"),)
-            answer = 8 + min(120, int(draw.expovariate(1 / 40)))
-            gap_s = min(2.0, draw.expovariate(1 / 0.25))
-            calls.append(TraceCall(parts=parts, output_tokens=answer, gap_s=gap_s))
-            # What was recorded, not what this model has answered.
-            parts += (Part(f"truth-{number}/recorded/{turn}", answer, "assistant"),)
-        ready = fit(TraceProgram(f"truth-{number}", tuple(calls)), _CONTEXT, 1.0)
-        if ready is not None:
-            found.append(ready)
-    return found
 
 
 def fitted_slowdown(simulated: Callable[[float], float], real: float) -> float:
@@ -148,13 +125,22 @@ def slower(shape: EngineShape, factor: float) -> EngineShape:
     return replace(shape, cost=replace(shape.cost, **cost), call_s=factor * shape.call_s)
 
 
-def _scenes(
-    options: TruthOptions,
-) -> tuple[tuple[list[ReadyProgram], list[float]], tuple[list[ReadyProgram], list[float]]]:
+def in_turn(policies: Sequence[str], number: int) -> list[str]:
+    """The orders in the order in which a round plays them."""
+    first = number % len(policies)
+    return [*policies[first:], *policies[:first]]
+
+
+def medians(rounds: Rounds) -> dict[str, float]:
+    """The median of each order over the rounds."""
+    return {policy: percentile([found[policy] for found in rounds], 0.5) for policy in rounds[0]}
+
+
+def _scenes(options: TruthOptions) -> tuple[Scene, Scene]:
     """What is played to calibrate, and what is compared."""
     found = []
     for seed in (options.seed + 1_000_003, options.seed):
-        programs = workload(seed, options.programs)
+        programs = truth_scene.workload(seed, options.programs)
         draw = stream(seed, "arrivals")
         found.append((programs, poisson_arrivals(draw, options.rate, len(programs))))
     return found[0], found[1]
@@ -181,59 +167,101 @@ def _fitted(options: TruthOptions, base: str) -> EngineShape:
         slots=options.slots,
         kv_blocks=options.kv_blocks,
         block_tokens=_BLOCK_TOKENS,
-        context=_CONTEXT,
-        rounds=options.rounds,
+        context=truth_scene.CONTEXT,
+        rounds=_FIT_ROUNDS,
     )
     shape, measured = measure(asked)
     show(shape, measured)
     return shape
 
 
-async def _play(
-    policies: Sequence[str], base: str, programs: Sequence[ReadyProgram], arrivals: Sequence[float]
-) -> dict[str, float]:
+async def _play_rounds(
+    options: TruthOptions, base: str, calibration: Scene, compared: Scene
+) -> tuple[list[float], Rounds]:
+    """Mean latencies of the calibration, before, between and after all others, and of these."""
     limits = httpx.Limits(max_connections=None)
-    found = {}
+    first = options.policies[0]
+    real: Rounds = []
     async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
         card = (await client.get(f"{base}/v1/models")).json()["data"][0]
         with Progress(transient=True) as progress:
-            for policy in policies:
-                body = {"policy": policy, "reset_cache": True}
-                answer = await client.post(f"{base}/weft/policy", json=body)
-                if not answer.raise_for_status().json()["applied"]:
-                    raise ValueError(f"policy {policy}: {answer.text[:300]}")
-                bar = progress.add_task(policy, total=sum(len(p.calls) for p in programs))
-                gaps = Gaps(1.0, _NO_LIMIT_S)
-                player = Player(
-                    base, str(card["id"]), client, uuid4().hex[:8], gaps,
-                    tell_work=policy == "srpt",
-                )  # fmt: skip
-                play = await player.play(programs, arrivals, lambda b=bar: progress.advance(b))  # type: ignore[misc]
-                errors = [e for program in play.programs for e in program.errors]
-                if errors:
-                    raise ValueError(f"policy {policy}: {errors[0]}")
-                found[policy] = mean([program.response_s for program in play.programs])
+            plays = options.rounds * len(options.policies)
+            bar = progress.add_task("played", total=2 * plays + 1)
+
+            async def play(policy: str, scene: Scene) -> float:
+                latency = await _play(policy, base, client, str(card["id"]), scene)
+                progress.advance(bar)
+                return latency
+
+            calibrated = [await play(first, calibration)]
+            for number in range(options.rounds):
+                found = {}
+                for policy in in_turn(options.policies, number):
+                    found[policy] = await play(policy, compared)
+                    calibrated.append(await play(first, calibration))
+                real.append(found)
+    return calibrated, real
+
+
+async def _play(
+    policy: str, base: str, client: httpx.AsyncClient, model: str, scene: Scene
+) -> float:
+    """Play programs under an order with an empty cache: their mean latency, seconds."""
+    answer = await client.post(f"{base}/weft/policy", json={"policy": policy, "reset_cache": True})
+    if not answer.raise_for_status().json()["applied"]:
+        raise ValueError(f"policy {policy}: {answer.text[:300]}")
+    gaps, told = Gaps(1.0, _NO_LIMIT_S), policy == TOLD_ORDER
+    player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
+    played = await player.play(*scene, lambda: None)
+    errors = [error for program in played.programs for error in program.errors]
+    if errors:
+        raise ValueError(f"policy {policy}: {errors[0]}")
+    return mean([program.response_s for program in played.programs])
+
+
+def _simulate_rounds(
+    options: TruthOptions,
+    shape: EngineShape,
+    calibrated: Sequence[float],
+    calibration: Scene,
+    compared: Scene,
+) -> Rounds:
+    """The same in virtual time, each order as fast as the calibration around it was."""
+    first = options.policies[0]
+    slowdown = [
+        fitted_slowdown(
+            lambda factor: _simulate(first, slower(shape, factor), calibration), latency
+        )
+        for latency in calibrated
+    ]
+    told = ", ".join(f"{factor:.2f}" for factor in slowdown)
+    print(f"while programs are played, slower by {told}")
+    if max(slowdown) > (1 + CLOSE) * min(slowdown):
+        print("the machine was not steady: this comparison tells less")
+    around = pairwise(slowdown)
+    found: Rounds = []
+    for number in range(options.rounds):
+        engines = {
+            policy: slower(shape, sqrt(before * after))
+            for policy, (before, after) in zip(
+                in_turn(options.policies, number), around, strict=False
+            )
+        }
+        found.append({name: _simulate(name, engine, compared) for name, engine in engines.items()})
     return found
 
 
-def _simulate(
-    policies: Sequence[str],
-    shape: EngineShape,
-    programs: Sequence[ReadyProgram],
-    arrivals: Sequence[float],
-) -> dict[str, float]:
+def _simulate(policy: str, shape: EngineShape, scene: Scene) -> float:
+    """Mean program latency in the simulator, seconds."""
     from loadgen.sim.engine import EngineSettings
     from loadgen.sim.world import Setup, simulate
 
     orders = {"first_quantum_s": ReplayOptions().first_quantum_s, "experiments": True}
-    found = {}
-    for policy in policies:
-        # The gateway tags nothing of prompts that come as token ids.
-        plain = [_untagged(program) for program in programs]
-        setup = Setup([shape], EngineSettings(policy, orders))
-        played = simulate(plain, arrivals, setup)
-        found[policy] = mean([program.response_s for program in played.programs])
-    return found
+    programs, arrivals = scene
+    # The gateway tags nothing of prompts that come as token ids.
+    plain = [_untagged(program) for program in programs]
+    played = simulate(plain, arrivals, Setup([shape], EngineSettings(policy, orders)))
+    return mean([program.response_s for program in played.programs])
 
 
 def _untagged(program: ReadyProgram) -> ReadyProgram:
@@ -244,16 +272,21 @@ def _untagged(program: ReadyProgram) -> ReadyProgram:
     return replace(program, calls=tuple(calls))
 
 
-def _report(
-    options: TruthOptions, real: Mapping[str, float], simulated: Mapping[str, float]
-) -> int:
-    table = Table(title="mean program latency, s", title_justify="left")
-    for heading in ("order", "real, on this machine", "simulated", "simulated / real"):
+def _report(options: TruthOptions, real_rounds: Rounds, simulated_rounds: Rounds) -> int:
+    real, simulated = medians(real_rounds), medians(simulated_rounds)
+    title = f"mean program latency, s: medians of {len(real_rounds)} rounds"
+    table = Table(title=title, title_justify="left")
+    headings = ("order", "real, here", "its range", "simulated", "simulated / real")
+    for heading in headings:
         table.add_column(heading, justify="left" if heading == "order" else "right")
     figures = []
     for policy in options.policies:
         ratio = simulated[policy] / real[policy]
-        table.add_row(policy, f"{real[policy]:.3f}", f"{simulated[policy]:.3f}", f"{ratio:.3f}")
+        seen = [found[policy] for found in real_rounds]
+        table.add_row(
+            policy, f"{real[policy]:.3f}", f"{min(seen):.3f} to {max(seen):.3f}",
+            f"{simulated[policy]:.3f}", f"{ratio:.3f}",
+        )  # fmt: skip
         figures += [
             Figure(f"real/{policy}/response_mean", real[policy], "s"),
             Figure(f"simulated/{policy}/response_mean", simulated[policy], "s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,22 +12,11 @@ from loadgen.sim.presets import preset
 from loadgen.truth_command import (
     TruthOptions,
     fitted_slowdown,
+    in_turn,
+    medians,
     same_order,
     slower,
-    workload,
 )
-
-
-def test_the_workload_has_exact_lengths_that_fit_the_demo_model():
-    programs = workload(1, 20)
-    assert programs == workload(1, 20)
-    assert programs != workload(2, 20)
-    for program in programs:
-        for call in program.calls:
-            assert call.prompt_tokens == sum(part.tokens for part in call.call.parts)
-            assert call.prompt_tokens + call.max_tokens < 4096
-            # Answers do not return: the next prompt has what was recorded.
-            assert call.call.answer == ""
 
 
 @pytest.mark.parametrize(
@@ -48,9 +38,11 @@ def test_more_than_fifteen_percent_off_is_not_true_to_life(tmp_path, capsys, off
     options = TruthOptions(json_file=str(file))
     real = {"fcfs": 4.0, "plas": 2.0}
     simulated = {name: off * value for name, value in real.items()}
-    assert truth_command._report(options, real, simulated) == status
+    # One round in which the machine did something else counts for little.
+    odd = {name: 9 * value for name, value in real.items()}
+    assert truth_command._report(options, [real, odd, real], [simulated] * 3) == status
     text = capsys.readouterr().out
-    assert "real, on this machine" in text
+    assert "real, here" in text
     assert "simulated" in text
     names = {f["name"] for f in json.loads(file.read_text())["figures"]}
     assert {"real/fcfs/response_mean", "simulated/fcfs/response_mean"} <= names
@@ -68,3 +60,30 @@ def test_everything_is_slower_by_the_same():
         2 * preset("8b-a100").cost.step(0, 1, 0), rel=1e-3
     )
     assert (shape.slots, shape.kv_blocks) == (256, preset("8b-a100").kv_blocks)
+
+
+def test_each_order_is_first_in_a_round_and_the_median_counts():
+    rounds = [in_turn(["a", "b", "c"], number) for number in range(4)]
+    assert rounds == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+    assert medians([{"a": 3.0}, {"a": 90.0}, {"a": 2.0}]) == {"a": 3.0}
+
+
+@pytest.mark.engine
+def test_each_order_is_simulated_as_fast_as_the_machine_was_around_it(monkeypatch):
+    """Nine plays of three orders, between ten of the calibration."""
+    speeds = []
+
+    def simulate(policy, shape, scene):
+        if scene == "compared":
+            speeds.append((policy, shape.call_s))
+        return shape.call_s
+
+    monkeypatch.setattr(truth_command, "_simulate", simulate)
+    options = TruthOptions(policies=("a", "b", "c"))
+    shape = replace(preset("8b-a100"), call_s=1.0)
+    calibrated = [1.0, 1.0, 4.0, 1.0, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
+    found = truth_command._simulate_rounds(options, shape, calibrated, "calibration", "compared")
+    assert [name for name, _ in speeds] == [*"abc", *"bca", *"cab"]
+    expected = [1, 2, 2, 1, 1, 1, 2, 4, 4]
+    assert [speed for _, speed in speeds] == pytest.approx(expected, rel=0.01)
+    assert found[1]["c"] == speeds[4][1]
