@@ -302,6 +302,19 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         used = sum(block.ref_cnt > 0 for block in hits[0])
         return Context(int(cached), length - int(cached), needed - used)
 
+    def still_cached(self, sequence: str, tokens: int) -> bool:
+        """Whether the prefix cache has still the end of so many tokens of a waiting request's
+        context, and not more. Never for models with several groups of layers."""
+        if len(self.kv_cache_config.kv_cache_groups) > 1:
+            return False
+        request = self.requests[sequence]
+        found = self.kv_cache_manager.block_pool.get_cached_block
+        hashes, end = request.block_hashes, tokens // self.block_size
+        if end and found(hashes[end - 1], [0]) is None:
+            return False
+        last = min(len(hashes), (int(request.num_tokens) - 1) // self.block_size)
+        return end >= last or found(hashes[end], [0]) is None
+
     def waiting_names(self) -> Iterable[str]:
         """Ids of the requests in the waiting queue, first to last."""
         return (request.request_id for request in self.waiting)

@@ -2,12 +2,13 @@
 
 Looking up a context costs time for each of its cached blocks, so few are looked up, and only when
 something has happened: a call when it comes or is put back, and then the best of those that wait
-whenever blocks may have become free. What waits further behind may have lost its context
-unnoticed; it is looked up before it is admitted.
+whenever blocks may have become free, if the end of what they found is not where it was. What waits
+further behind may have lost its context unnoticed; it is looked up before it is admitted.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable
 from itertools import islice
@@ -48,6 +49,11 @@ class Cache(Protocol):
         """Look up a waiting sequence."""
         ...
 
+    def still_cached(self, sequence: str, tokens: int) -> bool:
+        """Whether a sequence of which so many tokens were found would find as many again: the block
+        where they end is there, the one after it is not. Costs next to nothing."""
+        ...
+
 
 class Warmth:
     """Of one engine. cache_tokens: what its cache holds.
@@ -66,6 +72,7 @@ class Warmth:
         self._rooms = KeptRooms()
         self._pace = PrefillPace()
         self._unseen = set(cache.waiting_names())
+        self._known: dict[str, Context] = {}
         self._warm: set[str] = set()
         self._held: set[str] = set()
         self._changed = True
@@ -87,6 +94,7 @@ class Warmth:
 
     def queued(self, sequence: str) -> None:
         """A sequence waits: it is new, or was put back."""
+        self._known.pop(sequence, None)
         self._unseen.add(sequence)
         self._changed = True
 
@@ -127,6 +135,7 @@ class Warmth:
         self._rooms.clear()
         self._unhold()
         self._warm.clear()
+        self._known.clear()
         self._unseen = set(self._cache.waiting_names())
         self._changed = True
 
@@ -141,8 +150,9 @@ class Warmth:
         self._rooms.expire(now)
         rank = self._ledger.rank
         best = list(islice(self._cache.waiting_names(), _LOOKED_UP))
-        # A warm one may have come after those that it passes.
-        best += sorted(self._warm, key=rank)[:_LOOKED_UP]
+        if self._rooms.blocks:
+            # Warm ones are let in past those that are held back.
+            best += heapq.nsmallest(_LOOKED_UP, self._warm, key=rank)
         for name in best:
             if name not in found:
                 found[name] = self._look_up(name, now)
@@ -152,11 +162,14 @@ class Warmth:
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
         """What is inconsistent, in words; empty if nothing is."""
-        strays = (self._unseen | self._warm | self._held) - set(waiting)
+        strays = (self._unseen | self._warm | self._held | self._known.keys()) - set(waiting)
         return [f"the cache is watched for {sorted(strays)[:5]}, which do not wait"] * bool(strays)
 
     def _look_up(self, name: str, now: float) -> Context:
-        context = self._cache.context_of(name)
+        known = self._known.get(name)
+        if known is not None and self._cache.still_cached(name, known.cached):
+            return known
+        context = self._known[name] = self._cache.context_of(name)
         self._ledger.look(name, context.cached, context.uncached, now)
         if context.cached > context.uncached:
             self._warm.add(name)
@@ -192,5 +205,6 @@ class Warmth:
         self.due = math.inf
 
     def _forget(self, sequence: str) -> None:
-        for known in (self._unseen, self._warm, self._held):
-            known.discard(sequence)
+        self._known.pop(sequence, None)
+        for names in (self._unseen, self._warm, self._held):
+            names.discard(sequence)

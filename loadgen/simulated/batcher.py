@@ -179,6 +179,10 @@ class Batcher:
         cached = len(self._cached(known)) * self._shape.block_tokens
         return Context(cached, known.length - cached, self._wants(known))
 
+    def still_cached(self, sequence: str, tokens: int) -> bool:
+        """See Cache."""
+        return self.context_of(sequence).cached == tokens
+
     def _see(self) -> Warmth | None:
         if not self._ledger.order.sees_cache:
             return None

@@ -40,6 +40,9 @@ class FakeCache:
         self.asked.append(sequence)
         return self.contexts[sequence]
 
+    def still_cached(self, sequence: str, tokens: int) -> bool:
+        return self.contexts[sequence].cached == tokens
+
 
 @dataclass
 class Scene:
@@ -107,6 +110,11 @@ def test_few_are_looked_up_at_once_but_whoever_comes_is():
     scene.cache.asked.clear()
     scene.warmth.freed()
     scene.warmth.look(1.0)
+    assert scene.cache.asked == []
+    for name in scene.cache.contexts:
+        scene.cache.contexts[name] = Context(10, 4990, 0)
+    scene.warmth.freed()
+    scene.warmth.look(2.0)
     assert scene.cache.asked == [f"{number:02}" for number in range(8)]
 
 
