@@ -88,7 +88,7 @@ def started(
     """Start both, end both after the block. logs: folder for what they print. wait_s: for the
     engine. EngineError with why an engine did not come up, NotReady for a gateway."""
     port = free_port()
-    engine, gateway = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port + 1}"
+    engine = f"http://127.0.0.1:{port}"
     command = engine_command(system, options, model, port, device)
     variables = {**os.environ, **engine_environment(system, options, experiments=experiments)}
     log = logs / "engine.log"
@@ -99,7 +99,10 @@ def started(
         except NotReady:
             raise EngineError(f"the engine did not start: {cause(log)}") from None
         start_s = time.monotonic() - begun
-        line = gateway_command(system, engine, port + 1)
+        # Not before: an engine takes minutes, in which somebody else may take the port.
+        port = free_port()
+        gateway = f"http://127.0.0.1:{port}"
+        line = gateway_command(system, engine, port)
         ready, variables = f"{gateway}/ready", {**os.environ, **GATEWAY_ENVIRONMENT}
         stack.enter_context(running(line, ready, logs / "gateway.log", variables, _GATEWAY_S))
         yield Started(engine, gateway, start_s, log)
