@@ -39,7 +39,9 @@ from loadgen.schema import TraceError
 SIMULATED: Final = "simulated"
 REAL: Final = "real"
 # What `--quick` leaves out: the first takes long to start, of the others there is a like one.
-_NOT_QUICK: Final = ("litellm/session_affinity", "vllm-router/cache_aware", "weft/atlas")
+_NOT_QUICK: Final = (
+    "litellm/session_affinity", "vllm-router/cache_aware", "weft/atlas", "weft/fcfs/at-home",
+)  # fmt: skip
 # Behind by more than this a second, the machine and not the cost model sets the pace.
 _MAY_BE_BEHIND: Final = 0.01
 # Long gaps are cut here, seconds of the engines: a run must end.

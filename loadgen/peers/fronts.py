@@ -63,7 +63,8 @@ class Front:
 
 
 def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
-    """All rows by name. orders: ours stands under each, and without any key under the last."""
+    """All rows by name. orders: ours stands under each, with all calls at home under the first, and
+    without any key under the last."""
     vllm = _vllm_routers(place)
     told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
     ours = replace(proxies.OURS, environment=told)
@@ -78,7 +79,11 @@ def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
         *(Front(f"weft/{o}", ours, o, reads="x-session-id", ends=True) for o in orders),
     ]
     if orders:
-        rows.append(Front(f"weft/{orders[-1]}/no-key", ours, orders[-1], keyed=False))
+        # Short calls go home too: what Algorithm 2's threshold for them costs and gains.
+        at_home = replace(ours, environment={**told, "WEFT_LOCALITY_THRESHOLD_TOKENS": "0"})
+        first, last = orders[0], orders[-1]
+        rows.append(Front(f"weft/{first}/at-home", at_home, first, reads="x-session-id", ends=True))
+        rows.append(Front(f"weft/{last}/no-key", ours, last, keyed=False))
     return {row.name: row for row in rows}
 
 

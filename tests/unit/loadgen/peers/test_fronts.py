@@ -31,6 +31,7 @@ def test_peers_and_round_robin_stand_over_fcfs_and_ours_under_each_order():
     assert {order for name, order in orders.items() if not name.startswith("weft/")} == {"fcfs"}
     assert orders[ROUND_ROBIN] == orders["weft/fcfs"] == "fcfs"
     assert orders["weft/plas"] == orders["weft/plas/no-key"] == "plas"
+    assert orders["weft/fcfs/at-home"] == "fcfs"
 
 
 def test_calls_carry_the_same_headers_but_for_the_row_without_a_key():
@@ -41,10 +42,13 @@ def test_calls_carry_the_same_headers_but_for_the_row_without_a_key():
     assert ROWS["weft/plas"].reads in ours
 
 
-def test_round_robin_is_ours_with_that_balancer(monkeypatch):
-    for name, value in ROWS[ROUND_ROBIN].proxy.environment.items():
-        monkeypatch.setenv(name, value)
-    assert load().balancer == "round_robin"
+def test_rows_of_ours_that_differ_are_set_by_what_ours_reads(monkeypatch):
+    for row in (ROUND_ROBIN, "weft/fcfs/at-home"):
+        for name, value in ROWS[row].proxy.environment.items():
+            monkeypatch.setenv(name, value)
+    settings = load()
+    assert settings.balancer == "round_robin"
+    assert settings.locality_threshold_tokens == 0
 
 
 def test_only_ours_is_told_the_engines_secret():
