@@ -9,7 +9,7 @@ from loadgen.experiments.agentix_replicas import FIGURE_14, FIGURE_15
 
 
 def test_balancers_stand_beside_ours_in_every_scene() -> None:
-    slower = {"round_robin": 2.0, "least_used": 1.5, "prefix_tree": 1.0, "locality": 1.0}
+    slower = {"round_robin": 1.5, "least_used": 1.2, "prefix_tree": 1.0, "locality": 1.0}
     found = made_up(
         FIGURE_14, lambda cell: 1.0 + 10 * slower[cell.text("balancer")] * cell.number("rate")
     )
@@ -21,7 +21,7 @@ def test_balancers_stand_beside_ours_in_every_scene() -> None:
         "lats, 2 x 70b-a100",
     ]
     over = {row[1]: row[2] for row in first.rows[:3]}
-    assert over["round_robin"] == "2.00"
+    assert over["round_robin"] == "1.50"
     assert over["prefix_tree"] == "1.00"
     assert len(FIGURE_14.findings(found)) == 4
     assert [len(plot.panels) for plot in FIGURE_14.plots(found)] == [4, 4, 4]
