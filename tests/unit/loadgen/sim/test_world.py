@@ -69,6 +69,15 @@ def test_all_replicas_are_used_and_programs_with_homes_stay_there():
     assert sum(p.migrations for p in homes.programs) < sum(p.migrations for p in spread.programs)
 
 
+def test_a_tree_of_prefixes_finds_what_round_robin_computes_again():
+    _, blind = busy(balancer="round_robin")
+    _, seen = busy(balancer="prefix_tree")
+    assert len({call.replica for call in seen.calls}) == 2
+    assert seen.violations == ()
+    cached = [sum(call.cached_tokens for call in one.calls) for one in (seen, blind)]
+    assert cached[0] > cached[1]
+
+
 def test_answers_that_return_are_found_in_the_cache():
     def program(answer):
         first = TraceCall(parts=(Part("q", 64),), output_tokens=65, answer=answer)
