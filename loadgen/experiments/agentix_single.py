@@ -43,6 +43,8 @@ class Compared:
 MEAN: Final = Compared("token_latency", "mean")
 P95: Final = Compared("token_latency_p95", "P95")
 P99: Final = Compared("token_latency_p99", "P99")
+# Neither how the engine fills nor how it drains.
+STEADY: Final = Compared("steady_token_latency", "mean, middle half")
 JOB: Final = Compared("latency", "mean program latency")
 
 
@@ -113,7 +115,7 @@ def _tables(found: Measured, latencies: Sequence[Compared], published: bool) -> 
         for workload in found.levels("workload")
         for one in latencies
     ]
-    compared = [*latencies, JOB] if published else latencies
+    compared = [*latencies, STEADY, JOB] if published else latencies
     return [_throughput_table(found, compared, published), *tables]
 
 

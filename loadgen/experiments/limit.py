@@ -58,15 +58,29 @@ def _tables(found: Measured) -> Sequence[Table]:
                         name,
                         str(one.estimate("latency")),
                         str(one.ratio("latency", limit)),
+                        str(one.estimate("steady_latency")),
+                        str(one.ratio("steady_latency", limit)),
+                        str(one.estimate("loaded")),
                         str(one.estimate("latency_p95")),
                         str(one.ratio("latency_p95", limit)),
                         str(one.estimate("hit_rate")),
                     )
                 )
-        columns = ("order", "latency, s", "over srpt's", "p95, s", "over srpt's", "hit rate")
+        columns = (
+            "order",
+            "latency, s",
+            "over srpt's",
+            "middle half, s",
+            "over srpt's",
+            "ended under load",
+            "p95, s",
+            "over srpt's",
+            "hit rate",
+        )
         title = (
             f"{workload}: program latency, {at.levels('programs')[0]} programs, "
-            f"{at.levels('rate')[0]} a second"
+            f"{at.levels('rate')[0]} a second; also of those that came in the middle half of the "
+            "arrivals, of which a share ended before the last arrival"
         )
         tables.append(Table(title, columns, rows))
     return tables
@@ -84,8 +98,9 @@ def _findings(found: Measured) -> Sequence[str]:
         }
         nearest = min(ratios, key=lambda name: ratios[name].mean)
         said.append(
-            f"{workload}: weft {ratios[_OURS]} times the latency of srpt; nearest is {nearest} "
-            f"with {ratios[nearest]}"
+            f"{workload}: weft {ratios[_OURS]} times the latency of srpt "
+            f"({_order(at, _OURS).ratio('steady_latency', limit)} in the middle half); nearest is "
+            f"{nearest} with {ratios[nearest]}"
         )
         if ratios[nearest].mean + ratios[nearest].half_width < 1:
             said.append(

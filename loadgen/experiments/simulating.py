@@ -14,7 +14,7 @@ from loadgen.streams import poisson_arrivals, stream
 if TYPE_CHECKING:
     from loadgen.fit import ReadyProgram
     from loadgen.sim.presets import EngineShape
-    from loadgen.sim.records import Simulation
+    from loadgen.sim.records import ProgramRecord, Simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +157,16 @@ def figures(found: Simulation) -> Values:
     token_latency: program response time over its generated tokens (Agentix 6.2), seconds.
     waiting, service: of programs, summed over their calls, seconds; per_token: over all generated
     tokens. swaps: KV blocks to the host and back, per generated token. hit_rate: cached share of
-    prompt tokens. makespan: seconds."""
+    prompt tokens. makespan: seconds. steady: of programs that came in the middle half of the time
+    in which programs arrived, absent where none did; loaded: the share of them that ended while
+    programs still arrived."""
     programs, calls = found.programs, found.calls
     responses = [program.response_s for program in programs]
     per_token = [program.token_latency_s for program in programs]
     prompt = sum(call.prompt_tokens for call in calls)
     tokens = sum(call.output_tokens for call in calls)
     return {
+        **_steady(programs),
         "latency": mean(responses),
         "latency_p50": percentile(responses, 0.50),
         "latency_p95": percentile(responses, 0.95),
@@ -182,4 +185,21 @@ def figures(found: Simulation) -> Values:
         "swapped_out": sum(call.blocks_swapped_out for call in calls) / len(calls),
         "migrations": sum(program.migrations for program in programs) / len(calls),
         "makespan": found.end_s,
+    }
+
+
+def _steady(programs: Sequence[ProgramRecord]) -> Values:
+    from loadgen.sim.window import steady
+
+    try:
+        window = steady(programs)
+    except ValueError:
+        # All came at once, or too few for one to come then.
+        return {}
+    responses = [program.response_s for program in window.programs]
+    return {
+        "steady_latency": mean(responses),
+        "steady_latency_p95": percentile(responses, 0.95),
+        "steady_token_latency": mean([program.token_latency_s for program in window.programs]),
+        "loaded": window.loaded,
     }

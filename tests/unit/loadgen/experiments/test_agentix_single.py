@@ -27,6 +27,7 @@ def _values(cell: Cell, slower: Mapping[str, float]) -> dict[str, float]:
     return {
         "latency": 1000 * latency,
         "token_latency": latency,
+        "steady_token_latency": latency,
         "token_latency_p95": 2 * latency,
         "token_latency_p99": 3 * latency,
     }

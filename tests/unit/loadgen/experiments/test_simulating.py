@@ -35,3 +35,11 @@ def test_latencies_stand_in_order() -> None:
     found = figures(play(_SCENE, SYSTEMS["weft"], seed=2))
     assert found["latency_p50"] <= found["latency_p95"] <= found["latency_p99"]
     assert found["token_latency_p95"] <= found["token_latency_p99"]
+
+
+def test_the_middle_half_is_looked_at_where_there_is_one() -> None:
+    found = figures(play(_SCENE, SYSTEMS["vllm-opt"], seed=1))
+    assert 0.0 <= found["loaded"] <= 1.0
+    assert found["steady_latency"] <= found["steady_latency_p95"]
+    at_once = figures(play(Scene("bfcl", 4, 0.0), SYSTEMS["vllm-opt"], seed=0))
+    assert "steady_latency" not in at_once
