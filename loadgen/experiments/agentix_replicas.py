@@ -23,12 +23,12 @@ _FIGURES: Final[Mapping[str, str]] = {
 _ENGINE: Final = {**EIGHTH, "slots": 8}
 # Workload, preset, replicas, programs, and rates of programs a second.
 _SCENES: Final = (
-    ("sharegpt", "8b-a100", 4, 280, (0.4, 0.9, 1.6)),
-    ("sharegpt", "70b-a100", 2, 140, (0.1, 0.25, 0.45)),
-    ("lats", "8b-a100", 4, 28, (0.08, 0.2, 0.4)),
-    ("lats", "70b-a100", 2, 14, (0.02, 0.05, 0.1)),
+    ("sharegpt", "8b-a100", 4, 280, (0.4, 1.2, 3.0)),
+    ("sharegpt", "70b-a100", 2, 140, (0.1, 0.3, 0.8)),
+    ("lats", "8b-a100", 4, 28, (0.08, 0.25, 0.6)),
+    ("lats", "70b-a100", 2, 14, (0.02, 0.06, 0.15)),
 )
-_QUICK: Final = (("sharegpt", "8b-a100", 2, 80, (0.2, 0.8)),)
+_QUICK: Final = (("sharegpt", "8b-a100", 2, 80, (0.2, 1.5)),)
 
 
 def _balancer_cells(quick: bool) -> Sequence[Cell]:
@@ -153,10 +153,10 @@ def _balancer_findings(found: Measured) -> Sequence[str]:
 
 _REPLICAS: Final = (1, 2, 4, 8)
 # For each replica.
-_PROGRAMS: Final = 80
-_RATES: Final = (0.08, 0.16, 0.28, 0.45)
+_PROGRAMS: Final = 100
+_RATES: Final = (0.08, 0.3, 0.6, 1.2)
 # In the mean latency of one replica under the lightest load.
-_SLOS: Final = (1.5, 2.0, 3.0)
+_SLOS: Final = (1.1, 1.25, 1.5)
 
 
 def _scaling_cells(quick: bool) -> Sequence[Cell]:
