@@ -13,6 +13,7 @@ from loadgen.experiments import (
     limit,
     sutradhara_load,
     sutradhara_parts,
+    why,
 )
 from loadgen.experiments.experiment import Experiment
 
@@ -31,5 +32,6 @@ _ALL: Final = (
     sutradhara_load.FIGURE_9C,
     sutradhara_parts.FIGURE_11,
     sutradhara_parts.FIGURE_12,
+    why.EXPERIMENT,
 )
 EXPERIMENTS: Final[dict[str, Experiment]] = {one.name: one for one in _ALL}

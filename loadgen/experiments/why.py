@@ -1,0 +1,205 @@
+"""Why an order wins: by whom it serves first, or by what is still cached when it serves them.
+
+Every order is played in three worlds: with the cache of an engine, which is short; with KV blocks
+without end, so that all orders find the same; and with the prefix cache off, so that none finds
+anything. What an order gains in the last two is order alone. Each world has a load of its own under
+which calls wait when first come is first served, since the worlds differ in what they bear; ratios
+are to that order in the same world. Programs of the middle of the arrivals are looked at, not
+those that fill or drain the engine. No program here has threads side by side, where atlas and plas
+differ; `urgency` is left out, which needs deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Final
+
+from engine_patches.wire import ORDER_NAMES
+from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, Values, cells
+from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.simulating import EIGHTH, Scene, System, play
+from loadgen.sim.window import steady
+from loadgen.stats import mean, percentile
+
+_BASELINE: Final = "fcfs"
+_HINTED: Final = ("urgency",)
+ORDERS: Final = tuple(name for name in ORDER_NAMES if name not in _HINTED)
+_QUICK_ORDERS: Final = tuple(
+    name for name in ORDERS if name in ("fcfs", "mlfq", "plas", "warm_plas")
+)
+SHORT: Final = "short cache"
+ENDLESS: Final = "endless cache"
+NONE: Final = "no cache"
+WORLDS: Final = (SHORT, ENDLESS, NONE)
+# Blocks for all tokens of all programs here, several times over.
+_ENDLESS_BLOCKS: Final = 150_000
+# Workload to programs, and rates by world in programs a second.
+_LOADS: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
+    "sharegpt": (150, {SHORT: 0.35, ENDLESS: 0.6, NONE: 0.25}),
+    "bfcl": (110, {SHORT: 0.28, ENDLESS: 0.6, NONE: 0.1}),
+    "swe": (80, {SHORT: 0.14, ENDLESS: 0.32, NONE: 0.06}),
+}
+_QUICK: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
+    "sharegpt": (50, {SHORT: 0.6, ENDLESS: 1.0, NONE: 0.4}),
+}
+
+
+def _cells(quick: bool) -> Sequence[Cell]:
+    settings: list[dict[str, Setting]] = [
+        {
+            "workload": workload,
+            "programs": count,
+            "world": world,
+            "rate": rates[world],
+            "order": order,
+        }
+        for workload, (count, rates) in (_QUICK if quick else _LOADS).items()
+        for world in WORLDS
+        for order in (_QUICK_ORDERS if quick else ORDERS)
+    ]
+    return [cell for one in settings for cell in cells(3, **one)]
+
+
+def measure(cell: Cell) -> Values:
+    """The figures of a cell with the settings `workload`, `programs`, `rate`, `world` and `order`,
+    over the programs of the middle. latency, latency_p95: of programs, seconds. waiting: its share
+    that they waited. hit_rate: of their calls. loaded: the share of them that ended while others
+    still came. Raises what `play` raises."""
+    world = cell.text("world")
+    blocks = _ENDLESS_BLOCKS if world == ENDLESS else EIGHTH["kv_blocks"]
+    scene = Scene(
+        cell.text("workload"),
+        int(cell.number("programs")),
+        cell.number("rate"),
+        slots=EIGHTH["slots"],
+        kv_blocks=blocks,
+    )
+    # Nothing but the order and the cache: what is displaced is computed again in every world.
+    found = play(scene, System(cell.text("order"), prefix_cache=world != NONE), cell.seed)
+    window = steady(found.programs)
+    responses = [program.response_s for program in window.programs]
+    names = {program.id for program in window.programs}
+    calls = [call for call in found.calls if call.program in names]
+    return {
+        "latency": mean(responses),
+        "latency_p95": percentile(responses, 0.95),
+        "waiting": sum(program.waiting_s for program in window.programs) / sum(responses),
+        "hit_rate": sum(call.cached_tokens for call in calls) / sum(c.prompt_tokens for c in calls),
+        "loaded": window.loaded,
+    }
+
+
+def _tables(found: Measured) -> Sequence[Table]:
+    tables = []
+    for workload in found.levels("workload"):
+        at = found.where(workload=workload)
+        rows = []
+        for order in at.levels("order"):
+            row = [str(order)]
+            for world in WORLDS:
+                one = at.where(world=world, order=order)
+                row += [
+                    str(one.estimate("latency")),
+                    str(one.ratio("latency", at.where(world=world, order=_BASELINE))),
+                ]
+                row += [] if world == NONE else [str(one.estimate("hit_rate"))]
+            rows.append(row)
+        columns = ["order"]
+        for world in WORLDS:
+            columns += [f"{world}: latency, s", "over fcfs's"]
+            columns += [] if world == NONE else ["hit rate"]
+        rates = ", ".join(f"{at.where(world=w).levels('rate')[0]} with {w}" for w in WORLDS)
+        tables.append(Table(f"{workload}: program latency; {rates} a second", columns, rows))
+    loads = [
+        (
+            str(workload),
+            world,
+            *(
+                str(found.where(workload=workload, world=world, order=_BASELINE).estimate(figure))
+                for figure in ("waiting", "loaded")
+            ),
+        )
+        for workload in found.levels("workload")
+        for world in WORLDS
+    ]
+    columns = ["workload", "world", "waited", "ended under load"]
+    title = "fcfs: the share of latency that programs waited, and of programs that met no drain"
+    return [*tables, Table(title, columns, loads, labels=2)] if loads else []
+
+
+def _findings(found: Measured) -> Sequence[str]:
+    return [
+        f"{workload}, {order}: {_why(found.where(workload=workload), str(order))}"
+        for workload in found.levels("workload")
+        for order in found.where(workload=workload).levels("order")
+        if order != _BASELINE
+    ]
+
+
+def _why(at: Measured, order: str) -> str:
+    """What an order gains, and of what, in words."""
+    ratios = {
+        world: at.where(world=world, order=order).ratio(
+            "latency", at.where(world=world, order=_BASELINE)
+        )
+        for world in WORLDS
+    }
+    hits, before = (
+        at.where(world=SHORT, order=one).estimate("hit_rate") for one in (order, _BASELINE)
+    )
+    short = ratios[SHORT]
+    shown = (
+        f"{short} of fcfs's latency with a short cache (hit rate {hits}, fcfs {before}), "
+        f"{ratios[ENDLESS]} with an endless one, {ratios[NONE]} with none"
+    )
+    if short.mean - short.half_width > 1:
+        return f"{shown}: worse than fcfs"
+    if short.mean + short.half_width >= 1:
+        return f"{shown}: no gain shown"
+    return f"{shown}; {_part(short, ratios[ENDLESS])}"
+
+
+def _part(short: Estimate, alone: Estimate) -> str:
+    """How much of a gain with a short cache the order alone has brought, measured by logarithms."""
+    if alone.mean + alone.half_width >= 1:
+        return "order alone shows no gain: it is the cache's"
+    part = log(alone.mean) / log(short.mean)
+    if part >= 1:
+        return "order alone gains as much or more: none of it is the cache's"
+    return f"order alone explains {100 * part:.0f}% of the gain, the cache the rest"
+
+
+def _plots(found: Measured) -> Sequence[Plot]:
+    panels = []
+    for workload in found.levels("workload"):
+        at = found.where(workload=workload)
+        lines = [
+            Series(
+                str(order),
+                list(range(len(WORLDS))),
+                [
+                    at.where(world=world, order=order).ratio(
+                        "latency", at.where(world=world, order=_BASELINE)
+                    )
+                    for world in WORLDS
+                ],
+            )
+            for order in at.levels("order")
+        ]
+        panels.append((str(workload), lines))
+    worlds = ", ".join(f"{number}: {world}" for number, world in enumerate(WORLDS))
+    return [Plot(worlds, "latency over fcfs's", panels)] if panels else []
+
+
+EXPERIMENT: Final = Experiment(
+    name="why",
+    title="Why an order wins: by the order, or by what is still cached",
+    source="ours; Agentix, section 6, does not tell them apart",
+    published="",
+    cells=_cells,
+    measure=measure,
+    tables=_tables,
+    plots=_plots,
+    findings=_findings,
+)

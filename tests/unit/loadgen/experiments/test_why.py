@@ -1,0 +1,70 @@
+"""Order and cache told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from loadgen.experiments.cells import Cell, Measured, cells, measured
+from loadgen.experiments.why import ENDLESS, EXPERIMENT, NONE, ORDERS, SHORT, measure
+
+
+def _made(ratios: Mapping[str, float]) -> Measured:
+    """plas has these latencies beside fcfs's, by world; all others have fcfs's."""
+
+    def values(cell: Cell) -> dict[str, float]:
+        ours = cell.text("order") == "plas"
+        factor = ratios[cell.text("world")] if ours else 1.0
+        return {
+            "latency": (20.0 + cell.seed) * factor,
+            "latency_p95": 40.0,
+            "waiting": 0.3,
+            "hit_rate": 0.9 if ours else 0.6,
+            "loaded": 1.0,
+        }
+
+    return measured((cell, values(cell)) for cell in EXPERIMENT.cells(False))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ({SHORT: 0.25, ENDLESS: 0.5, NONE: 0.5}, "explains 50% of the gain, the cache the rest"),
+        ({SHORT: 0.5, ENDLESS: 1.0, NONE: 1.0}, "it is the cache's"),
+        ({SHORT: 0.5, ENDLESS: 0.4, NONE: 0.4}, "none of it is the cache's"),
+        ({SHORT: 1.1, ENDLESS: 0.4, NONE: 0.4}, "worse than fcfs"),
+        ({SHORT: 1.0, ENDLESS: 0.4, NONE: 0.4}, "no gain shown"),
+    ],
+)
+def test_a_gain_is_told_by_what_brought_it(ratios: Mapping[str, float], said: str) -> None:
+    found = EXPERIMENT.findings(_made(ratios))
+    mine = [one for one in found if one.startswith("bfcl, plas:")]
+    assert len(mine) == 1
+    assert mine[0].endswith(said)
+
+
+def test_every_order_that_needs_no_deadlines_is_there_in_every_world() -> None:
+    found = {(c.text("order"), c.text("world")) for c in EXPERIMENT.cells(False)}
+    assert {order for order, _ in found} == set(ORDERS)
+    assert len(found) == 3 * len(ORDERS)
+    assert {"fcfs", "plas", "mlfq", "srpt"} <= set(ORDERS)
+    assert "urgency" not in ORDERS
+
+
+def test_ratios_are_to_fcfs_in_the_same_world() -> None:
+    tables = EXPERIMENT.tables(_made({SHORT: 0.25, ENDLESS: 0.5, NONE: 0.75}))
+    row = next(row for row in tables[0].rows if row[0] == "plas")
+    assert [row[n].split()[0] for n in (2, 5, 8)] == ["0.250", "0.500", "0.750"]
+    assert len(tables[0].columns) == len(row)
+
+
+@pytest.mark.engine
+def test_what_is_cached_follows_the_world() -> None:
+    found = {}
+    for world in (SHORT, ENDLESS, NONE):
+        settings = {"workload": "bfcl", "programs": 6, "rate": 2.0, "world": world}
+        found[world] = measure(cells(1, order="plas", **settings)[0])
+    assert found[NONE]["hit_rate"] == 0.0
+    assert 0.0 < found[SHORT]["hit_rate"] <= found[ENDLESS]["hit_rate"] < 1.0
+    assert all(0.0 <= one["waiting"] < 1.0 for one in found.values())
