@@ -11,7 +11,12 @@ from engine_patches.compat import SchedulerHooks
 from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS
 from engine_patches.retention import Retention
 from engine_patches.tags import TagSpans
-from engine_patches.wire import XARG_PRIORITY, XARG_RETAIN, XARG_TAGS, CallContext
+from engine_patches.wire import (
+    XARG_PRIORITY,
+    XARG_RETAIN,
+    XARG_TAGS,
+    CallContext,
+)
 
 MAX_RETAIN_S: Final = 3600.0
 _OFF: Final = "ignored: the engine does not evict by tag"
@@ -55,8 +60,10 @@ class Caches:
         if context.retain_s is not None and not self.retention.pins.limit:
             hints.append(f"{XARG_RETAIN}=ignored: pin_share leaves no block to pin")
         elif context.retain_s is not None:
+            reach = context.retain_tokens
+            part = "" if reach is None else f" to the first {reach} tokens"
             cut = " for an hour, the longest" if context.retain_s > MAX_RETAIN_S else ""
-            hints.append(f"{XARG_RETAIN}=applied{cut}")
+            hints.append(f"{XARG_RETAIN}=applied{part}{cut}")
         if context.priority is not None:
             inside = LOWEST_PRIORITY <= context.priority <= HIGHEST_PRIORITY
             hints.append(f"{XARG_PRIORITY}=applied{'' if inside else ', clamped'}")
@@ -87,16 +94,17 @@ class Caches:
             )
         if not context.retain_s or not self.retention.pins.limit:
             return []
-        self._retain(context.program, context.retain_s, now)
-        pinned = sum(map(self.retention.pins.holds, noted))
-        if pinned == len(noted):
+        self._retain(context.program, context.retain_s, now, context.retain_tokens)
+        wanted = self.retention.reached(context.program, noted)
+        pinned = sum(map(self.retention.pins.holds, wanted))
+        if pinned == len(wanted):
             return []
-        return [f"{XARG_RETAIN}=applied to {pinned} of {len(noted)} blocks: pin_share is used up"]
+        return [f"{XARG_RETAIN}=applied to {pinned} of {len(wanted)} blocks: pin_share is used up"]
 
     def obey(self, command: Command, now: float) -> None:
         """Carry out `POST /weft/kv`."""
         if command.kv == "retain":
-            self._retain(command.program, command.ttl_s, now)
+            self._retain(command.program, command.ttl_s, now, command.tokens)
         elif command.kv == "release":
             self.retention.release(command.program)
         elif command.kv == "give_up":
@@ -114,8 +122,8 @@ class Caches:
         """What is inconsistent, in words."""
         return self.retention.violations() + self._queue.violations(self._blocks)
 
-    def _retain(self, program: str, ttl_s: float, now: float) -> None:
-        self.retention.retain(program, now + min(ttl_s, MAX_RETAIN_S))
+    def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
+        self.retention.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)
 
     def _retier(self, block: Any) -> None:
         self._queue.retier(block)

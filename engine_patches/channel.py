@@ -37,7 +37,8 @@ class Command:
     """A change asked for over HTTP, carried out between two steps.
 
     kv: "", "retain", "release", "give_up", "forget" or "priority", for the blocks of `program`;
-    ttl_s: how long to retain, seconds; priority: tiers to raise or lower.
+    ttl_s: how long to retain, seconds; priority: tiers to raise or lower; tokens: only the first so
+    many of a context are to be retained, None for all.
     """
 
     policy: str = ""
@@ -46,6 +47,7 @@ class Command:
     program: str = ""
     ttl_s: float = 0.0
     priority: int = 0
+    tokens: int | None = None
 
 
 class EngineChannel:
@@ -136,7 +138,7 @@ class EngineChannel:
         if message.get("do") == "state":
             return self._state_to_come()
         if message.get("do") == "kv":
-            fields = ("kv", "program", "ttl_s", "priority")
+            fields = ("kv", "program", "ttl_s", "priority", "tokens")
             self._commands.put(Command(**{name: message[name] for name in fields}))
             return {"accepted": True}
         policy = str(message.get("policy", ""))

@@ -109,6 +109,7 @@ async def policy(request: Request) -> JSONResponse:
 @router.post("/kv")
 async def kv(request: Request) -> JSONResponse:
     """Keep or let go of a program's KV blocks: `{"action": "retain", "program": P, "ttl_s": 60}`,
+    with `"tokens": N` for the full blocks of a context's first N tokens only;
     `{"action": "release", "program": P}` or `{"action": "priority", "program": P, "priority": 1}`;
     `{"action": "give_up", "program": P}` where a prefill's turn will not come, and
     `{"action": "forget", "program": P}` where the program has ended.
@@ -143,11 +144,20 @@ def _kv_message(body: Any) -> dict[str, Any]:
         )
     if not isinstance(program, str) or not program:
         raise ValueError("program must be a name")
-    ttl_s, priority = body.get("ttl_s", 0.0), body.get("priority", 0)
+    ttl_s, priority, tokens = body.get("ttl_s", 0.0), body.get("priority", 0), body.get("tokens")
     if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 <= ttl_s <= 1e12:
         raise ValueError(f"ttl_s must be seconds, got {ttl_s!r}")
     if action == "retain" and not ttl_s:
         raise ValueError("ttl_s is needed to retain")
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise ValueError(f"priority must be a whole number, got {priority!r}")
-    return {"do": "kv", "kv": action, "program": program, "ttl_s": ttl_s, "priority": priority}
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int)):
+        raise ValueError(f"tokens must be a whole number, got {tokens!r}")
+    return {
+        "do": "kv",
+        "kv": action,
+        "program": program,
+        "ttl_s": ttl_s,
+        "priority": priority,
+        "tokens": tokens,
+    }

@@ -91,17 +91,20 @@ class Pins:
             self._own(program, pin, block)
         return added, yielded
 
+    def loosen(self, program: str, blocks: Sequence[int]) -> list[int]:
+        """Take blocks out from under a program's pin. Returns those that nobody pins any more."""
+        return [block for block in blocks if self._disown(program, self._pins[program], block)]
+
+    def of(self, program: str) -> list[int]:
+        """The blocks under a program's pin, in the order of its context."""
+        pin = self._pins.get(program)
+        return [] if pin is None else list(pin.blocks)
+
     def release(self, program: str) -> list[int]:
         """End a program's pin, if it has one. Returns the blocks that nobody pins any more, in the
         order of its context."""
-        pin = self._pins.pop(program, None)
-        unpinned: list[int] = []
-        for block in pin.blocks if pin is not None else ():
-            owners = self._owners[block]
-            owners.discard(program)
-            if not owners:
-                del self._owners[block]
-                unpinned.append(block)
+        unpinned = self.loosen(program, self.of(program))
+        self._pins.pop(program, None)
         return unpinned
 
     def expire(self, now: float) -> list[EndedPin]:
@@ -136,6 +139,15 @@ class Pins:
         if not {(pin.until, program) for program, pin in self._pins.items()} <= set(self._ends):
             found.append("a pin would never end")
         return found
+
+    def _disown(self, program: str, pin: _Pin, block: int) -> bool:
+        """Whether nobody pins the block any more."""
+        del pin.blocks[block]
+        owners = self._owners[block]
+        owners.discard(program)
+        if not owners:
+            del self._owners[block]
+        return not owners
 
     def _own(self, program: str, pin: _Pin, block: int) -> None:
         self._owners.setdefault(block, set()).add(program)

@@ -23,12 +23,13 @@ _KEPT_CACHES: Final = 4
 @dataclass(slots=True)
 class _Known:
     """A program: its blocks, in the order of its context, and what was asked for it. left: what its
-    last call left, for each group of layers. ended: why its last pin ended, until somebody is
-    told."""
+    last call left, for each group of layers. reach: its pin is for so many of a context's first
+    tokens, None for all. ended: why its last pin ended, until somebody is told."""
 
     blocks: dict[int, Any] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
     priority: int = 0
+    reach: int | None = None
     ended: str = ""
 
 
@@ -50,6 +51,8 @@ class Retention:
         self._block = block
         self._retier = retier
         self._marks: dict[int, Mark] = {}
+        # Where each marked block ends in its context, tokens. What it holds stands for that, too.
+        self._ends = [0] * total
         self._programs: OrderedDict[str, _Known] = OrderedDict()
         self._kept_blocks = 0
         self.pins = Pins(int(total * pin_share))
@@ -104,14 +107,17 @@ class Retention:
         left.keep(same)
         noted = numbers[:same]
         fresh = []
+        end = same * block_size
         for number, content, tag, was, block in zip(
             numbers[same:], contents[same:], tags[same:], marks[same:], blocks[same:], strict=True
         ):
+            end += block_size
             # What is not hashed nobody can find; and another pool's block is none of ours.
             if content is None or self._block(number) is not block:
                 continue
             if was is None or was.content != content:
                 self.pins.drop(number)
+                self._ends[number] = end
                 ahead = {program} if tag is Tag.PARTIAL_PREFILL else ()
                 highest = Tag.NONE if ahead else tag
                 mark = marked(content, program, highest, known.priority, frozenset(ahead))
@@ -149,14 +155,24 @@ class Retention:
                 partial -= {program}
         return marked(content, owner, highest, priority, partial)
 
-    def retain(self, program: str, until: float) -> bool:
-        """Pin a program's blocks, also those it is still to free. False if none is known yet."""
+    def retain(self, program: str, until: float, reach: int | None = None) -> bool:
+        """Pin a program's blocks, also those it is still to free; in the place of its pin before.
+        reach: only blocks that end within so many of a context's first tokens; one that the limit
+        cuts is not pinned. False if no such block is known yet."""
         known = self._known(program)
-        known.ended = ""
+        known.ended, known.reach = "", reach
         self.pins.retain(program, until)
+        if reach is not None:
+            beyond = [n for n in self.pins.of(program) if self._ends[n] > reach]
+            self._move(self.pins.loosen(program, beyond))
         current = self._current(known)
         self._pin(program, current)
-        return bool(current)
+        return bool(self.reached(program, current))
+
+    def reached(self, program: str, numbers: Sequence[int]) -> Sequence[int]:
+        """Those of these blocks, of a program's context, that its pin is for."""
+        reach = self._programs[program].reach
+        return numbers if reach is None else [n for n in numbers if self._ends[n] <= reach]
 
     def release(self, program: str) -> bool:
         """End a program's pin, and what was prefilled ahead for it. False if it had neither."""
@@ -298,7 +314,7 @@ class Retention:
         return list(known.blocks)
 
     def _pin(self, program: str, blocks: Sequence[int]) -> None:
-        added, yielded = self.pins.extend(program, blocks)
+        added, yielded = self.pins.extend(program, self.reached(program, blocks))
         self._let_go(yielded, "another pin needed the room")
         self._move(added)
 

@@ -32,6 +32,7 @@ XARG_COST: Final = "weft_cost"
 XARG_REMAINING: Final = "weft_remaining"
 XARG_TAGS: Final = "weft_tags"
 XARG_RETAIN: Final = "weft_retain"
+XARG_RETAIN_TOKENS: Final = "weft_retain_tokens"
 XARG_PRIORITY: Final = "weft_priority"
 
 # The orders that an engine knows; the registry has one of each name.
@@ -53,9 +54,10 @@ class CallContext:
     Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of its
     program's deadline and what it is expected to cost, seconds. remaining_s: what the program
     still needs, this call included, for experiments. tags: what the prompt's tokens are, a flat
-    list of ends and tags (`engine_patches.tags`). retain_s: keep its blocks so long, seconds.
-    priority: raise or lower its tags by so many tiers. None: not told. ignored: names of entries
-    that were no such value and count as absent.
+    list of ends and tags (`engine_patches.tags`). retain_s: keep its blocks so long, seconds;
+    retain_tokens: only those of the prompt's first so many tokens. priority: raise or lower its
+    tags by so many tiers. None: not told. ignored: names of entries that were no such value and
+    count as absent.
     """
 
     call: str
@@ -70,6 +72,7 @@ class CallContext:
     tags: tuple[int, ...] | None = None
     retain_s: float | None = None
     priority: int | None = None
+    retain_tokens: int | None = None
     ignored: tuple[str, ...] = ()
 
     def to_xargs(self) -> dict[str, str | float | list[int]]:
@@ -92,6 +95,8 @@ class CallContext:
             xargs[XARG_TAGS] = list(self.tags)
         if self.retain_s is not None:
             xargs[XARG_RETAIN] = self.retain_s
+        if self.retain_tokens is not None:
+            xargs[XARG_RETAIN_TOKENS] = self.retain_tokens
         if self.priority is not None:
             xargs[XARG_PRIORITY] = self.priority
         return xargs
@@ -129,6 +134,11 @@ class CallContext:
         if priority is not None and not whole(priority):
             ignored.append(XARG_PRIORITY)
             priority = None
+        retain_s, reach = number(XARG_RETAIN), xargs.get(XARG_RETAIN_TOKENS)
+        if reach is not None and not (whole(reach) and reach >= 0):
+            # To keep more than was asked for is not what was asked for.
+            ignored.append(XARG_RETAIN_TOKENS)
+            retain_s = reach = None
         call = str(xargs[XARG_CALL])
         return cls(
             call=call,
@@ -141,8 +151,9 @@ class CallContext:
             cost_s=number(XARG_COST),
             remaining_s=number(XARG_REMAINING),
             tags=None if tags is None else tuple(tags),
-            retain_s=number(XARG_RETAIN),
+            retain_s=retain_s,
             priority=priority,
+            retain_tokens=reach,
             ignored=tuple(ignored),
         )
 

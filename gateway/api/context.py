@@ -14,7 +14,8 @@ from gateway.engine.registry import Replica
 from gateway.model import Program
 from gateway.model.hint import OwnTag
 from gateway.overlap import told
-from gateway.policies.tags import wire_tags
+from gateway.policies.hints import UP_TO_MARK, WHOLE
+from gateway.policies.tags import end_of, wire_tags
 from gateway.policies.tags_sections import sections
 
 _NOT_TAKEN = "=ignored: the replica does not run the plugin"
@@ -27,7 +28,7 @@ def context_of(
     prompt is kept to learn from."""
     program, hints = call.program, request.hints
     weft = replica.kind is ReplicaKind.WEFT
-    tags, fates = None, hints.fates
+    tags, retain_tokens, fates = None, None, hints.fates
     if weft and request.endpoint.xargs and not _silent(services, request.body):
         found = sections(request.body)
         counted = services.tokens.count(request.model, found)
@@ -36,8 +37,12 @@ def context_of(
         # Engines count a prompt once for each of its answers.
         call.counted = counted if request.body.get("n") in (None, 1) else None
         fates += of_tags
+        if hints.retain_to is not None:
+            retain_tokens = end_of(hints.retain_to, found, counted.ends)
     elif hints.tags:
         fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)
+    if hints.retain_to is not None and retain_tokens is None:
+        fates = tuple([fate.replace(UP_TO_MARK, WHOLE) for fate in fates])
     receipt = call.receipt
     expected_s = None
     if program.calls_closed:
@@ -61,6 +66,7 @@ def context_of(
         tags,
         hints.retain_s,
         hints.reuse_priority,
+        retain_tokens,
     )
     if receipt is not None:
         if fates:

@@ -110,6 +110,9 @@ class PriorityHint(BaseModel):
     session_id: str
     priority: int | None = Field(None, ge=-4, le=4, description="tiers; higher stays longer")
     retain_s: float | None = Field(None, ge=0, le=3600, description="pin them so long; 0: unpin")
+    retain_tokens: int | None = Field(
+        None, ge=0, le=1 << 30, description="pin only what the first so many tokens of it hold"
+    )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="the priority ends after so long")
 
 
@@ -235,7 +238,7 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         fates: dict[str, dict[str, str]] = {}
         if hint.retain_s is not None:
             advised = (
-                s.advisor.retain(key, names, hint.retain_s)
+                s.advisor.retain(key, names, hint.retain_s, hint.retain_tokens)
                 if hint.retain_s
                 else s.advisor.release(key, names)
             )

@@ -25,9 +25,13 @@ class KvAdvisor:
         self._client = client
         self._secret = secret
 
-    async def retain(self, key: ProgramKey, names: Iterable[str], ttl_s: float) -> dict[str, str]:
-        """Pin the program's blocks for `ttl_s` seconds. The fate at each replica, by name."""
-        return await self._all(names, {**_about(key), "action": "retain", "ttl_s": ttl_s})
+    async def retain(
+        self, key: ProgramKey, names: Iterable[str], ttl_s: float, tokens: int | None = None
+    ) -> dict[str, str]:
+        """Pin the program's blocks for `ttl_s` seconds, or only those of its context's first
+        `tokens`. The fate at each replica, by name."""
+        message = {**_about(key), "action": "retain", "ttl_s": ttl_s}
+        return await self._all(names, message | ({"tokens": tokens} if tokens is not None else {}))
 
     async def release(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
         """End its pins, and the hold of its prefills. The fate at each replica, by name."""

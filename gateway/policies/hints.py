@@ -84,8 +84,9 @@ _OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft")
 _OBJECTS: Final = (("weft",), ("nvext",), ("nvext", "agent_hints"))
 _ABSENT: Final = object()
 _APPLIED: Final = "applied"
-# Engines pin a program's context, not a part of it.
-_WHOLE: Final = "applied to the whole prompt"
+# Of a mark inside messages; where nobody can tell which token that is, it is the whole prompt.
+UP_TO_MARK: Final = "applied up to the end of its message"
+WHOLE: Final = "applied to the whole prompt"
 _NOTED: Final = "noted: nothing goes by it yet"
 # What becomes of hints that are not simply applied.
 _FATES: Final = {
@@ -209,7 +210,7 @@ def _read_marks(
         fates.append(f"cache_control=ignored: {winners['retain_s']} comes first")
         return
     found["retain_s"], found["retain_to"] = longest, reach
-    fates.append(f"cache_control={_WHOLE}{', clamped' if shortened else ''}")
+    fates.append(f"cache_control={UP_TO_MARK}{', clamped' if shortened else ''}")
 
 
 def _marks(body: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:

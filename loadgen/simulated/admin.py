@@ -103,6 +103,7 @@ class Admin:
             program=fields.get("program", ""),
             ttl_s=fields.get("ttl_s", 0.0),
             priority=fields.get("priority", 0),
+            tokens=fields.get("tokens"),
         )
         advice = replace(advice, ttl_s=advice.ttl_s * service.about.speed_up)
         service.pace.between_steps(lambda: service.engine.advise(advice))

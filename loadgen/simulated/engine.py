@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from engine_patches.wire import CallContext, CallReport
 
-_KV_ACTIONS: Final = ("retain", "release", "forget", "priority")
+_KV_ACTIONS: Final = ("retain", "release", "give_up", "forget", "priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,22 +27,23 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class KvAdvice:
-    """As `POST /weft/kv` has it. ttl_s: seconds of the engine's time. ValueError for what the
-    plugin refuses too."""
+    """As `POST /weft/kv` has it. ttl_s: seconds of the engine's time. tokens: retain only what the
+    first so many hold. ValueError for what the plugin refuses too."""
 
     action: str
     program: str
     ttl_s: float = 0.0
     priority: int = 0
+    tokens: int | None = None
 
     def __post_init__(self) -> None:
         if self.action not in _KV_ACTIONS:
             raise ValueError(f"action must be one of {', '.join(_KV_ACTIONS)}, got {self.action!r}")
         if not isinstance(self.program, str) or not self.program:
             raise ValueError("program must be a name")
-        numbers = (self.ttl_s, int | float), (self.priority, int)
+        numbers = (self.ttl_s, int | float), (self.priority, int), (self.tokens, int | None)
         if not all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in numbers):
-            raise ValueError("ttl_s must be seconds and priority a whole number")
+            raise ValueError("ttl_s must be seconds, priority and tokens whole numbers")
         if not 0 <= self.ttl_s <= 1e12 or (self.action == "retain" and not self.ttl_s):
             raise ValueError(f"ttl_s must be seconds, got {self.ttl_s!r}")
 

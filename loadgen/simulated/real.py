@@ -87,6 +87,7 @@ class RealScheduler:
             program=advice.program,
             ttl_s=advice.ttl_s,
             priority=advice.priority,
+            tokens=advice.tokens,
         )
         self._obey(command, self._replica.now)
 

@@ -96,6 +96,68 @@ def test_a_pin_keeps_a_context_that_would_have_gone(engine):
         assert (cached(e)["again"] == 48) == pinned
 
 
+def pinned_blocks(e: Any) -> int:
+    return e.scheduler.state()["kv"]["pinned_blocks"]
+
+
+@pytest.mark.parametrize("asked", ["by the call", "by command"])
+@pytest.mark.parametrize(
+    ("tokens", "blocks"), [(0, 0), (15, 0), (16, 1), (40, 2), (48, 3), (9999, 6), (None, 6)]
+)
+def test_a_pin_of_the_first_tokens_is_of_the_blocks_that_end_within_them(
+    engine, asked, tokens, blocks
+):
+    """Blocks of 16 tokens. What is pinned is found again after the cache was filled with others."""
+    e = engine(policy="fcfs", blocks=13, pin_share=1.0)
+    extra = {"weft_retain": 500.0} | ({} if tokens is None else {"weft_retain_tokens": tokens})
+    context = prompt(1, tools=True)
+    e.add(
+        "first",
+        program="P",
+        prompt=context,
+        tokens=2,
+        extra=extra if asked == "by the call" else {},
+    )
+    e.run()
+    if asked == "by command":
+        e.scheduler.obey(Command(kv="retain", program="P", ttl_s=500.0, tokens=tokens))
+    assert pinned_blocks(e) == blocks
+    assert e.scheduler.violations() == []
+    for program in (2, 3):
+        # As large as what is not pinned, so that all of that goes.
+        length = (13 - 1 - blocks) * 16 - 2
+        others = [1000 * program + n for n in range(length)]
+        e.add(f"other{program}", prompt=others, tokens=2)
+        e.run()
+    e.add("again", program="Q", prompt=context, tokens=1)
+    e.run()
+    # The last block of a prompt is always computed.
+    assert cached(e)["again"] == 16 * min(blocks, 5)
+
+
+def test_the_last_word_says_how_far_a_pin_reaches(engine):
+    e = engine(policy="fcfs", blocks=20, pin_share=1.0)
+    context = prompt(1, tools=True)
+    for name, extra, blocks in (
+        ("a", {"weft_retain": 50.0, "weft_retain_tokens": 80}, 5),
+        ("b", {"weft_retain": 50.0, "weft_retain_tokens": 32}, 2),
+        ("c", {}, 2),
+        # Each call has computed the last block anew: there are four of it.
+        ("d", {"weft_retain": 50.0}, 9),
+        ("e", {"weft_retain": 50.0, "weft_retain_tokens": 64}, 4),
+    ):
+        e.add(name, program="P", prompt=context, tokens=2, extra=extra)
+        e.run()
+        assert pinned_blocks(e) == blocks, name
+        assert e.scheduler.violations() == []
+    hints = {report.call: report.hints for report in e.reports}
+    assert hints["a"] == ("weft_retain=applied to the first 80 tokens",)
+    e.now += 60.0
+    e.add("f", program="Q", tokens=1)
+    e.run()
+    assert pinned_blocks(e) == 0
+
+
 def test_a_cache_full_of_pins_never_blocks_a_call(engine):
     e = engine(policy="plas", blocks=12, pin_share=1.0)
     for program in range(1, 6):
@@ -263,6 +325,8 @@ def test_the_books_agree_after_every_step_whatever_is_asked(engine, seed):
         if draws.random() < 0.3:
             extra["weft_retain"] = draws.uniform(0.0, 40.0)
         if draws.random() < 0.3:
+            extra["weft_retain_tokens"] = draws.randint(0, 100)
+        if draws.random() < 0.3:
             extra["weft_priority"] = draws.randint(-5, 5)
         name = f"c{number}"
         length = draws.randint(1, 96)
@@ -273,7 +337,9 @@ def test_the_books_agree_after_every_step_whatever_is_asked(engine, seed):
         alive.append(name)
         if draws.random() < 0.2:
             kind = draws.choice(["retain", "release", "priority"])
-            e.scheduler.obey(Command(kv=kind, program=program, ttl_s=9.0, priority=2))
+            reach = draws.choice([None, 0, 20, 50])
+            command = Command(kv=kind, program=program, ttl_s=9.0, priority=2, tokens=reach)
+            e.scheduler.obey(command)
         if draws.random() < 0.1:
             e.abort(alive.pop(draws.randrange(len(alive))))
         for _ in range(draws.randrange(4)):

@@ -91,10 +91,16 @@ def test_its_order_is_switched_and_its_cache_emptied(replica):
     report = CallReport.from_json(call.headers["x-weft-report"])
     assert (report.policy, report.cached_tokens) == ("mlfq", 0)
     assert replica.post("/weft/policy", json={"policy": "nonsense"}).status_code == 400
-    assert replica.post("/weft/kv", json={"action": "release", "program": "p"}).status_code == 200
+    for right in (
+        {"action": "release", "program": "p"},
+        {"action": "give_up", "program": "p"},
+        {"action": "retain", "program": "p", "ttl_s": 1, "tokens": 64},
+    ):
+        assert replica.post("/weft/kv", json=right).status_code == 200
     for wrong in (
         {"action": "burn"},
         {"action": "retain", "program": "p"},
+        {"action": "retain", "program": "p", "ttl_s": 1, "tokens": "all"},
         {"action": "release", "program": 7},
         {"action": "priority", "program": "p", "priority": "high"},
         [],

@@ -56,6 +56,31 @@ async def test_hints_of_all_dialects_reach_the_engine_and_their_fate_the_receipt
         assert fates["nvext.agent_hints.priority"].startswith("ignored")
 
 
+async def test_a_mark_retains_the_prompt_up_to_the_end_of_its_message_and_no_further(
+    engine: Any, weft: Any
+) -> None:
+    mark = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    marked = [{**MESSAGES[0], **mark}, *MESSAGES[1:]]
+    async with engine() as stub, weft(stub) as gateway, weft(stub, tag_prompts=False) as silent:
+        for asked, messages, extra in (
+            (gateway, marked, {}),
+            (gateway, MESSAGES, mark),
+            (silent, marked, {}),
+        ):
+            headers = {**NAMED, "x-request-id": "a"}
+            await asked.call(body={"messages": messages, **extra}, headers=headers)
+        sent = [request.json["vllm_xargs"] for request in stub.requests]
+        assert [xargs["weft_retain"] for xargs in sent] == [3600.0] * 3
+        # The system message is the first span of the tags.
+        assert sent[0]["weft_retain_tokens"] == sent[0]["weft_tags"][0]
+        # A mark beside the messages, and one of which nobody can tell where it is.
+        assert not any("weft_retain_tokens" in xargs for xargs in sent[1:])
+        hints = (await silent.client.get("/v1/receipts/a")).json()["hints"]
+        assert hints[0] == {
+            "hint": "cache_control", "fate": "applied to the whole prompt", "by": "gateway",
+        }  # fmt: skip
+
+
 async def test_a_step_of_priority_counts_as_half_of_what_was_used(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         call = request.json["vllm_xargs"]["weft_call"]
@@ -118,18 +143,19 @@ async def test_reuse_priority_and_pins_go_to_the_replicas_of_the_program_and_end
         refused = await gateway.client.post("/v1/hints/priority", json=missing)
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "session_not_found")
         await gateway.call(headers=NAMED)
-        hint = {"session_id": "run", "priority": 2, "retain_s": 60, "ttl_s": 0.1}
+        pin = {"retain_s": 60, "retain_tokens": 512}
+        hint = {"session_id": "run", "priority": 2, "ttl_s": 0.1, **pin}
         told = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
         assert set(told["fates"]["priority"].values()) == {"applied"}
         sent = lambda: [  # noqa: E731
-            (request.json["action"], request.json.get("priority"))
+            (request.json["action"], request.json.get("priority"), request.json.get("tokens"))
             for stub in (one, two)
             for request in stub.other
             if request.target == "/weft/kv"
         ]
-        await until(lambda: ("priority", 0) in sent())
-        assert ("retain", None) in sent()
-        assert ("priority", 2) in sent()
+        await until(lambda: ("priority", 0, None) in sent())
+        assert ("retain", None, 512) in sent()
+        assert ("priority", 2, None) in sent()
 
 
 @pytest.mark.parametrize(

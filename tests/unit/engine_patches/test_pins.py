@@ -106,7 +106,7 @@ def test_many_renewals_leave_no_more_than_a_few_ends_behind():
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["retain", "extend", "release", "expire", "drop", "clear"]),
+        st.sampled_from(["retain", "extend", "loosen", "release", "expire", "drop", "clear"]),
         st.sampled_from("abcd"),
         st.lists(st.integers(0, 9), max_size=5, unique=True),
         st.integers(0, 20),
@@ -129,6 +129,8 @@ def test_any_course_of_events_keeps_the_limit_and_tells_of_every_block(events, l
                 told -= set(pin.blocks)
             assert not told & set(added)
             told |= set(added)
+        elif kind == "loosen" and program in pins:
+            told -= set(pins.loosen(program, pins.of(program)[: amount % 3]))
         elif kind == "release":
             told -= set(pins.release(program))
             assert program not in pins

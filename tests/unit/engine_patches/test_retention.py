@@ -149,6 +149,34 @@ def test_what_has_no_tag_can_be_pinned():
     assert world.tiers(0, 1) == [PINNED, 0]
 
 
+def test_a_pin_of_the_first_tokens_leaves_what_ends_behind_them_also_later():
+    world = World(pin_share=1.0)
+    world.note("p", QUERY, 0, 1, 2)
+    assert world.retention.retain("p", 10.0, reach=40)
+    assert world.tiers(0, 1, 2) == [PINNED, PINNED, Tag.USER_QUERY]
+    # Another call of the program, with the same beginning and an end of its own.
+    world.note("p", QUERY, 0, 3, 4)
+    assert world.tiers(0, 3, 4) == [PINNED, PINNED, Tag.USER_QUERY]
+    assert not world.retention.retain("p", 10.0, reach=15)
+    assert world.retention.state()["pinned_blocks"] == 0
+    assert world.tiers(0, 1) == [Tag.USER_QUERY] * 2
+    assert world.retention.retain("p", 10.0)
+    assert world.tiers(*range(5)) == [PINNED] * 5
+    assert world.retention.violations() == []
+
+
+def test_a_narrower_pin_lets_go_of_the_end_first_and_of_nothing_that_others_pin():
+    world = World(pin_share=1.0)
+    for program in ("p", "q"):
+        world.note(program, QUERY, 0, 1, 2, 3)
+    world.retention.retain("p", 10.0)
+    world.retention.retain("q", 10.0, reach=48)
+    world.moved.clear()
+    world.retention.retain("p", 10.0, reach=16)
+    assert world.moved == [3]
+    assert world.tiers(0, 1, 2, 3) == [PINNED] * 3 + [Tag.USER_QUERY]
+
+
 def test_why_a_pin_ended_is_told_once_and_not_if_it_was_released():
     world = World()
     for program, numbers in (("old", (0, 1, 2)), ("new", (3, 4)), ("short", (5,))):
@@ -289,7 +317,8 @@ def happen(world: World, now: int, event: tuple[str, int, str, int]) -> Any:
         first = 0 if number > 2 else number
         return world.note(program, spans, *range(first, min(8, number + 3)), ended=amount > -4)
     if kind == "retain":
-        return world.retention.retain(program, now + abs(amount))
+        reach = None if amount > 3 else 8 * abs(amount)
+        return world.retention.retain(program, now + abs(amount), reach)
     if kind == "release":
         return world.retention.release(program)
     if kind == "priority":

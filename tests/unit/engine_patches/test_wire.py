@@ -51,6 +51,18 @@ def test_nothing_that_a_client_can_send_raises(xargs):
     CallContext.from_xargs({**xargs, "weft_call": 5})
 
 
+def test_how_far_a_pin_reaches_comes_back():
+    context = CallContext("c", "p", retain_s=60.0, retain_tokens=512)
+    assert CallContext.from_xargs(context.to_xargs()) == context
+
+
+@pytest.mark.parametrize("reach", [-1, 1.5, "512", True, [1]])
+def test_nothing_is_pinned_where_nobody_can_tell_how_far(reach):
+    xargs = {"weft_call": "c", "weft_program": "p", "weft_retain": 60.0}
+    told = CallContext.from_xargs(xargs | {"weft_retain_tokens": reach})
+    assert told == CallContext("c", "p", ignored=("weft_retain_tokens",))
+
+
 def test_a_report_is_one_ascii_line_and_comes_back():
     report = CallReport(
         "ü", 1.5, 0.25, 1, 10, 5, 3, (2, 0), "plas", hints=("weft_cost=ignored: x",)

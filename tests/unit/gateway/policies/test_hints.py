@@ -97,7 +97,7 @@ def test_marks_retain_the_prefix_before_them(
 ) -> None:
     hints = marked(body)
     assert said(hints) == {"retain_s": seconds, "retain_to": reach}
-    assert hints.fates == ("cache_control=applied to the whole prompt",)
+    assert hints.fates == ("cache_control=applied up to the end of its message",)
 
 
 def test_what_comes_first_wins_and_the_others_say_so() -> None:
