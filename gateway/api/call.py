@@ -225,6 +225,8 @@ class CallHandler:
                 None,
                 reason,
             )
+            if request.asked is not None and request.asked.verdict.joined:
+                receipt.joined = tuple([thread for _, thread in request.asked.verdict.joined])
             s.receipts.add(receipt)
         return OpenCall(
             identity.key,

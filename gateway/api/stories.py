@@ -15,6 +15,7 @@ from gateway.api.services import Services
 from gateway.api.sessions import path_id, program_key
 from gateway.model import ProgramKey
 from gateway.overlap.dispatch import EVENT
+from gateway.telemetry import threads
 
 # So that proxies between do not take a quiet stream for a dead one.
 _PULSE_S: Final = 15.0
@@ -48,7 +49,9 @@ def router(services: Services) -> APIRouter:
         "/v1/sessions/{session_id}/story", tags=["receipts"], summary="Look at a session's calls"
     )
     async def story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """The receipts of a session's calls, in the order of their arrival."""
+        """The receipts of a session's calls, in the order of their arrival; and what they tell of
+        its threads, ended ones too: when each began and ended and how, which came from which and
+        which were joined, and which calls the longest path is made of."""
         key = program_key(tenant, path_id(session_id))
         told = s.receipts.story(key, time())
         if not told and await s.table.get(key) is None:
@@ -61,6 +64,7 @@ def router(services: Services) -> APIRouter:
             "object": "session.story",
             "session": key.program,
             "saved_s": saved,
+            **threads.to_json(told),
             "receipts": [one.to_json() for one in told],
         }
 

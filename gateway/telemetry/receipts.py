@@ -27,7 +27,8 @@ class Receipt:
     there was nothing to go by. failed: replicas that could not be reached, with the error.
     overhead_s, first_byte_s, total_s: since the request arrived. hints: each hint and its fate.
     saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
-    dispatched before the answer had ended, and by how many seconds.
+    dispatched before the answer had ended, and by how many seconds. joined: threads of the program
+    whose answers its prompt holds, as lineage has found them.
     """
 
     request_id: str
@@ -55,6 +56,7 @@ class Receipt:
     hints: tuple[tuple[str, str], ...] = ()
     saved_s: Mapping[str, float] = field(default_factory=dict)
     tools: tuple[tuple[str, float], ...] = ()
+    joined: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As the API shows it. Durations in seconds, tokens as counts."""
@@ -65,6 +67,7 @@ class Receipt:
             "session": self.key.program,
             "thread": self.thread,
             "parent": self.parent or None,
+            "joins": list(self.joined),
             "known_by": self.source,
             "endpoint": self.endpoint,
             "model": self.model,

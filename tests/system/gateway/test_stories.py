@@ -56,6 +56,23 @@ async def test_a_receipt_says_where_why_in_what_order_and_what_came_of_it(
         assert [r["order"]["program_service_s"] for r in story["receipts"]] == [0.0, 2.0]
 
 
+async def test_a_story_tells_of_threads_that_have_ended(engine: Any, weft: Any) -> None:
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        calls = (("main", ""), ("left", "main"), ("main", ""))
+        for number, (thread, parent) in enumerate(calls):
+            headers = {"x-weft-program": "run", "x-weft-thread": thread, "x-weft-parent": parent}
+            await gateway.call(headers={**headers, "x-request-id": f"r{number}"})
+        assert (await gateway.client.get("/v1/sessions/run")).json()["threads"] == []
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        shown = [(t["thread"], t["parent"], t["calls"], t["ended"]) for t in story["threads"]]
+        assert shown == [("main", None, 2, "ok"), ("left", "main", 1, "ok")]
+        assert story["threads"][0]["service_s"] == 4.0
+        path = story["critical_path"]
+        assert (path["service_s"], path["requests"]) == (6.0, ["r0", "r1", "r2"])
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert session["critical_path_s"] == 6.0
+
+
 async def test_a_replica_that_could_not_be_reached_is_in_the_receipt(
     engine: Any, weft: Any
 ) -> None:
