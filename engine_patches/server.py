@@ -6,11 +6,15 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+# What a supervisor takes for a failure: vLLM itself ends in good order when its engine core dies.
+CORE_DIED: Final = 1
 
 
 def serve(line: Sequence[str], fork: bool) -> int:
-    """Parse vLLM's arguments and serve until a signal. Returns the exit status.
+    """Parse vLLM's arguments and serve until a signal. Returns the exit status: CORE_DIED where
+    the engine core ended and nobody had asked for that.
 
     fork: start the engine core with fork instead of spawn, which spares it the import of vLLM.
     Safe only where the API server has started no OpenMP threads and no CUDA context: on CPU.
@@ -25,13 +29,28 @@ def serve(line: Sequence[str], fork: bool) -> int:
     args = parser.parse_args(list(line))
     validate_parsed_serve_args(args)
     try:
-        uvloop.run(_serve(args, fork))
+        return CORE_DIED if uvloop.run(_serve(args, fork)) else 0
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 130
-    return 0
 
 
-async def _serve(args: Any, fork: bool) -> None:
+def watched(engine: Any) -> Any:
+    """A class of engines, such that `died` says of one that was shut down whether it had died
+    before. Afterwards one cannot be told from the other."""
+
+    class Watched(engine):  # type: ignore[misc]
+        died: bool | None = None
+
+        def shutdown(self, *args: Any, **kwargs: Any) -> None:
+            if self.died is None:
+                self.died = bool(self.errored)
+            super().shutdown(*args, **kwargs)
+
+    return Watched
+
+
+async def _serve(args: Any, fork: bool) -> bool:
+    """Whether the engine core has died."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.entrypoints.launchers.api_server.entry import build_and_serve
     from vllm.entrypoints.launchers.launcher import setup_server
@@ -50,7 +69,7 @@ async def _serve(args: Any, fork: bool) -> None:
         # The CPU platform has just set spawn, to keep OpenMP settings apart; with one thread an
         # engine there is nothing to keep apart.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
-    engine = AsyncLLM.from_vllm_config(
+    engine = watched(AsyncLLM).from_vllm_config(
         vllm_config=config,
         usage_context=UsageContext.OPENAI_API_SERVER,
         enable_log_requests=engine_args.enable_log_requests,
@@ -62,3 +81,4 @@ async def _serve(args: Any, fork: bool) -> None:
     finally:
         engine.shutdown(timeout=config.shutdown_timeout)
         sock.close()
+    return bool(engine.died)

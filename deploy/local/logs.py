@@ -23,7 +23,7 @@ def clean(text: str) -> list[str]:
 
 def engine_core_died(text: str) -> bool:
     """Whether the log is that of an engine that lost its engine core. Its API server then ends in
-    good order, with status 0."""
+    good order."""
     return _CORE_DIED.search(text) is not None
 
 

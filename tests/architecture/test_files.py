@@ -61,7 +61,6 @@ ELSEWHERE = {
     "engine_patches/endpoints.py": "tests/engine/test_scheduler.py",
     "engine_patches/hub.py": "tests/unit/engine_patches/test_channel.py",
     "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",
-    "engine_patches/server.py": "tests/system/real/test_life.py",
     # Readers that are tried through the one door to them.
     "loadgen/traces/tau.py": "tests/unit/loadgen/traces/test_files.py",
     # What was published, and what is held to it.

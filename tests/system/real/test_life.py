@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
 import pytest
-from support.stack import engine_load, until
+from support.processes import descendants
+from support.stack import engine_load, free_port, until
+
+from deploy.local import plan
+from deploy.local.demo_model import ensure_demo_model
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -111,3 +118,37 @@ def test_two_hundred_calls_at_once_leave_nothing_behind(stack):
         httpx.delete(f"{stack.url}/v1/sessions/many-{number}").status_code for number in range(20)
     ]
     assert sessions == [200] * 20
+
+
+@pytest.mark.parametrize(("who", "status"), [("its core", 1), ("the engine", 0)])
+def test_an_engine_that_loses_its_core_ends_with_another_status_than_one_that_is_stopped(
+    tmp_path, who, status
+):
+    port = free_port()
+    start = plan.replica(plan.UpOptions(), 0, port, ensure_demo_model(), "secret", 0)
+    environment = {**os.environ, **start.environment}
+    with (tmp_path / "log").open("wb") as log:
+        engine = subprocess.Popen(start.command, env=environment, stdout=log, stderr=log)
+
+    def ready():
+        assert engine.poll() is None, (tmp_path / "log").read_text()
+        try:
+            return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        until(ready, "the engine is not ready", wait_s=300)
+        if who == "its core":
+            (core,) = (
+                pid
+                for pid in descendants(engine.pid)
+                if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"VLLM::EngineCor")
+            )
+            os.kill(core, signal.SIGKILL)
+        else:
+            engine.terminate()
+        assert engine.wait(60) == status
+    finally:
+        engine.kill()
+        engine.wait()
