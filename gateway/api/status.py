@@ -33,6 +33,7 @@ def replica_json(replica: Replica, in_flight: int) -> dict[str, Any]:
         "kind": replica.kind.value,
         "models": sorted(replica.served),
         "max_model_len": lengths,
+        "refuses": sorted(replica.refuses),
         "calls_in_flight": in_flight,
     }
 
@@ -49,15 +50,17 @@ def router(services: Services) -> APIRouter:
             return False
         return True
 
-    async def state(*, needs_table: bool) -> JSONResponse:
+    async def state(*, ready: bool) -> JSONResponse:
         in_flight = services.table.in_flight()
         replicas = [replica_json(r, in_flight.get(r.name, 0)) for r in services.registry]
         table = await table_answers()
         status = "ok"
         if not services.registry.able():
             status = "no_replica"
-        elif needs_table and not table:
+        elif ready and not table:
             status = "table_unavailable"
+        elif ready and all("api_key" in r.refuses for r in services.registry.able()):
+            status = "replica_key_refused"
         body = {
             "status": status,
             "table": {"state": "ok" if table else "unavailable", "local": services.table.local},
@@ -72,12 +75,13 @@ def router(services: Services) -> APIRouter:
     async def health() -> JSONResponse:
         """200 with the state of each replica and of the process table; 503 where no replica is
         healthy. A table that cannot be reached is told, but calls go on without it."""
-        return await state(needs_table=False)
+        return await state(ready=False)
 
     @api.get("/ready", summary="Is everything there that the gateway needs")
     async def ready() -> JSONResponse:
-        """The same, and 503 also where the process table cannot be reached."""
-        return await state(needs_table=True)
+        """The same, and 503 also where the process table cannot be reached, or where every replica
+        refuses the gateway's key."""
+        return await state(ready=True)
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:

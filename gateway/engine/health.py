@@ -31,8 +31,6 @@ class HealthLoop:
         self._round = 0
         # Replicas that could not be asked everything.
         self._unsure: set[str] = set()
-        # Replicas that refused our secret when they were asked last.
-        self._refused: set[str] = set()
 
     async def run(self) -> None:
         """Check until cancelled."""
@@ -73,10 +71,26 @@ class HealthLoop:
         self._unsure.add(replica.name)
         try:
             models = await self._get(replica, "/v1/models")
+            self._tell_if_refused(
+                replica,
+                models.status_code in (401, 403),
+                "api_key",
+                f"GET /v1/models: WEFT_REPLICA_API_KEY {self._ours(replica.api_key)}. It will "
+                "refuse calls, too",
+            )
+            if "api_key" in replica.refuses:
+                return
             cards = models.json()["data"]
             replica.learn([card for card in cards if isinstance(card, dict)])
             state = await self._get(replica, "/weft/state", secret_headers(replica, self._secret))
-            self._tell_if_refused(replica, state.status_code in (401, 403))
+            self._tell_if_refused(
+                replica,
+                state.status_code in (401, 403),
+                "engine_secret",
+                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._secret)}. If Weft's plugin "
+                "runs there, set the variable to one value for it and for the gateway; until then "
+                "the replica is used as one without the plugin",
+            )
             if state.status_code == 200 and "weft" in state.json():
                 replica.kind = ReplicaKind.WEFT
             elif state.status_code < 500:
@@ -88,20 +102,18 @@ class HealthLoop:
             return
         self._unsure.discard(replica.name)
 
-    def _tell_if_refused(self, replica: Replica, refused: bool) -> None:
-        """Warn once that what looks like a plain vLLM may be one of ours that does not know us."""
+    def _tell_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
+        """Warn once of what a replica does not take; it is in its state as long as that is so."""
         if not refused:
-            self._refused.discard(replica.name)
-        elif replica.name not in self._refused:
-            self._refused.add(replica.name)
-            log.warning(
-                "replica %s at %s refuses GET /weft/state: WEFT_ENGINE_SECRET %s. If Weft's plugin "
-                "runs there, set the variable to one value for it and for the gateway; until then "
-                "the replica is used as one without the plugin",
-                replica.name,
-                replica.upstream.authority,
-                "is another one here" if self._secret else "is not set here",
-            )
+            replica.refuses -= {what}
+        elif what not in replica.refuses:
+            replica.refuses |= {what}
+            authority = replica.upstream.authority
+            log.warning("replica %s at %s refuses %s", replica.name, authority, why)
+
+    @staticmethod
+    def _ours(value: str) -> str:
+        return "is another one here" if value else "is not set here"
 
     async def _get(
         self, replica: Replica, path: str, headers: dict[str, str] | None = None

@@ -18,7 +18,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Replica:
-    """One engine. models: what it serves, by id, as it described them; empty: not yet learned."""
+    """One engine. models: what it serves, by id, as it described them; empty: not yet learned.
+    refuses: which of ours it did not take when it was asked last, `api_key` or `engine_secret`."""
 
     name: str
     url: str
@@ -29,6 +30,7 @@ class Replica:
     circuit: Circuit = field(default_factory=Circuit)
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
+    refuses: frozenset[str] = frozenset()
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:

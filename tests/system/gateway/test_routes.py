@@ -213,3 +213,26 @@ async def test_other_routes_of_the_engine_pass_without_a_program(engine: Any, we
         assert got.json() == {"input_tokens": 3}
         assert (await gateway.client.post("/v1/responses/resp_2")).status_code == 405
         assert gateway.in_flight() == 0
+
+
+async def test_a_gateway_whose_key_every_replica_refuses_is_not_ready(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as good, engine() as strict:
+        handle = strict._answer
+
+        async def refusing(wire: Any, request: Any) -> None:
+            if request.target == "/v1/models":
+                await wire.plain({"error": "Unauthorized"}, "401 Unauthorized")
+            else:
+                await handle(wire, request)
+
+        strict._answer = refusing
+        async with weft(strict, replica_api_key="sk-old") as gateway:
+            got = await gateway.client.get("/ready")
+            assert (got.status_code, got.json()["status"]) == (503, "replica_key_refused")
+            assert got.json()["replicas"][0]["refuses"] == ["api_key"]
+            # It can serve as well as before, which is for those to know who ask for its health.
+            assert (await gateway.client.get("/health")).status_code == 200
+        async with weft(strict, good, replica_api_key="sk-old") as gateway:
+            assert (await gateway.client.get("/ready")).status_code == 200

@@ -107,12 +107,34 @@ async def test_a_refused_secret_is_told_once(
     status: int, secret: str, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     replica = await checked(engine(weft=status), rounds=40, secret=secret)
-    assert replica.kind is ReplicaKind.VLLM
+    assert (replica.kind, replica.refuses) == (ReplicaKind.VLLM, {"engine_secret"})
     (record,) = (r for r in caplog.records if "secret" in r.message.lower())
     assert record.levelname == "WARNING"
     assert "r0 at engine" in record.message
     assert f"WEFT_ENGINE_SECRET {problem}" in record.message
     assert "wrong" not in record.message
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_key_is_told_once_and_is_in_the_replicas_state(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = await checked(engine(models=status), rounds=20)
+    assert replica.refuses == {"api_key"}
+    assert replica.served == frozenset()
+    (record,) = (r for r in caplog.records if "KEY" in r.message)
+    assert record.levelname == "WARNING"
+    assert "r0 at engine" in record.message
+    assert "WEFT_REPLICA_API_KEY is another one here" in record.message
+    assert "sk-replica" not in caplog.text
+
+
+async def test_a_key_that_is_taken_after_all_is_refused_no_more() -> None:
+    router = engine()
+    answers = [httpx.Response(401), httpx.Response(200, json={"data": [CARD]})]
+    router.get(f"{URL}/v1/models").side_effect = answers
+    replica = await checked(router, rounds=2)
+    assert (replica.refuses, replica.served) == (frozenset(), {"m"})
 
 
 async def test_a_secret_that_is_refused_again_is_told_again(
