@@ -225,7 +225,7 @@ class CallHandler:
                 None,
                 reason,
             )
-            if request.asked is not None and request.asked.verdict.joined:
+            if isinstance(request.asked, Asked) and request.asked.verdict.joined:
                 receipt.joined = tuple([thread for _, thread in request.asked.verdict.joined])
             s.receipts.add(receipt)
         return OpenCall(
