@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 import tempfile
@@ -90,10 +91,11 @@ def run(options: PeersOptions) -> int:
     found, status = _Found(), 0
     try:
         scenes = _scenes(options)
+        _can_be_written(options)
         with tempfile.TemporaryDirectory() as folder, _replicas(options, Path(folder)) as replicas:
             rows = _rows(options, replicas)
             _play(options, scenes, rows, replicas, Path(folder), found)
-    except (TraceError, ValueError, StackError, httpx.HTTPError) as error:
+    except (TraceError, ValueError, ImportError, StackError, httpx.HTTPError) as error:
         print(f"weft bench peers: {error}", file=sys.stderr)
         return 2
     except NotReady as error:
@@ -118,6 +120,17 @@ def _scenes(options: PeersOptions) -> list[Scene]:
     if options.programs:
         found = [replace(scene, programs=options.programs) for scene in found]
     return found
+
+
+def _can_be_written(options: PeersOptions) -> None:
+    """Before an hour has gone: ValueError or ImportError for a page or a plot that cannot be."""
+    if options.plot:
+        importlib.import_module("matplotlib")
+    if options.page:
+        try:
+            report.around_section(Path(options.page), options.engines)
+        except OSError as error:
+            raise ValueError(f"{options.page} cannot be read: {error.strerror}") from None
 
 
 def _replicas(options: PeersOptions, work: Path) -> AbstractContextManager[Replicas]:
@@ -210,12 +223,6 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
     }
     experiments.show(document, Console())
     print(machine())
-    if options.plot:
-        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
-    if options.page:
-        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
-        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
-        report.into_page(Path(options.page), options.engines, experiments.markdown(told, image))
     if options.json_file:
         means, widths = report.figures(turns)
         configuration: dict[str, Any] = {
@@ -234,6 +241,12 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
             "turns": [asdict(turn) for turn in turns],
         }
         write_json(Path(options.json_file), command, configuration, means, extra)
+    if options.plot:
+        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
+    if options.page:
+        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
+        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
+        report.into_page(Path(options.page), options.engines, experiments.markdown(told, image))
 
 
 def _notes(turns: Sequence[Turn]) -> list[str]:

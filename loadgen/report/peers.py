@@ -149,16 +149,21 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
     pyplot.close(figure)
 
 
-def into_page(path: Path, kind: str, text: str) -> None:
-    """Write the section of these engines in a page, between its two marks. ValueError where the
-    page has no such marks."""
-    page = path.read_text()
+def around_section(path: Path, kind: str) -> tuple[str, str]:
+    """What stands before and after the section of these engines in a page, its marks included.
+    ValueError where the page has no such marks, OSError where it cannot be read."""
     begin, end = f"<!-- {kind} -->", f"<!-- end of {kind} -->"
-    before, found, rest = page.partition(begin)
+    before, found, rest = path.read_text().partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
         raise ValueError(f"{path} has no {begin} with {end} behind it")
-    path.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{after}")
+    return before + begin, end + after
+
+
+def into_page(path: Path, kind: str, text: str) -> None:
+    """Write the section of these engines in a page. Raises as `around_section`."""
+    before, after = around_section(path, kind)
+    path.write_text(f"{before}\n\n{text.strip()}\n\n{after}")
 
 
 def _main(workload: str, turns: Sequence[Turn]) -> dict[str, Any]:

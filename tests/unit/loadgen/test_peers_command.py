@@ -123,6 +123,18 @@ def test_a_machine_that_was_too_slow_is_told(bench, capsys):
     assert "smg/manual, seed 0: no replica tells of 2 answered calls" in told
 
 
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_played(bench, capsys, tmp_path):
+    go, _, played = bench
+    page = tmp_path / "p.md"
+    assert go(page=str(page)) == 2
+    page.write_text("# No marks\n")
+    assert go(page=str(page)) == 2
+    told = capsys.readouterr().err
+    assert "cannot be read" in told
+    assert "<!-- simulated -->" in told
+    assert not played
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"), [({"fronts": ("x",)}, "weft/plas"), ({"workloads": ("x",)}, "tau_airline")]
 )
