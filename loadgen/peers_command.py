@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -122,6 +122,23 @@ def _scenes(options: PeersOptions) -> list[Scene]:
     return found
 
 
+def command_of(options: PeersOptions) -> str:
+    """The command line that plays the same again, but for where the data is."""
+    words = ["weft bench peers --data DATA --engines", options.engines]
+    unlike = {"data", "engines", "install", "json_file", "plot", "page"}
+    unlike |= {"preset", "speed_up"} if options.engines == REAL else set()
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name in unlike or value == one.default:
+            continue
+        words.append(f"--{one.name.replace('_', '-')}")
+        if isinstance(value, tuple):
+            words.append(",".join(value))
+        elif value is not True:
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return " ".join(words)
+
+
 def _can_be_written(options: PeersOptions) -> None:
     """Before an hour has gone: ValueError or ImportError for a page or a plot that cannot be."""
     if options.plot:
@@ -212,7 +229,7 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
     workloads = list(dict.fromkeys(turn.workload for turn in found.turns))
     turns = sorted(found.turns, key=lambda t: (workloads.index(t.workload), order[t.front], t.seed))
     missing = [f"{name}: absent ({reason})" for name, reason in found.absent.items()]
-    command = f"weft bench peers --engines {options.engines}"
+    command = command_of(options)
     document = {
         "title": f"{options.engines.capitalize()} replicas",
         "kind": options.engines,

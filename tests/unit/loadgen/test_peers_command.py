@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from gateway.cli import app
 from loadgen import peers_command
 from loadgen.peers.outcome import summarise
-from loadgen.peers_command import PeersOptions, run
+from loadgen.peers_command import PeersOptions, command_of, run
 from loadgen.processes import NotReady
 from loadgen.proxies import Absent
 
@@ -133,6 +133,16 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_is_played(bench, 
     assert "cannot be read" in told
     assert "<!-- simulated -->" in told
     assert not played
+
+
+def test_figures_stand_beside_the_command_that_makes_them_again():
+    head = "weft bench peers --data DATA --engines"
+    assert command_of(PeersOptions("/x", json_file="y")) == f"{head} simulated"
+    some = PeersOptions("/x", fronts=("a", "b"), speed_up=2.5, seeds=1, quick=True)
+    told = f"{head} simulated --fronts a,b --seeds 1 --speed-up 2.5 --quick"
+    assert command_of(some) == told
+    real = PeersOptions("/x", engines="real", replicas=2, speed_up=1.0)
+    assert command_of(real) == f"{head} real --replicas 2"
 
 
 @pytest.mark.parametrize(
