@@ -192,9 +192,10 @@ EDGES: Final = (
         _light,
         40,
         0.1,
-        "vllm-opt",
-        _FCFS,
-        "with nothing to order there is nothing to gain",
+        "weft without tags",
+        replace(SYSTEMS["weft"], tags=False),
+        "there is nothing to order, and evicting answers before questions breaks the contexts of "
+        "programs that go on for the sake of those that have ended",
     ),
     Edge(
         "tiny answers",
