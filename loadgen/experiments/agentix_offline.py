@@ -50,7 +50,7 @@ def _tables(found: Measured) -> Sequence[Table]:
         "weft's over it",
         "mean program latency, s",
         "hit rate",
-        "displacements a call",
+        "preemptions a call",
     )
     return [Table("sharegpt, all programs at once", columns, rows, labels=2)] if rows else []
 

@@ -147,7 +147,7 @@ def _swap_tables(found: Measured) -> Sequence[Table]:
         "displaced calls",
         "s/token",
         "over batched",
-        "displacements a call",
+        "preemptions a call",
         "blocks swapped a token",
         "tokens recomputed a call",
     )
