@@ -54,7 +54,7 @@ WIDE: Final = "production_wide"
 REQUESTS: Final[Mapping[str, int]] = {WIDE: 120, "web_search": 56, "swe": 60}
 SEEDS: Final = 5
 QUICK_SEEDS: Final = 3
-QUICK_REQUESTS: Final = 40
+QUICK_REQUESTS: Final = 30
 # Requests a second. The paper's are played as they are: at 0.01 a second its baseline has 0.67
 # requests at once (its median request takes 67 s) and ours 0.7. The heavier ones are ours.
 PAPER_RATES: Final = (0.0075, 0.01, 0.0125, 0.015)
@@ -81,8 +81,9 @@ def played(
 
 
 def measure(cell: Cell) -> Values:
-    """The figures of a cell with the settings `mode`, `workload`, `programs` and `rate`. Raises
-    what `play_programs` raises."""
+    """The figures of a cell with the settings `mode`, `workload`, `programs` and `rate`: those of
+    `latencies` and `depth_figures`, and `tools`, how long the longest tools of each turn run beside
+    the time to the first token, the median of requests. Raises what `play_programs` raises."""
     from loadgen.sim.shapes import shapes
     from loadgen.sim.workload import load
 
@@ -91,7 +92,16 @@ def measure(cell: Cell) -> Values:
     programs = load(cell.text("workload"), cell.seed, count, engines[0].context)
     arrivals = poisson_arrivals(stream(cell.seed, "arrivals"), cell.number("rate"), count)
     found = play_programs(programs, arrivals, engines, MODES[cell.text("mode")], cell.seed)
-    return {**latencies(found), **depth_figures(programs, found)}
+    tools_s = {one.id: sum(call.call.gap_s for call in one.calls[:-1]) for one in programs}
+    shares = [
+        tools_s[program.id] / ftr
+        for program, ftr in zip(found.programs, found.rendered_s(), strict=True)
+    ]
+    return {
+        **latencies(found),
+        **depth_figures(programs, found),
+        "tools": percentile(shares, 0.5),
+    }
 
 
 def latencies(found: Simulation) -> Values:

@@ -36,12 +36,12 @@ WORLDS: Final = (SHORT, ENDLESS, NONE)
 _ENDLESS_BLOCKS: Final = 150_000
 # Workload to programs, and rates by world in programs a second.
 _LOADS: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
-    "sharegpt": (150, {SHORT: 0.35, ENDLESS: 0.6, NONE: 0.25}),
-    "bfcl": (110, {SHORT: 0.28, ENDLESS: 0.6, NONE: 0.1}),
-    "swe": (80, {SHORT: 0.14, ENDLESS: 0.32, NONE: 0.06}),
+    "sharegpt": (200, {SHORT: 0.35, ENDLESS: 1.0, NONE: 0.25}),
+    "bfcl": (130, {SHORT: 0.28, ENDLESS: 1.3, NONE: 0.1}),
+    "swe": (80, {SHORT: 0.14, ENDLESS: 0.45, NONE: 0.06}),
 }
 _QUICK: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
-    "sharegpt": (50, {SHORT: 0.6, ENDLESS: 1.0, NONE: 0.4}),
+    "sharegpt": (60, {SHORT: 1.5, ENDLESS: 4.0, NONE: 1.0}),
 }
 
 

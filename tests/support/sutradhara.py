@@ -26,7 +26,7 @@ def _values(cell: Cell, factors: Mapping[str, float]) -> dict[str, float]:
     factor = factors[cell.text("mode")]
     latency = (30.0 + cell.seed) * factor * (1 + (cell.number("rate") / 0.01) ** 2)
     kept = 0.2 / factor
-    found = {"ahead_service": 0.1, "e2e_p50": 2 * latency, "e2e_p90": 3 * latency}
+    found = {"ahead_service": 0.1, "tools": 0.3, "e2e_p50": 2 * latency, "e2e_p90": 3 * latency}
     for share in (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99):
         found[f"ftr_p{share}"] = latency * share / 50
     for place in ("", "_0", "_1", "_2", "_3+"):
