@@ -55,6 +55,10 @@ def bench_sim(
         bool,
         typer.Option("--steady", help="figures of programs that arrive in the middle half alone"),
     ] = False,
+    asynchronous: Annotated[
+        bool,
+        typer.Option("--async-scheduling", help="schedule a step while the last one runs; slower"),
+    ] = False,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -81,6 +85,7 @@ def bench_sim(
         first_quantum_s=first_quantum,
         naive=naive,
         steady=steady,
+        asynchronous=asynchronous,
         json_file=json_file,
     )
     if not options.policies or not options.balancers:

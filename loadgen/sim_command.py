@@ -41,6 +41,7 @@ class SimOptions:
     first_quantum_s: float = 0.0
     naive: bool = False
     steady: bool = False
+    asynchronous: bool = False
     json_file: str = ""
 
 
@@ -112,6 +113,7 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
                     swap_gib=options.swap_gib,
                     prefix_cache=options.prefix_cache,
                     naive=options.naive,
+                    asynchronous=options.asynchronous,
                 )
                 setup = Setup(
                     engines, settings, balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN

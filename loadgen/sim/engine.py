@@ -32,7 +32,8 @@ _BYTES_A_NUMBER: Final = 2 * 2 * 2
 class EngineSettings:
     """policy: the order. options: of the orders. tags: evict by what blocks hold. swap_gib: host
     memory for displaced calls. prefix_cache: vLLM's own. plugin: further PluginSettings. naive: one
-    step of the real scheduler for each token, which is slow and decides the same."""
+    step of the real scheduler for each token, which is slow and decides the same. asynchronous: a
+    step is scheduled while the one before it runs; as slow."""
 
     policy: str = "plas"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -41,6 +42,7 @@ class EngineSettings:
     prefix_cache: bool = True
     plugin: Mapping[str, Any] = field(default_factory=dict)
     naive: bool = False
+    asynchronous: bool = False
 
 
 def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimScheduler:
@@ -52,7 +54,9 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
         "swap_gib": settings.swap_gib,
         **settings.plugin,
     }
-    config = _config(shape, settings.prefix_cache, json.dumps(weft, sort_keys=True))
+    config = _config(
+        shape, settings.prefix_cache, settings.asynchronous, json.dumps(weft, sort_keys=True)
+    )
     init_none_hash(sha256)
     scheduler = SimScheduler(
         vllm_config=config,
@@ -66,14 +70,14 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
         hash_block_size=shape.block_tokens,
         log_stats=False,
     )
-    scheduler.naive = settings.naive
+    scheduler.naive = settings.naive or settings.asynchronous
     if not settings.naive:
         work_in_bulk(scheduler.kv_cache_manager)
     return scheduler
 
 
 @lru_cache(maxsize=64)
-def _config(shape: EngineShape, prefix_cache: bool, weft_json: str) -> Any:
+def _config(shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_json: str) -> Any:
     """vLLM's configuration. It takes far longer to make than a scheduler, and no scheduler changes
     it for longer than a step: equal replicas share one."""
     # It tells at length how it would start a model.
@@ -83,8 +87,7 @@ def _config(shape: EngineShape, prefix_cache: bool, weft_json: str) -> Any:
         (Path(folder) / "config.json").write_text(json.dumps(model))
         config = _arguments(folder, shape, prefix_cache, json.loads(weft_json))
     config.cache_config.num_gpu_blocks = shape.kv_blocks
-    # Steps that overlap hide the scheduler's own time; the cost model's steps hold no such time.
-    config.scheduler_config.async_scheduling = False
+    config.scheduler_config.async_scheduling = asynchronous
     return config
 
 

@@ -56,7 +56,8 @@ class Parking(SchedulerHooks):
         self.decode_sequences = 0
         self.preemptions = 0
         self._parked: list[Request] = []
-        self._rest: dict[str, int] = {}
+        # Of the steps on their way: what vLLM has scheduled, and who gets a token of it.
+        self._planned: dict[int, tuple[dict[str, int], set[str]]] = {}
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
         """One step. What it computes is counted for the cost model."""
@@ -83,11 +84,12 @@ class Parking(SchedulerHooks):
         for request in self._parked:
             self._append(request, model_runner_output[request.request_id], 1)
         self._parked = []
-        rest = self._rest
+        rest, sampled = self._planned.pop(id(scheduler_output))
         tokens: list[list[int]] = []
         for name in rest:
-            request = self.requests[name]
-            if request.is_prefill_chunk:
+            request = self.requests.get(name)
+            # One that was taken out meanwhile gets nothing.
+            if request is None or name not in sampled:
                 tokens.append([])
                 continue
             done = len(request._output_token_ids)
@@ -183,7 +185,7 @@ class Parking(SchedulerHooks):
 
     def _count(self, output: SchedulerOutput) -> None:
         """What the step computes; and the step's sequences in the order in which vLLM has them."""
-        self._rest = rest = output.num_scheduled_tokens
+        rest = output.num_scheduled_tokens
         if self._parked:
             parked = {request.request_id for request in self._parked}
             output.num_scheduled_tokens = {
@@ -194,10 +196,13 @@ class Parking(SchedulerHooks):
             output.total_num_scheduled_tokens += len(parked)
         prefill = decode = context = 0
         requests = self.requests
+        # A later step may go on with a prompt before this one has ended.
+        sampled = {name for name in rest if not requests[name].is_prefill_chunk}
+        self._planned[id(output)] = (rest, sampled)
         for name, tokens in output.num_scheduled_tokens.items():
             request = requests[name]
             context += request.num_computed_tokens - tokens
-            if tokens == 1 and request._output_token_ids:
+            if tokens == 1 and (request._output_token_ids or request.num_output_placeholders > 1):
                 decode += 1
             else:
                 prefill += tokens

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,7 +36,10 @@ class Happened:
 
 
 class Replica:
-    """A scheduler and its clock. One step, or one leap of several, is on its way at most.
+    """A scheduler and its clock. One step, or one leap of several, is on its way at most; with
+    asynchronous scheduling the step after it is scheduled already, and waits for its end.
+
+    started: calls for which an engine computes first in what was scheduled last, with the instant.
 
     `start` begins a step and tells when it ends; `finish` ends it; `add` takes a call in between,
     and tells when the step at hand ends now, since no leap goes on past an arrival.
@@ -46,12 +50,14 @@ class Replica:
         self.shape = shape
         self.now = 0.0
         self.busy = False
-        self.started: list[str] = []
+        self.started: list[tuple[str, float]] = []
         self.tokens = TokenTimes()
         self._told: list[Command] = []
         self._book = PromptBook(shape.block_tokens)
         self._answers: dict[str, int] = {}
-        self._output: Any = None
+        # Steps that are scheduled and not over, each with its end; so many at most.
+        self._flight: deque[tuple[Any, float]] = deque()
+        self._depth = 2 if settings.asynchronous else 1
         self._leap: list[float] = []
         self._begun = 0.0
         self._empty = 0
@@ -104,24 +110,34 @@ class Replica:
         for command in self._told:
             scheduler.obey(command)
         self._told = []
-        if not scheduler.has_unfinished_requests():
+        if not self._flight and not scheduler.has_unfinished_requests():
             return None
         self.busy = True
         self._begun = now
         self._leap = self._plan(now)
         if self._leap:
             return self._leap[-1]
-        self._output = output = scheduler.schedule()
-        self.started = [new.req_id for new in output.scheduled_new_reqs]
-        self._empty = 0 if output.num_scheduled_tokens else self._empty + 1
-        if self._empty > _EMPTY_STEPS:
-            raise SimulationError(f"{self.name} has calls waiting and computes nothing")
-        return now + self.shape.cost.step(
-            scheduler.prefill_tokens,
-            scheduler.decode_sequences,
-            scheduler.context_tokens,
-            self._newly_swapped(),
-        )
+        self.started = []
+        while len(self._flight) < self._depth and scheduler.has_unfinished_requests():
+            begins = self._flight[-1][1] if self._flight else now
+            output = scheduler.schedule()
+            self.started += [(new.req_id, begins) for new in output.scheduled_new_reqs]
+            computes = bool(output.num_scheduled_tokens)
+            if self._flight and not computes:
+                # Everybody waits for the step that runs.
+                scheduler.update_from_output(output, self._answers)
+                break
+            self._empty = 0 if computes else self._empty + 1
+            if self._empty > _EMPTY_STEPS:
+                raise SimulationError(f"{self.name} has calls waiting and computes nothing")
+            lasts = self.shape.cost.step(
+                scheduler.prefill_tokens,
+                scheduler.decode_sequences,
+                scheduler.context_tokens,
+                self._newly_swapped(),
+            )
+            self._flight.append((output, begins + lasts))
+        return self._flight[0][1]
 
     def finish(self, now: float) -> Happened:
         """The step at hand has ended."""
@@ -131,7 +147,7 @@ class Replica:
         if self._leap:
             self._land(len(self._leap))
             return Happened((), ())
-        output, self._output = self._output, None
+        output, _ = self._flight.popleft()
         scheduler.update_from_output(output, self._answers)
         self.tokens.passed(scheduler.requests, (now,))
         firsts, scheduler.first_tokens = scheduler.first_tokens, []

@@ -236,11 +236,11 @@ class _World:
         ends = replica.start(self._now)
         if ends is None:
             return
-        for call in replica.started:
+        for call, begun in replica.started:
             # Prefills have no such record.
             record = self._calls[call][2] if call in self._calls else None
             if record is not None and record.start_s < 0:
-                record.start_s = self._now
+                record.start_s = begun
         replica.started = []
         self._schedule(replica, _ENDS, ends)
 
