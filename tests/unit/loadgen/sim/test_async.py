@@ -9,7 +9,10 @@ from support.simulated import chats, engine, single, ticking
 
 pytest.importorskip("vllm")
 
+from engine_patches.wire import CallContext
+from loadgen.schema import Part
 from loadgen.sim.engine import EngineSettings
+from loadgen.sim.replica import Replica
 from loadgen.sim.world import Setup, simulate
 from loadgen.streams import poisson_arrivals, stream
 
@@ -69,3 +72,21 @@ def test_every_call_ends_once_with_all_its_tokens(shape, changes):
     assert {(c.program, c.number): c.output_tokens for c in played.calls} == asked
     assert all(c.arrival_s <= c.start_s < c.first_token_s <= c.end_s for c in played.calls)
     assert played.lines() == simulate(programs, arrivals, Setup([shape], settings)).lines()
+
+
+def test_who_is_taken_out_gets_nothing_of_the_steps_on_their_way():
+    replica = Replica("r", ticking(), AHEAD)
+    for name in ("a", "b"):
+        prompt = replica.prompt(name, (Part(name, 20),))
+        replica.add(CallContext(name, name), prompt, 7, 3, 0.0)
+    assert replica.start(0.0) == 1.0
+    assert replica.finish(1.0).first_tokens == ["a", "b"]
+    report = replica.abort("a", 1.0)
+    assert report is not None
+    assert report.output_tokens == 1
+    for now in (1.0, 2.0):
+        assert replica.start(now) == now + 1.0
+        ended = [done.call for done in replica.finish(now + 1.0).reports]
+    assert ended == ["b"]
+    assert replica.start(3.0) is None
+    assert replica.violations() == []
