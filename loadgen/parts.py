@@ -19,6 +19,12 @@ _TAG_OF_KIND: Final = {
     "assistant": "RESPONSE",
 }
 
+# Evicted in this order, the first to go first.
+_WORTH: Final = {
+    tag: worth
+    for worth, tag in enumerate(("RESPONSE", "TOOL_OUTPUT", "USER_QUERY", "SYSTEM_PROMPT"))
+}
+
 
 def token_ids(parts: Iterable[Part]) -> tuple[int, ...]:
     """Ids of any vocabulary: of two parts of one name the shorter is how the longer begins."""
@@ -26,7 +32,11 @@ def token_ids(parts: Iterable[Part]) -> tuple[int, ...]:
 
 
 def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
-    """What parts hold, as `TraceCall.tags`; nothing where a part does not know its kind."""
+    """What parts are worth, as `TraceCall.tags`; nothing where a part does not know its kind.
+
+    A part is worth as much as the best of it and what comes after it, as `gateway.policies.tags`
+    has it: nobody finds a part in a cache that has lost one before it.
+    """
     spans: list[tuple[int, str]] = []
     end = 0
     for part in parts:
@@ -34,7 +44,7 @@ def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
             return ()
         tag = _TAG_OF_KIND[part.kind]
         end += part.tokens
-        if spans and spans[-1][1] == tag:
+        while spans and _WORTH[spans[-1][1]] <= _WORTH[tag]:
             spans.pop()
         spans.append((end, tag))
     return tuple(spans)

@@ -34,19 +34,19 @@ PINNED: Final = "TTL 6 s"
 # does; Continuum of section 6, to which all of the cache is given for pins. What is prefilled ahead
 # is tagged in every row that has it: the paper gives it the highest priority in 4.1 already.
 MODES: Final[Mapping[str, System]] = {
-    BASELINE: System(_ORDER, overlap=Overlap(tell_tags=False)),
-    SPLIT: System(_ORDER, tags=True, overlap=Overlap(split=True, tell_tags=False)),
+    BASELINE: System(_ORDER, overlap=Overlap(tell_tags=False, forget=False)),
+    SPLIT: System(_ORDER, tags=True, overlap=Overlap(split=True, tell_tags=False, forget=False)),
     DISPATCH: System(
-        _ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, tell_tags=False)
+        _ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, tell_tags=False, forget=False)
     ),
-    ALL: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True)),
-    TAGS: System(_ORDER, tags=True),
-    FORGET: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, forget=True)),
+    ALL: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, forget=False)),
+    TAGS: System(_ORDER, tags=True, overlap=Overlap(forget=False)),
+    FORGET: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True)),
     PINNED: System(
         _ORDER,
         tags=True,
         plugin={"pin_share": 1.0},
-        overlap=Overlap(tell_tags=False, retain_s=6.0),
+        overlap=Overlap(tell_tags=False, retain_s=6.0, forget=False),
     ),
 }
 WIDE: Final = "production_wide"

@@ -13,6 +13,7 @@ from engine_patches.wire import CallContext, CallReport
 from gateway.model import Closing, Opening, Outcome, ProgramKey, ReplicaView, RouteRequest
 from gateway.policies.route.registry import build
 from gateway.programs.memory import MemoryTable
+from loadgen.parts import tag_spans
 from loadgen.schema import Part
 from loadgen.sim.prefix_tree import PrefixTree
 
@@ -21,12 +22,6 @@ _T = TypeVar("_T")
 LOCALITY_THRESHOLD_TOKENS: Final = 2048
 _MODEL: Final = "simulated"
 _TENANT: Final = "tenant"
-_TAGS: Final = {
-    "system": Tag.SYSTEM_PROMPT,
-    "user": Tag.USER_QUERY,
-    "tool": Tag.TOOL_OUTPUT,
-    "assistant": Tag.RESPONSE,
-}
 
 
 class Front:
@@ -141,17 +136,8 @@ class Front:
 
 def tags_of(parts: Sequence[Part]) -> list[int] | None:
     """The flat list of tags for the engine; None where a part has no kind."""
-    spans: list[tuple[int, Tag]] = []
-    end = 0
-    for part in parts:
-        end += part.tokens
-        tag = _TAGS.get(part.kind)
-        if tag is None:
-            return None
-        if spans and spans[-1][1] is tag:
-            spans.pop()
-        spans.append((end, tag))
-    return flatten(spans)
+    spans = tag_spans(parts)
+    return flatten([(end, Tag[tag]) for end, tag in spans]) if spans else None
 
 
 def at_once(work: Coroutine[Any, Any, _T]) -> _T:

@@ -26,15 +26,16 @@ class Overlap:
     split: while tools run, have prefilled what the next turn begins with (4.1). dispatch: start
     each tool when its call is complete in the stream (4.2). tell_tags: say what prompts hold, to an
     engine that evicts by it (4.3). retain_s: have a program's blocks pinned so long after an answer
-    that calls tools, seconds, as Continuum does (section 6); 0: not. forget: tell engines of a
-    program's end, so that what was its own goes first.
+    that calls tools, seconds, as Continuum does (section 6); 0: not. forget: where the engine tags
+    blocks or its order keeps room, tell it of a program's end, as the gateway does: what was its own
+    goes first.
     """
 
     split: bool = False
     dispatch: bool = False
     tell_tags: bool = True
     retain_s: float = 0.0
-    forget: bool = False
+    forget: bool = True
 
 
 def complete_at(output_tokens: int, tools: int) -> list[int]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from engine_patches.orders import build_order
 from engine_patches.wire import CallReport
 from gateway.model import Outcome
 from loadgen.fit import ReadyProgram
@@ -85,6 +86,10 @@ class _World:
         }
         self._front = _front(self._replicas, setup)
         self._tells = setup.engine.policy == _TOLD
+        order = build_order(setup.engine.policy, setup.engine.options)
+        # To other engines it means nothing, and it interrupts their steps.
+        hears = setup.engine.tags or order.sees_cache
+        self._tells_ends = setup.overlap.forget and hears
         cost = setup.shapes[0].cost
         self._programs = {
             ready.id: begin_program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
@@ -291,9 +296,8 @@ class _World:
         """A program's client deletes its session."""
         name = program.ready.id
         self._front.end(name, self._now)
-        overlap = self._setup.overlap
-        if overlap.forget or overlap.retain_s:
-            what = "forget" if overlap.forget else "release"
+        what = "forget" if self._tells_ends else "release"
+        if self._tells_ends or self._setup.overlap.retain_s:
             for place_ in dict.fromkeys(record.replica for record in program.records):
                 replica = self._replicas[place_]
                 self._added(replica, replica.tell(what, name, self._now))

@@ -19,6 +19,13 @@ def test_a_longer_part_begins_as_a_shorter_one():
     assert token_ids((Part("a", 90),))[:40] == token_ids((Part("a", 40),))
 
 
+def test_a_part_is_worth_what_comes_after_it():
+    kinds = ("system", "user", "assistant", "user", "assistant", "tool", "assistant", "tool")
+    parts = [Part(str(number), 10, kind) for number, kind in enumerate(kinds)]
+    assert tag_spans(parts) == ((10, "SYSTEM_PROMPT"), (40, "USER_QUERY"), (80, "TOOL_OUTPUT"))
+    assert tag_spans(parts[:7])[-1] == (70, "RESPONSE")
+
+
 def test_kinds_become_tags_where_all_are_known():
     parts = [Part("a", 4, "system"), Part("b", 2, "system"), Part("c", 3, "tool"), Part("d", 1, "")]
     assert tag_spans(parts[:3]) == ((6, "SYSTEM_PROMPT"), (9, "TOOL_OUTPUT"))
