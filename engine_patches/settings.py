@@ -19,7 +19,7 @@ class PluginSettings:
     the share of it that one tenant may have, above 0 to 1.
     """
 
-    policy: str = "plas"
+    policy: str = "warm_plas"
     options: Mapping[str, Any] = field(default_factory=dict)
     channel: str = ""
     max_displacements: int = 3

@@ -49,7 +49,7 @@ def up(
         list[str] | None, typer.Option(help="URL of an engine that runs already; repeatable")
     ] = None,
     redis: Annotated[str, typer.Option(help="process table on Redis; default: in memory")] = "",
-    policy: Annotated[str, typer.Option(help="order in the engines: fcfs, plas ...")] = "plas",
+    policy: Annotated[str, typer.Option(help="order in the engines: fcfs, plas ...")] = "warm_plas",
     balancer: Annotated[str, typer.Option(help="locality, round_robin or least_used")] = "locality",
     host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
@@ -119,7 +119,7 @@ def replica(
     model: Annotated[str, typer.Option(help="model name or folder")] = "",
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8001,
-    policy: Annotated[str, typer.Option(help="order, as fcfs, plas or atlas")] = "plas",
+    policy: Annotated[str, typer.Option(help="order, as fcfs, plas or atlas")] = "warm_plas",
     simulated: Annotated[
         bool, typer.Option("--simulated", help="no vLLM and no model: an engine's API and pace")
     ] = False,

@@ -21,7 +21,7 @@ def bench_peers(
     ] = "",
     orders: Annotated[
         str, typer.Option(help="orders under which ours stands; without a key under the last")
-    ] = "fcfs,atlas,plas",
+    ] = "fcfs,plas,warm_plas",
     workloads: Annotated[
         str, typer.Option(help="coding_sessions, tau_airline, tree_of_thoughts; default: all")
     ] = "",

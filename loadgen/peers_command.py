@@ -41,7 +41,7 @@ SIMULATED: Final = "simulated"
 REAL: Final = "real"
 # What `--quick` leaves out: the first takes long to start, of the others there is a like one.
 _NOT_QUICK: Final = (
-    "litellm/session_affinity", "vllm-router/cache_aware", "weft/atlas", "weft/fcfs/at-home",
+    "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
 )  # fmt: skip
 # Behind by more than this a second, the machine and not the cost model sets the pace.
 _MAY_BE_BEHIND: Final = 0.01
@@ -58,7 +58,7 @@ class PeersOptions:
     data: str
     engines: str = SIMULATED
     fronts: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ("fcfs", "atlas", "plas")
+    orders: tuple[str, ...] = ("fcfs", "plas", "warm_plas")
     workloads: tuple[str, ...] = ()
     seeds: int = 3
     replicas: int = 3

@@ -37,7 +37,7 @@ class UpOptions:
     model: str = ""
     attach: tuple[str, ...] = ()
     redis_url: str = ""
-    policy: str = "plas"
+    policy: str = "warm_plas"
     balancer: str = "locality"
     host: str = "127.0.0.1"
     port: int = 8080

@@ -32,7 +32,7 @@ class System:
 
 
 # The order that engines follow unless they are told otherwise.
-OURS: Final = "plas"
+OURS: Final = "warm_plas"
 # Agentix 6.2. Its MLFQ stands on vLLM-opt and swaps what it displaces, as Agentix does; plas and
 # atlas are Agentix itself, for programs of one thread and of many.
 SYSTEMS: Final[Mapping[str, System]] = {

@@ -35,7 +35,7 @@ class EngineSettings:
     step of the real scheduler for each token, which is slow and decides the same. asynchronous: a
     step is scheduled while the one before it runs; as slow."""
 
-    policy: str = "plas"
+    policy: str = "warm_plas"
     options: Mapping[str, Any] = field(default_factory=dict)
     tags: bool = True
     swap_gib: float = 0.0

@@ -27,8 +27,8 @@ class Overlap:
     each tool when its call is complete in the stream (4.2). tell_tags: say what prompts hold, to an
     engine that evicts by it (4.3). retain_s: have a program's blocks pinned so long after an answer
     that calls tools, seconds, as Continuum does (section 6); 0: not. forget: where the engine tags
-    blocks or its order keeps room, tell it of a program's end, as the gateway does: what was its own
-    goes first.
+    blocks or its order keeps room, tell it of a program's end, as the gateway does: what was its
+    own goes first.
     """
 
     split: bool = False

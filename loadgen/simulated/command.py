@@ -29,7 +29,7 @@ class SimulatedOptions:
     model: str = "simulated"
     host: str = "127.0.0.1"
     port: int = 8001
-    policy: str = "plas"
+    policy: str = "warm_plas"
     preset: str = "8b-a100"
     slots: int = 0
     kv_blocks: int = 0

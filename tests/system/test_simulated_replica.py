@@ -69,7 +69,7 @@ def test_a_call_that_names_itself_gets_its_report_plain_and_streamed(replica):
     told = {"vllm_xargs": {"weft_call": "x", "weft_program": "p", "weft_service": 1e6}}
     plain = replica.post(CHAT, json=BODY | told, headers={"x-weft-call": "x"})
     report = CallReport.from_json(plain.headers["x-weft-report"])
-    assert (report.call, report.policy, report.output_tokens) == ("x", "plas", 50)
+    assert (report.call, report.policy, report.output_tokens) == ("x", "warm_plas", 50)
     assert report.service_s > 0
     assert report.queue_path == (7,), "a program of much service is in the last queue"
     streamed = replica.post(CHAT, json=BODY | {"stream": True}, headers={"x-weft-call": "y"})

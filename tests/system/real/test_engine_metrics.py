@@ -64,7 +64,7 @@ def test_the_series_are_there_beside_vllms_own(stack):
     found = page(engine)
     assert {name: found[name].type for name in FAMILIES if name in found} == FAMILIES
     assert any(name.startswith("vllm:") for name in found)
-    assert value(engine, "weft_engine_policy", policy="plas") == 1
+    assert value(engine, "weft_engine_policy", policy="warm_plas") == 1
 
 
 def test_they_move_with_calls_and_come_back_to_rest(stack):

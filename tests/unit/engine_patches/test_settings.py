@@ -8,7 +8,7 @@ from engine_patches.settings import PluginSettings
 
 
 def test_defaults_and_values():
-    assert PluginSettings.from_config(None).policy == "plas"
+    assert PluginSettings.from_config(None).policy == "warm_plas"
     assert PluginSettings.from_config({}).channel == ""
     assert PluginSettings.from_config({"weft": {"policy": "fcfs"}}).policy == "fcfs"
 
