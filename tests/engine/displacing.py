@@ -4,7 +4,7 @@
 
 Plays 200 greedy calls again and again on one engine and prints one JSON object: the outputs of each
 run, and what the swap did. Runs: undisturbed; displaced with swap, twice; displaced without;
-displaced with a buffer of eight blocks; and with a swap that is broken on purpose.
+displaced with a buffer of sixteen blocks; and with a swap that is broken on purpose.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def main(model: str) -> None:
     scheduler._swap = None
     play("no swap", Random(1))
     scheduler._swap = swap
-    swap._slots = HostSlots(8)
+    swap._slots = HostSlots(16)
     play("small", Random(1))
     # What proves that the others mean something: copies out that do not happen must be seen.
     swap._slots = HostSlots(swap._count)
