@@ -25,8 +25,9 @@ SAMPLED: Final = 16
 KEPT_BYTES: Final = 8 << 20
 # Of one call, and of its answer.
 _MOST_BYTES: Final = 16_384
-# What a call takes beside its texts.
+# What a call takes beside its texts, and each of these beside its letters.
 _EACH_BYTES: Final = 1024
+_TEXT_BYTES: Final = 128
 _TENANTS: Final = 4096
 _MORE: Final = frozenset({"tools", "functions", "system"})
 _CLIENTS: Final = frozenset({"system", "developer", "user"})
@@ -36,16 +37,23 @@ Texts = Sequence[tuple[str, str]]
 
 
 class Opening:
-    """A first turn that is kept as it came. fresh: the name of its program. raw: its answer, b""
-    while there is none; stream: it is server-sent events. placed: what became of it, once it has
-    been read."""
+    """A first turn that is kept as it came. fresh: the name of its program. size: bytes that it
+    takes without its answer. raw: its answer, b"" while there is none; stream: it is server-sent
+    events. placed: what became of it, once it has been read."""
 
     __slots__ = (
-        "at_s", "fresh", "group", "model", "placed", "raw", "stream", "tenant", "texts",
+        "at_s", "fresh", "group", "model", "placed", "raw", "size", "stream", "tenant", "texts",
     )  # fmt: skip
 
     def __init__(
-        self, tenant: str, model: Any, texts: Texts, fresh: str, at_s: float, group: _Group
+        self,
+        tenant: str,
+        model: Any,
+        texts: Texts,
+        size: int,
+        fresh: str,
+        at_s: float,
+        group: _Group,
     ) -> None:
         self.tenant = tenant
         self.model = model
@@ -53,6 +61,7 @@ class Opening:
         self.fresh = fresh
         self.at_s = at_s
         self.group = group
+        self.size = size
         self.raw = b""
         self.stream = False
         self.placed: Asked | None = None
@@ -64,8 +73,8 @@ class Opening:
 
 
 class _Group:
-    """First turns whose last text is the same. size: bytes that each takes. seen: how many have
-    come. failed: one was not answered."""
+    """First turns whose last text is the same; what comes before it may differ. size: bytes that
+    it takes without them. seen: how many have come. failed: one was not answered."""
 
     __slots__ = ("failed", "kept", "seen", "size")
 
@@ -78,7 +87,7 @@ class _Group:
     @property
     def held(self) -> int:
         """Bytes that it takes."""
-        return self.size * (1 + len(self.kept)) + sum(len(one.raw) for one in self.kept)
+        return self.size + sum(one.size + len(one.raw) for one in self.kept)
 
 
 class Openings:
@@ -104,10 +113,12 @@ class Openings:
         if texts is None:
             return None
         self._alone[tenant] = count + 1
+        size = _size(texts)
+        if size > _MOST_BYTES:
+            return None
         group = self._groups.get((tenant, texts[-1][1]))
         if group is None:
-            size = _EACH_BYTES + sum([len(text) for _, text in texts])
-            if size > _MOST_BYTES or (len(texts) > 1 and self._passed(tenant, body)):
+            if len(texts) > 1 and self._passed(tenant, body):
                 return None
             if not count % SAMPLED:
                 return None
@@ -117,9 +128,9 @@ class Openings:
         if 1 < group.seen <= MAX_TWINS or group.failed:
             # The one that it repeats may be waiting for it.
             return None
-        opening = Opening(tenant, body.get("model"), texts, fresh, at_s, group)
+        opening = Opening(tenant, body.get("model"), texts, size, fresh, at_s, group)
         group.kept.append(opening)
-        self._add(group.size)
+        self._add(opening.size)
         if len(group.kept) > MAX_MARKS:
             self.drop(group.kept[0])
         return opening
@@ -135,7 +146,7 @@ class Openings:
         group = opening.group
         if opening in group.kept:
             group.kept.remove(opening)
-            self._held -= group.size + len(opening.raw)
+            self._held -= opening.size + len(opening.raw)
 
     def taken_up(self, tenant: str, body: Mapping[str, Any]) -> list[Opening]:
         """The kept calls which this one repeats, or goes on from. They are kept no longer."""
@@ -176,6 +187,10 @@ class Openings:
             _, group = self._groups.popitem(last=False)
             self._held -= group.held
             group.kept.clear()
+
+
+def _size(texts: Texts) -> int:
+    return _EACH_BYTES + sum([_TEXT_BYTES + len(text) for _, text in texts])
 
 
 def texts_of(body: Mapping[str, Any]) -> list[tuple[str, str]] | None:

@@ -163,6 +163,27 @@ def test_what_is_too_large_is_not_kept():
     assert openings.held == before
 
 
+@pytest.mark.parametrize(
+    "before",
+    [[user("x" * 50_000)], [user("")] * 2000],
+    ids=["long", "many"],
+)
+def test_each_counts_what_comes_before_the_text_that_it_shares_with_others(before):
+    openings = Openings()
+    for _ in range(ALONE + 1):
+        openings.saw("t", {"messages": [user("x")]}, alone=True)
+    openings.keep("t", {"messages": [user("first")]}, "p", 1.0)
+    small = {"messages": [user("hello")]}
+    kept = [openings.keep("t", small, f"p{number}", 1.0) for number in range(MAX_TWINS + 1)]
+    assert kept[-1] is not None
+    held = openings.held
+    assert openings.keep("t", {"messages": [*before, user("hello")]}, "q", 1.0) is None
+    assert openings.held == held
+    larger = {"messages": [user("y" * 5000), user("hello")]}
+    assert openings.keep("t", larger, "r", 1.0) is not None
+    assert openings.held >= held + 5000
+
+
 def test_where_gateways_share_what_they_know_nothing_is_kept():
     class Shared(MemoryLineage):
         shared = True
