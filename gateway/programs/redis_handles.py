@@ -135,10 +135,15 @@ class RedisHandles:
         for key, handle in list(self._unwritten):
             if self._away():
                 return
-            known = self._local.known(key.tenant, handle)
-            if known is not None:
-                fields, expires_s = known
+            # It may change while it is written; then it is not written yet.
+            while (known := self._local.known(key.tenant, handle)) is not None:
+                fields, expires_s = dict(known[0]), known[1]
                 await twice(partial(self._write, key, handle, fields, now_s, expires_s))
+                later = self._local.known(key.tenant, handle)
+                if later is None:
+                    await self.drop(key, handle)
+                elif later == (fields, expires_s):
+                    break
             self._unwritten.pop((key, handle), None)
 
     async def aclose(self) -> None:

@@ -205,3 +205,45 @@ def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told)
         assert await left.find("t", "pf_2", 2.0) is not None
 
     apart(redis_server, steps)
+
+
+def test_what_changes_while_it_is_written_is_written_as_it_is_then(redis_server, monkeypatch):
+    async def steps(line, away, left, right):
+        away[0] = True
+        assert await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
+        away[0] = False
+        write, writes = left._begin, []
+
+        async def slowly(names, arguments):
+            written = await write(names, arguments)
+            writes.append(arguments)
+            if len(writes) == 1:
+                assert await left.update(KEY, "pf_1", {"state": "done"})
+            return written
+
+        monkeypatch.setattr(left, "_begin", slowly)
+        await left.flush(2.0)
+        assert len(writes) == 2
+        assert (await right.find("t", "pf_1", 2.0))["state"] == "done"
+        assert (await left.find("t", "pf_1", 2.0))["state"] == "done"
+
+    apart(redis_server, steps)
+
+
+def test_what_is_dropped_while_it_is_written_is_not_there_again(redis_server, monkeypatch):
+    async def steps(line, away, left, right):
+        away[0] = True
+        assert await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
+        away[0] = False
+        write = left._begin
+
+        async def after_the_drop(names, arguments):
+            assert await left.drop(KEY, "pf_1")
+            return await write(names, arguments)
+
+        monkeypatch.setattr(left, "_begin", after_the_drop)
+        await left.flush(2.0)
+        assert await right.find("t", "pf_1", 2.0) is None
+        assert await right.of_program(KEY, 2.0) == []
+
+    apart(redis_server, steps)
