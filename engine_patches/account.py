@@ -19,7 +19,8 @@ class CallAccount:
     """Running totals of a call. Instants are of one monotonic clock, seconds.
 
     place, rank, order_in_queue: what it is sorted by. context_cached, context_uncached: tokens of
-    its context that the prefix cache had and lacked when it was last looked up.
+    its context that the prefix cache had and lacked when it was last looked up. promoted: its last
+    standing was given for starving.
     """
 
     context: CallContext
@@ -47,6 +48,7 @@ class CallAccount:
     rank: float = 0.0
     context_cached: int = 0
     context_uncached: int = 0
+    promoted: bool = False
     hints: list[str] = field(default_factory=list)
 
     @property
@@ -60,6 +62,7 @@ class CallAccount:
         self.quantum_left_s = standing.quantum_left_s
         self.order_in_queue = order_in_queue
         self.queue_path.append(standing.queue)
+        self.promoted = standing.promoted
         if standing.promoted:
             # Algorithm 1, line 29: only the call's own two numbers start again.
             self.call_service_s = 0.0
@@ -115,6 +118,7 @@ class CallAccount:
             cached_tokens=self.context_cached,
             uncached_tokens=self.context_uncached,
             running=bool(self.running),
+            promoted=self.promoted,
         )
 
     def report(self) -> CallReport:

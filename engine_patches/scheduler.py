@@ -144,7 +144,10 @@ class WeftScheduler(SchedulerHooks):
         account = self.ledger.of(request.request_id)
         if self._warmth is not None:
             if request.is_finished():
-                blocks = self.blocks_held_alone(request) if self._warmth.keep_s else 0
+                # A call that is its own program is the last one of it.
+                returns = account is not None and account.context.program != request.request_id
+                keeps = returns and self._warmth.keep_s
+                blocks = self.blocks_held_alone(request) if keeps else 0
                 self._warmth.left(request.request_id, blocks, self.clock())
             else:
                 self._warmth.freed()

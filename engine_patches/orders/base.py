@@ -21,6 +21,7 @@ class CallView:
     call's deadline, its execution and its program's remaining work; None where it says nothing.
     cached_tokens, uncached_tokens: of a waiting call's context, what the prefix cache had when it
     was last looked up and what is to be computed. running: one of its sequences is in the batch.
+    promoted: it stands where it does for having starved.
     """
 
     program_service_s: float = 0.0
@@ -40,6 +41,7 @@ class CallView:
     cached_tokens: int = 0
     uncached_tokens: int = 0
     running: bool = False
+    promoted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ served). What to do about it is in docs/orders.md, with what was tried.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
-from engine_patches.orders.base import CallView
+from engine_patches.orders.base import CallView, Standing
 from engine_patches.orders.plas import Plas
 
 # Uncached tokens are compared in units of about a step's prefill: less is not worth an exchange of
@@ -20,6 +21,8 @@ _GRAIN_TOKENS: Final = 2048
 _FREE_TOKENS: Final = 256
 # Lies between calls of neighbouring queues, however much one of them has to compute.
 _MARGIN: Final = 0.5
+# Less than the margin.
+_AHEAD: Final = 0.25
 _MICROSECONDS: Final = 1e6
 
 
@@ -64,10 +67,32 @@ class WarmPlas(Plas):
         """Never: what the victim has computed would be gone."""
         return False
 
+    def review(self, view: CallView) -> Standing | None:
+        """As PLAS, and in the first queue too calls are promoted: warm ones pass them there."""
+        waits = view.call_waiting_s > 0 and not view.promoted
+        if view.queue == 0 and waits and self.starves_in(view) <= 0:
+            return Standing(0, self.ladder.quantum(0), promoted=True)
+        return Plas.review(self, view)
+
+    def starves_in(self, view: CallView) -> float:
+        """As PLAS. In the first queue, where most have not been served at all, a call counts as
+        served for so long as leads to the last queue whose warm calls pass it."""
+        if view.queue > 0:
+            return Plas.starves_in(self, view)
+        passing = self.ladder.floor(int(min(self.lead, self.ladder.count)))
+        if view.promoted or passing == 0:
+            return math.inf
+        service = max(self.attained(view) + view.call_service_s, passing)
+        return self.beta * service - (self.waited(view) + view.call_waiting_s)
+
     def rank(self, view: CallView) -> float:
-        """Queue, less the lead of who is warm, plus less than half for what is to be computed."""
+        """Queue, less the lead of who is warm, plus less than half for what is to be computed. Who
+        was promoted is better than the warmest of the queue, so that no stream of them passes it,
+        but displaces nobody there."""
         if view.running:
             return view.queue - self.lead
+        if view.promoted:
+            return view.queue - self.lead - _AHEAD
         uncached = view.uncached_tokens
         warm = view.cached_tokens > uncached or uncached <= _FREE_TOKENS
         pieces = uncached // _GRAIN_TOKENS
@@ -80,5 +105,7 @@ class WarmPlas(Plas):
     def patience(self, view: CallView, keep_s: float) -> float:
         """The rule against starvation, with the time that room is kept as the least service: who
         has used nothing may be held back for beta times as long."""
+        if view.promoted:
+            return 0.0
         service = max(self.attained(view) + view.call_service_s, keep_s)
         return self.beta * service - (self.waited(view) + view.call_waiting_s)

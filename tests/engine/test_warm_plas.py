@@ -167,3 +167,35 @@ def test_a_storm_ends_with_every_token_whatever_is_kept(engine, keep_share):
     e.scheduler.obey(Command(policy="warm_plas"))
     e.run(20_000)
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("service", [0.0, 5.0], ids=["new", "served"])
+def test_a_stream_of_warm_calls_does_not_starve_a_cold_one(engine, service):
+    """One slot, a cold call, and short new programs, as good as warm, that come as fast as they are
+    served. It waits for beta times what it was served, or what leads to the third queue, 12 s."""
+    options = {"first_quantum_s": 4.0, "beta": 2.0}
+    e = engine(policy="warm_plas", options=options, max_num_seqs=1)
+    e.add("first", tokens=4)
+    e.step()
+    e.add("cold", program="old", service=service, prompt=text(1, 600), tokens=2)
+    for number in range(60):
+        e.add(f"short{number}", prompt=text(2 + number, 20), tokens=1)
+        e.step()
+    e.run()
+    report = next(r for r in e.reports if r.call == "cold")
+    limit = 2.0 * (service or 12.0)
+    assert report.queue_path[-1] == 0
+    assert limit <= report.waiting_s <= limit + 4.0
+    e.check_idle()
+
+
+def test_no_room_is_kept_for_calls_that_belong_to_no_program(engine):
+    for program, kept in (("", False), ("p", True)):
+        e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+        e.add("busy", tokens=60)
+        e.add("call", program=program, prompt=text(1, 640))
+        while not e.reports:
+            e.step()
+        e.step()
+        assert (e.scheduler.state()["kept_blocks"] > 0) is kept
+        e.run()

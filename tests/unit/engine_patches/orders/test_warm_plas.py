@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patches.orders import CallView, build_order
+from engine_patches.orders import CallView, Standing, build_order
 from engine_patches.orders.plas import Plas
 from engine_patches.orders.warm_plas import WarmPlas
 from engine_patches.queues import QueueLadder
@@ -77,8 +78,35 @@ def test_equals_go_by_the_program_that_came_first_and_then_by_the_call():
 def test_queues_demotions_and_promotions_are_those_of_plas(view: CallView):
     warm, plas = WarmPlas(LADDER), Plas(LADDER)
     assert warm.enter(view) == plas.enter(view)
-    assert warm.review(view) == plas.review(view)
-    assert warm.starves_in(view) == plas.starves_in(view)
+    if view.queue > 0:
+        assert warm.review(view) == plas.review(view)
+        assert warm.starves_in(view) == plas.starves_in(view)
+
+
+def test_in_the_first_queue_who_waits_too_long_is_promoted_once():
+    order = WarmPlas(LADDER, beta=10.0)
+    # The first two quanta of the ladder, 2 and 4 s, lead to the queue whose warm calls still pass.
+    waits = CallView(call_waiting_s=59.0)
+    assert order.starves_in(waits) == 1.0
+    assert order.review(waits) is None
+    starved = CallView(call_waiting_s=60.0)
+    assert order.review(starved) == Standing(0, 2.0, promoted=True)
+    assert order.review(replace(starved, promoted=True)) is None
+    assert math.isinf(order.starves_in(replace(starved, promoted=True)))
+    served = CallView(call_waiting_s=60.0, program_service_s=7.0)
+    assert order.starves_in(served) == 10.0
+    assert math.isinf(WarmPlas(LADDER, lead=0.5).starves_in(starved))
+
+
+@given(VIEWS)
+def test_nobody_passes_who_was_promoted_and_it_displaces_nobody_in_its_queue(view: CallView):
+    order = WarmPlas()
+    margin = order.margin
+    assert margin is not None
+    promoted = CallView(promoted=True, uncached_tokens=10**6)
+    assert order.rank(promoted) < order.rank(view)
+    assert order.rank(promoted) + margin > order.rank(CallView(running=True))
+    assert order.patience(promoted, 5.0) == 0.0
 
 
 @given(VIEWS, VIEWS)
