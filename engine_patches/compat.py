@@ -120,17 +120,20 @@ def rearranged(
         head += 1
     while tail > head and ordered[tail - 1].request_id in moved:
         tail -= 1
-    before, kept, after = ordered[:head], ordered[head:tail], ordered[tail:]
-    if len(before) + len(after) < len(moved):
-        before += [r for r in kept if r.request_id in moved]
-        kept = [r for r in kept if r.request_id not in moved]
-    strays = before + after
+    between: Sequence[int] = ()
+    if head + len(ordered) - tail < len(moved):
+        between = [i for i in range(head, tail) if ordered[i].request_id in moved]
+    strays = ordered[:head] + [ordered[i] for i in between] + ordered[tail:]
     if len(strays) * 8 > len(ordered):
         ordered.sort(key=lambda r: rank(r.request_id))
         return ordered
+    del ordered[tail:]
+    for index in reversed(between):
+        del ordered[index]
+    del ordered[:head]
     for stray in strays:
-        insort(kept, stray, key=lambda r: rank(r.request_id))
-    return kept
+        insort(ordered, stray, key=lambda r: rank(r.request_id))
+    return ordered
 
 
 class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
@@ -234,7 +237,9 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def displace(self, request: Request, now: float) -> None:
         """Take a running request out of the batch and put it back into the waiting queue."""
-        self.running.remove(request)
+        # Who gives way is among the last.
+        at = next(i for i in reversed(range(len(self.running))) if self.running[i] is request)
+        del self.running[at]
         self._preempt_request(request, now, drop_stale_output=self.requires_kv_delivery)
         # It may be scheduled again in this very step: the model runner must then treat it as
         # resumed, not as one that it still holds from the step before.

@@ -9,6 +9,7 @@ renting or buying, at most twice as dear as knowing when the program will be bac
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class KeptRooms:
     """Blocks of programs that are between two calls, each until an instant."""
 
     _rooms: dict[str, tuple[int, float]] = field(default_factory=dict)
+    # A heap of ends, also of rooms that were given up before their time.
+    _ends: list[tuple[float, str]] = field(default_factory=list)
     _total: int = 0
 
     @property
@@ -63,6 +66,7 @@ class KeptRooms:
         self.drop(program)
         if blocks > 0:
             self._rooms[program] = (blocks, until)
+            heapq.heappush(self._ends, (until, program))
             self._total += blocks
 
     def drop(self, program: str) -> None:
@@ -73,20 +77,33 @@ class KeptRooms:
     def clear(self) -> None:
         """The cache was emptied."""
         self._rooms.clear()
+        self._ends.clear()
         self._total = 0
 
     def expire(self, now: float) -> None:
         """Forget the rooms whose time is over."""
-        for program in [p for p, (_, until) in self._rooms.items() if until <= now]:
-            self.drop(program)
+        while self.next_end() <= now:
+            self.drop(self._ends[0][1])
 
     def next_end(self) -> float:
         """When the first room's time is over; infinite if there is none."""
-        return min((until for _, until in self._rooms.values()), default=math.inf)
+        ends = self._ends
+        while ends:
+            until, program = ends[0]
+            room = self._rooms.get(program)
+            if room is not None and room[1] == until:
+                return until
+            heapq.heappop(ends)
+        return math.inf
 
     def of(self, program: str) -> int:
         """Blocks kept for one program."""
         return self._rooms.get(program, (0, 0.0))[0]
+
+    def leave_enough(self, blocks: int, free: int) -> bool:
+        """Whether calls that take so many of the free blocks together leave all that is kept, so
+        that none of them has to wait."""
+        return blocks + self._total <= free
 
     def held(self, asking: Sequence[Asking], free: int, running: int) -> list[str]:
         """Which of these, the best first, are to wait: those that are not warm and would take what

@@ -8,7 +8,7 @@ moved; after it, it charges the step's duration to the calls that were in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
 from typing import Any
 
@@ -19,7 +19,7 @@ from engine_patches.ledger import Ledger
 from engine_patches.orders import Order, build_order
 from engine_patches.settings import PluginSettings
 from engine_patches.swap.connector import SwapConnector
-from engine_patches.victims import Candidate, Claim, choose_victims
+from engine_patches.victims import Candidate, Claim, choose_victims, slots_to_take
 from engine_patches.warmth import Warmth
 from engine_patches.wire import CallContext, CallReport
 
@@ -267,33 +267,19 @@ class WeftScheduler(SchedulerHooks):
             self.ledger.moved.clear()
 
     def _displace(self, now: float) -> None:
-        # Both are sorted: if the best that waits does not stand better than the worst that runs,
-        # nobody gives way. This is all that most steps pay.
-        rank = self.ledger.rank
-        worst = rank(self.running[-1].request_id)[:2]
-        first = self.first_waiting()
-        if first is None or not rank(first.request_id)[:2] < worst:
+        better, worse = self._at_odds()
+        if not worse:
             return
-        best = rank(first.request_id)[:2]
-        worse = list(takewhile(lambda r: best < rank(r.request_id)[:2], reversed(self.running)))
-        slots = self.free_slots()
-        # More than all of these together could not be admitted.
-        better = list(
-            takewhile(
-                lambda r: rank(r.request_id)[:2] < worst,
-                islice(self.waiting_requests(), slots + len(worse)),
-            )
-        )
+        slots, free = self.free_slots(), self.free_blocks()
         for_blocks = self.ledger.order.displaces_for_blocks
         if len(better) <= slots and not (for_blocks and self.waits_for_blocks()):
             return
-        free = self.free_blocks()
         claims = [self._claim(request, free) for request in better]
         # Without want of blocks nobody asks what a victim holds.
         scarce = for_blocks and sum(claim.blocks for claim in claims) > free
         victims = choose_victims(
             claims,
-            [self._candidate(r, scarce) for r in worse if self.can_be_displaced(r)],
+            [self._candidate(r, scarce) for r in worse],
             free_slots=slots,
             free_blocks=free,
             max_displacements=self.settings.max_displacements,
@@ -305,6 +291,40 @@ class WeftScheduler(SchedulerHooks):
                 account.displaced += 1
             self._displacements += 1
             self.displace(self._sequences[sequence], now)
+
+    def _at_odds(self) -> tuple[list[Request], list[Request]]:
+        """Who waits and may displace, the best first, and who runs and may give way to them, the
+        worst first."""
+        # Both queues are sorted: if the best that waits does not stand better than the worst that
+        # runs, nobody gives way. This is all that most steps pay.
+        first, worst = self.first_waiting(), self._place(self.running[-1])
+        if first is None or not self._place(first) < worst:
+            return [], []
+        best, order, slots = self._place(first), self.ledger.order, self.free_slots()
+
+        def giving() -> Iterator[Request]:
+            worse = takewhile(lambda r: best < self._place(r), reversed(self.running))
+            return filter(self._may_give_way, worse)
+
+        if order.displaces_for_blocks:
+            worse = list(giving())
+            # More than all of these together could not be admitted.
+            better = islice(self.waiting_requests(), slots + len(worse))
+            return list(takewhile(lambda r: self._place(r) < worst, better)), worse
+        claims = map(self._place, islice(self.waiting_requests(), slots, None))
+        pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
+        if not pairs:
+            return [], []
+        better = islice(self.waiting_requests(), slots + pairs)
+        return list(better), list(islice(giving(), among))
+
+    def _may_give_way(self, request: Request) -> bool:
+        account = self.ledger.of(request.request_id)
+        displaced = 0 if account is None else account.displaced
+        return displaced < self.settings.max_displacements and self.can_be_displaced(request)
+
+    def _place(self, request: Request) -> tuple[int, float]:
+        return self.ledger.rank(request.request_id)[:2]
 
     def _claim(self, request: Request, free: int) -> Claim:
         queue, place, order = self.ledger.rank(request.request_id)

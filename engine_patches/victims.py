@@ -9,7 +9,7 @@ below it, which takes a whole quantum of service.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -79,7 +79,38 @@ def choose_victims(
     return victims
 
 
+def slots_to_take(
+    claims: Iterable[tuple[int, float]],
+    running: Iterable[tuple[int, float]],
+    margin: float | None = None,
+) -> tuple[int, int]:
+    """Where nobody is displaced for blocks: how many claims may each take the slot of a running
+    sequence, and among how many of the running ones their victims are. Looks no further.
+
+    claims: queue and rank of waiting sequences that find no slot free, the best first. running: of
+    those that may be displaced, the worst first.
+    """
+    pairs = among = 0
+    waiting, last, taking = iter(claims), None, True
+    for queue, rank in running:
+        alike = (queue, 0.0 if margin is None else rank)
+        if taking:
+            claim = next(waiting, None)
+            taking = claim is not None and _outranks(claim, (queue, rank), margin)
+            pairs += taking
+            last = alike if taking else last
+        # Of those who stand like the last one that of least waste is chosen.
+        if alike != last:
+            break
+        among += 1
+    return pairs, among
+
+
 def _gives_way(victim: Candidate, claim: Claim, margin: float | None) -> bool:
-    if claim.queue != victim.queue:
-        return claim.queue < victim.queue
-    return margin is not None and claim.rank + margin < victim.rank
+    return _outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
+
+
+def _outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
+    if claim[0] != victim[0]:
+        return claim[0] < victim[0]
+    return margin is not None and claim[1] + margin < victim[1]

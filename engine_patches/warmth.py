@@ -8,7 +8,6 @@ further behind may have lost its context unnoticed; it is looked up before it is
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable
 from itertools import islice
@@ -152,13 +151,16 @@ class Warmth:
         best = list(islice(self._cache.waiting_names(), _LOOKED_UP))
         if self._rooms.blocks:
             # Warm ones are let in past those that are held back.
-            best += heapq.nsmallest(_LOOKED_UP, self._warm, key=rank)
+            best += sorted(self._warm, key=rank)[:_LOOKED_UP]
         for name in best:
             if name not in found:
                 found[name] = self._look_up(name, now)
         if self._rooms.blocks and best:
-            ordered = sorted(set(best), key=rank)
-            self._hold({name: found[name].blocks for name in ordered}, now)
+            asking = set(best)
+            wanted = sum(found[name].blocks for name in asking)
+            if not self._rooms.leave_enough(wanted, self._cache.free_blocks()):
+                ordered = sorted(asking, key=rank)
+                self._hold({name: found[name].blocks for name in ordered}, now)
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
         """What is inconsistent, in words; empty if nothing is."""
