@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 from engine_patches.ledger import Ledger
+from engine_patches.ranked import Ranked
 from engine_patches.rooms import Asking, KeptRooms, PrefillPace
 
 # Waiting sequences that are looked up again at once, from the best down.
@@ -72,7 +73,7 @@ class Warmth:
         self._pace = PrefillPace()
         self._unseen = set(cache.waiting_names())
         self._known: dict[str, Context] = {}
-        self._warm: set[str] = set()
+        self._warm = Ranked(ledger.rank)
         self._held: set[str] = set()
         self._changed = True
 
@@ -103,6 +104,8 @@ class Warmth:
         account = self._ledger.of(sequence)
         if account is not None:
             self._rooms.drop(account.context.program)
+            # Siblings that still wait belong to a call that runs now.
+            self._warm.stir(account.waiting)
         if self.admitting is not None:
             self.admitting -= 1
 
@@ -140,6 +143,8 @@ class Warmth:
 
     def look(self, now: float) -> None:
         """Look up who is new and who is next, and hold back who would take kept room."""
+        # What has moved is forgotten when the queues are sorted, which comes next.
+        self._warm.stir(self._ledger.moved)
         if not (self._changed or now >= self.due):
             return
         self._changed = False
@@ -151,7 +156,8 @@ class Warmth:
         best = list(islice(self._cache.waiting_names(), _LOOKED_UP))
         if self._rooms.blocks:
             # Warm ones are let in past those that are held back.
-            best += sorted(self._warm, key=rank)[:_LOOKED_UP]
+            self._warm.stir(self._ledger.moved)
+            best += self._warm.best(_LOOKED_UP)
         for name in best:
             if name not in found:
                 found[name] = self._look_up(name, now)
@@ -161,10 +167,13 @@ class Warmth:
             if not self._rooms.leave_enough(wanted, self._cache.free_blocks()):
                 ordered = sorted(asking, key=rank)
                 self._hold({name: found[name].blocks for name in ordered}, now)
+        self._warm.stir(self._ledger.moved)
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
         """What is inconsistent, in words; empty if nothing is."""
-        strays = (self._unseen | self._warm | self._held | self._known.keys()) - set(waiting)
+        strays = (self._unseen | self._warm.names() | self._held | self._known.keys()) - set(
+            waiting
+        )
         return [f"the cache is watched for {sorted(strays)[:5]}, which do not wait"] * bool(strays)
 
     def _look_up(self, name: str, now: float) -> Context:
@@ -208,5 +217,6 @@ class Warmth:
 
     def _forget(self, sequence: str) -> None:
         self._known.pop(sequence, None)
-        for names in (self._unseen, self._warm, self._held):
-            names.discard(sequence)
+        self._warm.discard(sequence)
+        self._unseen.discard(sequence)
+        self._held.discard(sequence)

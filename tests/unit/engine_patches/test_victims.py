@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patches.victims import Candidate, Claim, choose_victims
+from engine_patches.victims import Candidate, Claim, choose_victims, slots_to_take
 
 
 def choose(waiting: list[Claim], running: list[Candidate], **options: Any) -> list[str]:
@@ -102,3 +102,42 @@ def test_nobody_gives_way_for_nothing(waiting, running, slots, blocks):
             break
         room, left, without = room - 1, left - claim.blocks, without + 1
     assert admitted > without or not victims
+
+
+PLACES = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+
+
+@given(
+    st.lists(PLACES, max_size=6),
+    st.lists(st.tuples(PLACES, st.integers(0, 2)), max_size=6),
+    st.integers(0, 2),
+    st.sampled_from([None, 0.0, 0.5]),
+    st.integers(0, 4),
+)
+def test_for_slots_alone_few_are_enough_to_choose_the_same_victims(
+    waiting, running, slots, margin, free
+):
+    claims = [
+        Claim(f"w{i}", queue, i, rank, blocks=1) for i, (queue, rank) in enumerate(sorted(waiting))
+    ]
+    candidates = [
+        Candidate(f"r{i}", queue, i, rank, waste=waste)
+        for i, ((queue, rank), waste) in enumerate(sorted(running))
+    ][::-1]
+    pairs, among = slots_to_take(
+        iter([(c.queue, c.rank) for c in claims[slots:]]),
+        iter([(c.queue, c.rank) for c in candidates]),
+        margin,
+    )
+
+    def victims(claims_: list[Claim], candidates_: list[Candidate]) -> list[str]:
+        return choose_victims(
+            claims_,
+            candidates_,
+            free_slots=slots,
+            free_blocks=free,
+            max_displacements=3,
+            margin=margin,
+        )
+
+    assert victims(claims[: slots + pairs], candidates[:among]) == victims(claims, candidates)
