@@ -221,3 +221,26 @@ def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
                 assert warmth.admitting + warmth.held <= len(waiting)
                 assert scene.cache.running or warmth.admitting
         assert scene.warmth.violations(scene.cache.contexts) == [], number
+
+
+def test_a_warm_call_that_was_promoted_while_nobody_looked_is_the_next_to_be_asked():
+    scene = Scene()
+    ledger = scene.cache.ledger
+    # More warm ones than are looked up at once; the last has the worst queue.
+    for place in range(9):
+        service, waiting = (3.0, 0.0) if place < 8 else (30.0, 59.0)
+        name = f"w{place}"
+        context = CallContext(name, name, service_s=service, waiting_s=waiting)
+        scene.cache.contexts[name] = Context(600, 300, 1)
+        ledger.arrive(name, context, 0.0)
+        scene.warmth.queued(name)
+    scene.cache.running.add("somebody")
+    scene.warmth.look(0.0)
+    assert "w8" not in scene.warmth._warm.best(8)
+    ledger.promote(2.0)
+    # Nothing came or left, so nothing is looked up; then the queues are sorted.
+    scene.warmth.look(2.0)
+    ledger.moved.clear()
+    found = scene.warmth._warm.best(9)
+    assert found == sorted(scene.cache.contexts, key=ledger.rank)
+    assert found[0] == "w8"
