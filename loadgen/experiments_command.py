@@ -113,10 +113,12 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
 
 def write_page() -> None:
     """Write `docs/results.md` from what the runs have left in the project."""
-    sections = []
+    sections, missing = [], []
     for name in EXPERIMENTS:
         file = RESULTS / f"{name}.json"
-        if file.is_file():
+        if not file.is_file():
+            missing.append(name)
+        else:
             image = IMAGES / f"{name}.svg"
             beside = image.relative_to(_PAGE.parent).as_posix() if image.is_file() else ""
             sections.append(report.markdown(json.loads(file.read_text()), beside))
@@ -125,4 +127,4 @@ def write_page() -> None:
         found = json.loads(file.read_text())
         if "command" in found:
             others.append({**found, "file": file.relative_to(ROOT).as_posix()})
-    _PAGE.write_text(report.page(sections, others))
+    _PAGE.write_text(report.page(sections, others, missing))

@@ -78,9 +78,11 @@ def markdown(found: Mapping[str, Any], image: str = "") -> str:
     return "\n".join(lines)
 
 
-def page(sections: Sequence[str], others: Sequence[Mapping[str, Any]]) -> str:
+def page(
+    sections: Sequence[str], others: Sequence[Mapping[str, Any]], missing: Sequence[str] = ()
+) -> str:
     """The whole page. others: what commands of their own have written, as `write_json` does, each
-    with a `file`."""
+    with a `file`. missing: experiments without figures."""
     head = """# Results
 
 Written by `weft bench all`; `weft bench list` says what there is, `weft bench run NAME` measures
@@ -90,6 +92,9 @@ is simulated says so, and stands in no table with what was measured on a real en
 [simulator](simulator.md) says what that is worth. No GPU was measured.
 """
     lines = [head, *sections]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        lines += [f"## Open\n\nNot measured yet: {names}.\n"]
     if others:
         rule = ("---", "---", "---", "---")
         rows = [

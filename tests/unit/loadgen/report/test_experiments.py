@@ -66,6 +66,11 @@ def test_the_page_names_figures_of_other_commands() -> None:
     assert "| `weft bench x` | `x.json` | 2026-01-02 | m |" in page(["## A\n"], [other])
 
 
+def test_the_page_says_what_is_not_measured_yet() -> None:
+    assert "Not measured yet: `one`, `two`." in page([], [], ["one", "two"])
+    assert "Not measured" not in page([], [])
+
+
 def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
     line = Series("plas", [1.0, 2.0], [Estimate(1.0, 0.1), Estimate(2.0, 0.2)])
     plots = [Plot("load", "latency, s", [("left", [line]), ("right", [line])])]
