@@ -30,7 +30,7 @@ def bench_swap(
 
 @parts.command("scheduler")
 def bench_scheduler(
-    policy: Annotated[str, typer.Option(help="order in the engine: fcfs, plas ...")] = "plas",
+    policy: Annotated[str, typer.Option(help="order in the engine: fcfs, plas ...")] = "warm_plas",
     running: Annotated[int, typer.Option(min=1, max=4096, help="calls in the batch")] = 256,
     waiting: Annotated[int, typer.Option(min=1, max=100_000, help="calls in the queue")] = 1000,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; their medians' spread")] = 5,

@@ -28,7 +28,7 @@ QUIET: Final = "quiet"
 class SchedulerOptions:
     """Options of the command; see `weft bench scheduler --help`."""
 
-    policy: str = "plas"
+    policy: str = "warm_plas"
     running: int = 256
     waiting: int = 1000
     rounds: int = 5

@@ -151,7 +151,7 @@ class Relay:
                     passed = watch.feed(passed)
                 if not data or exchange.complete:
                     rest = stream.finish()
-                    if heard is not None:
+                    if heard is not None and size <= MAX_ANSWER_BYTES:
                         heard.append(rest)
                     passed += rest if watch is None else watch.feed(rest)
                     break

@@ -141,7 +141,7 @@ EDGES: Final = (
         "program_fifo",
         _FIFO,
         "among equals the least served first is taking turns: all end late, where one after the "
-        "other half of them end early",
+        "other lets half of them end early",
     ),
     Edge(
         "equal programs, overload",
@@ -194,8 +194,7 @@ EDGES: Final = (
         0.1,
         "weft without tags",
         replace(SYSTEMS["weft"], tags=False),
-        "there is nothing to order, and evicting answers before questions breaks the contexts of "
-        "programs that go on for the sake of those that have ended",
+        "there is nothing to order, and what evicts by tags can only be wrong",
     ),
     Edge(
         "tiny answers",

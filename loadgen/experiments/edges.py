@@ -102,7 +102,10 @@ def _findings(found: Measured) -> Sequence[str]:
         name = f"{edge.name} ({edge.what})"
         ratio = _against(found.where(edge=level), edge, edge.rival)
         if ratio.mean - ratio.half_width > 1:
-            said.append(f"{name}: ours takes {ratio} times as long as {edge.rival}: {edge.why}")
+            said.append(
+                f"{name}: ours takes {ratio} times as long as {edge.rival}; it was made since "
+                f"{edge.why}"
+            )
         elif ratio.mean + ratio.half_width < 1:
             said.append(
                 f"{name}: ours takes {ratio} times as long as {edge.rival}, so it does not lose "

@@ -76,6 +76,27 @@ async def test_a_dialogue_without_keys_is_one_program(engine: Any, weft: Any, st
         assert (session["calls"], session["calls_in_flight"]) == (3, 0)
 
 
+async def test_of_an_answer_that_is_too_long_nothing_is_read(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = []
+
+    async def remember(services: Any, request: Any, raw: bytes | None, stream: bool) -> None:
+        read.append(raw)
+
+    monkeypatch.setattr("gateway.api.relay.remember", remember)
+    async with (
+        engine(script=speaks("Which flight?", "Which flight?")) as stub,
+        weft(stub) as gateway,
+    ):
+        await program_of(gateway, user("Hello."), stream=True)
+        monkeypatch.setattr("gateway.api.relay.MAX_ANSWER_BYTES", 100)
+        await program_of(gateway, user("Hello."), stream=True)
+    assert b"flight?" in read[0]
+    assert b"[DONE]" in read[0]
+    assert read[1] == b""
+
+
 async def test_two_runs_of_one_task_part_where_their_answers_do(engine: Any, weft: Any) -> None:
     answers = ("Which flight do you mean?", "What is your name, please?", "a", "b")
     async with engine(script=speaks(*answers)) as stub, weft(stub) as gateway:
