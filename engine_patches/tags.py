@@ -73,7 +73,8 @@ class TagSpans:
                 found.append(highest)
                 done += 1
                 highest = None
-            full = end // block_size
+            # A span may reach far beyond the blocks that there are.
+            full = min(end // block_size, count)
             if full > done:
                 found += [tag] * (full - done)
             if full * block_size < end:

@@ -53,3 +53,11 @@ def test_without_spans_nothing_is_known():
 def test_what_is_no_list_of_spans_is_refused(values):
     with pytest.raises(ValueError):  # noqa: PT011
         TagSpans.parse(values)
+
+
+def test_a_span_that_reaches_far_beyond_the_prompt_costs_no_more_than_its_blocks():
+    """As of a gateway that does not know where a prompt ends: 2^50 tokens would fill any memory."""
+    spans = TagSpans.parse([20, int(Tag.SYSTEM_PROMPT), 1 << 50, int(Tag.USER_QUERY)])
+    assert spans.of_blocks(3, 16) == [Tag.SYSTEM_PROMPT, Tag.SYSTEM_PROMPT, Tag.USER_QUERY]
+    assert spans.of_blocks(1, 16) == [Tag.SYSTEM_PROMPT]
+    assert spans.of_blocks(0, 16) == []
