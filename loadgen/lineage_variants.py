@@ -62,14 +62,15 @@ def asked_twice(calls: Calls) -> Calls:
 
 def clock_and_ids(calls: Calls) -> Calls:
     """The system prompt tells the time, so that each call begins anew, and all that the model ever
-    says is to call a tool without arguments. Nothing goes on but the ids of these calls. Prompts
-    without messages stay as they are."""
+    says is to call a tool without arguments. Nothing goes on but the ids of these calls. Programs
+    whose prompts hold no turns of the model, and so no ids, stay as they are."""
     run = sha256(calls[-1].body).hexdigest()
+    bodies = [json.loads(call.body) for call in calls]
+    turns = [message["role"] for body in bodies for message in body.get("messages", ())]
+    if "assistant" not in turns or not all("messages" in body for body in bodies):
+        return calls
     made = []
-    for call in calls:
-        body = json.loads(call.body)
-        if "messages" not in body:
-            return calls
+    for call, body in zip(calls, bodies, strict=True):
         messages = [{"role": "system", "content": f"It is {call.at_s:.3f} s past noon."}]
         count = 0
         for message in body["messages"]:
