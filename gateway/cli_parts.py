@@ -85,7 +85,7 @@ def bench_lineage(
 ) -> None:
     """Recorded programs with their keys hidden: which calls the gateway puts together, and at what
     cost."""
-    from loadgen.lineage_command import LineageOptions, run
+    from loadgen.lineage.command import LineageOptions, run
 
     names = tuple(name for name in sets.split(",") if name)
     raise typer.Exit(run(LineageOptions(data, names, seed, rounds, json_file)))

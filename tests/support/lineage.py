@@ -12,7 +12,7 @@ from typing import Any
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.rules import Asked
 from gateway.programs.lineage.tracker import Lineage
-from loadgen.lineage_data import Calls, RecordedCall, body_of
+from loadgen.lineage.data import Calls, RecordedCall, body_of
 
 SYSTEM = {
     "role": "system",

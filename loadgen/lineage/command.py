@@ -11,9 +11,9 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from loadgen.lineage_data import FILES, Calls, read
-from loadgen.lineage_scene import Played, costs, play
-from loadgen.lineage_variants import AS_RECORDED, VARIANTS
+from loadgen.lineage.data import FILES, Calls, read
+from loadgen.lineage.scene import Played, costs, play
+from loadgen.lineage.variants import AS_RECORDED, VARIANTS
 from loadgen.report import lineage as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError

@@ -7,7 +7,7 @@ import lzma
 
 import pytest
 
-from loadgen.lineage_data import read
+from loadgen.lineage.data import read
 from loadgen.schema import TraceError
 
 DIALOGUE = {

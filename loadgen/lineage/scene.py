@@ -16,7 +16,7 @@ from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.openings import Opening
 from gateway.programs.lineage.rules import Asked
 from gateway.programs.lineage.tracker import Lineage
-from loadgen.lineage_data import Calls, RecordedCall
+from loadgen.lineage.data import Calls, RecordedCall
 
 _TENANT: Final = "bench"
 # At one moment, what ends comes before what begins.

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from loadgen.lineage_data import Calls, body_of
+from loadgen.lineage.data import Calls, body_of
 
 _ACT: Final = {"name": "act", "arguments": "{}"}
 _THOUGHT: Final = "First I look at what is asked, and then at what I have been told. "

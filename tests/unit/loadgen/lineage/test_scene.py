@@ -9,13 +9,13 @@ from random import Random
 import pytest
 from support.lineage import synthetic
 
-from loadgen.lineage_data import read
-from loadgen.lineage_scene import costs, play
-from loadgen.lineage_variants import VARIANTS
+from loadgen.lineage.data import read
+from loadgen.lineage.scene import costs, play
+from loadgen.lineage.variants import VARIANTS
 from loadgen.report.lineage import Pairs, pairs
 from loadgen.streams import stream
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
 SEEN = [name for name in VARIANTS if name != "answers unseen"]
 
 

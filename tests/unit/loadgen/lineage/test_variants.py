@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from loadgen.lineage_data import RecordedCall, body_of
-from loadgen.lineage_variants import VARIANTS
+from loadgen.lineage.data import RecordedCall, body_of
+from loadgen.lineage.variants import VARIANTS
 
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "a"}}]}
 FUNCTION = {"name": "f", "arguments": '{"a": 1, "b": 2}'}
