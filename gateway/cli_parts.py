@@ -65,7 +65,7 @@ def bench_tags(
     json_file: Annotated[str, typer.Option("--json", help="write the figures here")] = "",
 ) -> None:
     """Whether tags land on the blocks on which a full tokenisation would put them."""
-    from loadgen.tags_command import TagsOptions, run
+    from loadgen.tags.command import TagsOptions, run
 
     options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
     raise typer.Exit(run(options))

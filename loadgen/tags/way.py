@@ -11,8 +11,8 @@ from engine_patches.tags import Tag, TagSpans
 from gateway.engine.tokens import TokenCounter
 from gateway.policies.tags import BEYOND, by_role, wire_tags
 from gateway.policies.tags_sections import Section, sections
-from loadgen.tags_dialogues import Body, Program
-from loadgen.tags_truth import Template, Tokens, reached, spans
+from loadgen.tags.dialogues import Body, Program
+from loadgen.tags.truth import Template, Tokens, reached, spans
 
 BLOCK = 16
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from loadgen.tags_command import TagsOptions, run
+from loadgen.tags.command import TagsOptions, run
 
 
 def test_it_measures_every_tokenizer_and_writes_figures(tmp_path, capsys):

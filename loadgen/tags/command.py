@@ -14,7 +14,7 @@ from rich.progress import Progress
 from loadgen.report import tags as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError
-from loadgen.tags_dialogues import Program, dialogues
+from loadgen.tags.dialogues import Program, dialogues
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class TagsOptions:
 def run(options: TagsOptions) -> int:
     """Measure and report. Returns the exit status: 2 without data or tokenizers."""
     try:
-        from loadgen.tags_truth import tokenizers
-        from loadgen.tags_way import tag_programs
+        from loadgen.tags.truth import tokenizers
+        from loadgen.tags.way import tag_programs
 
         found = dialogues(Path(options.data))
         sets = {name: programs[: options.programs or None] for name, programs in found.items()}

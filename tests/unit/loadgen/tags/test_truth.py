@@ -10,7 +10,7 @@ import pytest
 
 from deploy.local.demo import corpus, tokenizer
 from deploy.local.demo_model import VOCABULARY
-from loadgen.tags_truth import bracketed, chatml, counting, headed, reached, spans, tokenizers
+from loadgen.tags.truth import bracketed, chatml, counting, headed, reached, spans, tokenizers
 
 TOOL = {"type": "function", "function": {"name": "look", "description": "See.", "parameters": {}}}
 CALL = {"id": "1", "function": {"name": "look", "arguments": '{"at": "Oslo"}'}}
@@ -36,7 +36,7 @@ def test_the_demo_models_template_is_followed_to_the_letter(body: dict[str, Any]
     jinja2 = pytest.importorskip("jinja2")
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    template = environment.from_string((Path(__file__).parents[3] / TEMPLATE).read_text("utf-8"))
+    template = environment.from_string((Path(__file__).parents[4] / TEMPLATE).read_text("utf-8"))
     rendered = template.render(
         messages=body["messages"], tools=body.get("tools"), add_generation_prompt=True
     )

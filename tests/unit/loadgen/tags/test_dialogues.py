@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from loadgen.schema import TraceError
-from loadgen.tags_dialogues import dialogues
+from loadgen.tags.dialogues import dialogues
 
 
 def write(file: Path, *lines: dict[str, Any]) -> None:

@@ -13,11 +13,11 @@ from deploy.local.demo import corpus, tokenizer
 from deploy.local.demo_model import VOCABULARY
 from gateway.engine.tokens import TokenCounter
 from loadgen.stats import mean
-from loadgen.tags_dialogues import Program, dialogues
-from loadgen.tags_truth import Tokens, chatml, counting, headed
-from loadgen.tags_way import tag_call, tag_programs
+from loadgen.tags.dialogues import Program, dialogues
+from loadgen.tags.truth import Tokens, chatml, counting, headed
+from loadgen.tags.way import tag_call, tag_programs
 
-DATA = Path(__file__).parents[4] / "shared/data"
+DATA = Path(__file__).parents[5] / "shared/data"
 WARM_UP = 20
 
 
