@@ -357,7 +357,7 @@ def bench_overlap(
     json_file: JsonFile = "",
 ) -> None:
     """Agents' requests without and with prompt splitting, streaming dispatch and tags."""
-    from loadgen.overlap_command import OverlapOptions, run
+    from loadgen.overlap.command import OverlapOptions, run
 
     if base_url:
         exclude(

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from loadgen.overlap_player import ROWS, Result
+from loadgen.overlap.player import ROWS, Result
 from loadgen.report.figures import Figure
 from loadgen.stats import mean, percentile
 

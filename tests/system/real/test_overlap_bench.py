@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from loadgen.overlap_player import ROWS
-from loadgen.overlap_shape import generate
+from loadgen.overlap.player import ROWS
+from loadgen.overlap.shape import generate
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.overlap_player import ROWS, Result
+from loadgen.overlap.player import ROWS, Result
 from loadgen.report import overlap
 
 

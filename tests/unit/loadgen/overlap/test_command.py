@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from loadgen.overlap_command import OverlapOptions, configuration, run, setup
+from loadgen.overlap.command import OverlapOptions, configuration, run, setup
 
 
 def test_engines_order_requests_by_arrival_and_hold_twelve_median_prompts():

@@ -7,8 +7,8 @@ import json
 import httpx
 import pytest
 
-from loadgen.overlap_probe import Machine, Probe, ProbeError
-from loadgen.overlap_prompts import ReadyTurn
+from loadgen.overlap.probe import Machine, Probe, ProbeError
+from loadgen.overlap.prompts import ReadyTurn
 
 pytestmark = pytest.mark.anyio
 TURN = ReadyTurn(({"role": "user", "content": "x"},), (), '[{"name": "a", "arguments": {}}]')
@@ -94,7 +94,7 @@ def test_a_prefill_grows_by_tokens_and_their_square():
     ],
 )
 def test_the_fit_is_never_falling(seconds, expected):
-    from loadgen.overlap_probe import fit
+    from loadgen.overlap.probe import fit
 
     found = fit([(n, seconds(n)) for n in (1000, 2000, 3000)])
     assert min(found) >= 0

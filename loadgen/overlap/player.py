@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 import httpx
 
-from loadgen.overlap_probe import forced
-from loadgen.overlap_prompts import ReadyTurn, tools
+from loadgen.overlap.probe import forced
+from loadgen.overlap.prompts import ReadyTurn, tools
 
 _EVENT: Final = "event: tool_call_dispatch"
 _DATA: Final = "data: "

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import httpx
 import pytest
 
-from loadgen.overlap_player import ROWS, OverlapPlayer, Work
-from loadgen.overlap_prompts import ready
-from loadgen.overlap_shape import ShapeCall, ShapeRequest, ShapeTurn
+from loadgen.overlap.player import ROWS, OverlapPlayer, Work
+from loadgen.overlap.prompts import ready
+from loadgen.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn
 
 pytestmark = pytest.mark.anyio
 

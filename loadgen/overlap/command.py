@@ -24,10 +24,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadgen.local_stack import StackError, local_stack
 from loadgen.order import OrderError, kept_order, set_order
-from loadgen.overlap_player import ROWS, OverlapPlayer, Result, Work
-from loadgen.overlap_probe import Machine, Probe, ProbeError
-from loadgen.overlap_prompts import RESERVE, ready
-from loadgen.overlap_shape import LARGEST_PROMPT, ShapeRequest, generate
+from loadgen.overlap.player import ROWS, OverlapPlayer, Result, Work
+from loadgen.overlap.probe import Machine, Probe, ProbeError
+from loadgen.overlap.prompts import RESERVE, ready
+from loadgen.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
 from loadgen.report import overlap as report
 from loadgen.report.figures import machine, write_json
 from loadgen.stats import mean

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
-from loadgen.overlap_shape import QUERY, TOOLS, ShapeRequest, ShapeTurn
+from loadgen.overlap.shape import QUERY, TOOLS, ShapeRequest, ShapeTurn
 from loadgen.streams import stream
 
 Message = dict[str, Any]

@@ -7,7 +7,7 @@ from itertools import pairwise, takewhile
 
 import pytest
 
-from loadgen.overlap_shape import BEGINNINGS, QUERY, ShapeRequest, generate
+from loadgen.overlap.shape import BEGINNINGS, QUERY, ShapeRequest, generate
 from loadgen.stats import percentile
 
 MANY = generate(7, 4000)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import httpx
 
-from loadgen.overlap_prompts import ReadyTurn, tools, words
-from loadgen.overlap_shape import LARGEST_PROMPT
+from loadgen.overlap.prompts import ReadyTurn, tools, words
+from loadgen.overlap.shape import LARGEST_PROMPT
 from loadgen.stats import percentile
 
 # Prompts whose prefill is timed, in median prompts, and how often each.

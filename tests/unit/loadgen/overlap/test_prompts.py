@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from loadgen.overlap_prompts import ready, tools, words
-from loadgen.overlap_shape import ShapeCall, ShapeRequest, ShapeTurn, generate
+from loadgen.overlap.prompts import ready, tools, words
+from loadgen.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn, generate
 
 UNIT = 2000.0
 REQUESTS = generate(5, 40)

@@ -1,0 +1,1 @@
+"""Tools started while the answer streams, on requests of a published shape: `weft bench overlap`."""
