@@ -22,7 +22,7 @@ def bench_swap(
     ] = "",
 ) -> None:
     """KV blocks between a GPU and host memory, beside other ways; without a GPU, the CPU path."""
-    from loadgen.swap_command import SwapOptions, run
+    from loadgen.swap.command import SwapOptions, run
 
     wanted = counts(blocks, "--blocks", empty=True)
     raise typer.Exit(run(SwapOptions(blocks=wanted, rounds=rounds, json_file=json_file)))

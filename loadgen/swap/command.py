@@ -18,7 +18,7 @@ from loadgen.report.figures import machine, write_json
 if TYPE_CHECKING:
     import torch
 
-    from loadgen.swap_ways import Scene, Shape, Way
+    from loadgen.swap.ways import Scene, Shape, Way
 
 ON_GPU: Final = (16, 64, 256, 1024, 4096)
 # The CPU path is there for tests and small machines: enough blocks to leave the caches.
@@ -45,7 +45,7 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
     try:
         import torch
 
-        from loadgen.swap_ways import Shape, scene
+        from loadgen.swap.ways import Shape, scene
     except ImportError as error:
         print(f"weft bench swap: needs torch: {error}", file=sys.stderr)
         return 2
@@ -92,7 +92,7 @@ def _fits(count: int, shape: Shape, device: torch.device) -> bool:
     """Whether the layers, a flat buffer and the host's buffer leave some memory over."""
     import torch
 
-    from loadgen.swap_ways import pool_blocks
+    from loadgen.swap.ways import pool_blocks
 
     far = count * shape.block_bytes
     near = far + pool_blocks(count) * shape.block_bytes
@@ -116,7 +116,7 @@ def _measure(
     """Rounds over all ways, so that a drift of the machine meets all; the median counts."""
     import torch
 
-    from loadgen.swap_ways import ways
+    from loadgen.swap.ways import ways
 
     clock = _gpu_seconds if scene.prepared.device.type == "cuda" else _cpu_seconds
     rates = {}

@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from loadgen import swap_ways
-from loadgen.swap_command import SwapOptions, run
-from loadgen.swap_ways import OURS, PER_BLOCK, Shape
+from loadgen.swap import ways
+from loadgen.swap.command import SwapOptions, run
+from loadgen.swap.ways import OURS, PER_BLOCK, Shape
 
 SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)
 
@@ -51,7 +51,7 @@ def test_what_does_not_fit_is_left_out_and_said(capsys):
 
 def broken(monkeypatch, name):
     """Ways of which one writes a byte too many, or none."""
-    ways = swap_ways.ways
+    ways = ways.ways
 
     def spoilt(scene, blocks, absent):
         return [
@@ -59,7 +59,7 @@ def broken(monkeypatch, name):
             for way in ways(scene, blocks, absent)
         ]
 
-    monkeypatch.setattr(swap_ways, "ways", spoilt)
+    monkeypatch.setattr(ways, "ways", spoilt)
 
 
 def test_a_peer_that_moves_wrong_bytes_is_not_compared(monkeypatch, tmp_path):
