@@ -43,7 +43,7 @@ def bench_scheduler(
     ] = "",
 ) -> None:
     """What schedule() takes in each step, beside vLLM's own scheduler with its priority policy."""
-    from loadgen.scheduler_command import SchedulerOptions, run
+    from loadgen.scheduler.command import SchedulerOptions, run
 
     options = SchedulerOptions(
         policy=policy,

@@ -69,7 +69,7 @@ ELSEWHERE = {
     "loadgen/workloads/sutradhara.py": "tests/unit/loadgen/workloads/test_registry.py",
     "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
     # Clients, servers and commands: they do nothing without the other side.
-    "loadgen/tiny_model.py": "tests/unit/loadgen/test_scheduler_scene.py",
+    "loadgen/tiny_model.py": "tests/unit/loadgen/scheduler/test_scene.py",
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
     **{

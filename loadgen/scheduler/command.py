@@ -18,7 +18,7 @@ from loadgen.report.figures import machine, write_json
 from loadgen.stats import mean
 
 if TYPE_CHECKING:
-    from loadgen.scheduler_scene import Replica, Step
+    from loadgen.scheduler.scene import Replica, Step
 
 STEADY: Final = "steady"
 QUIET: Final = "quiet"
@@ -41,7 +41,7 @@ class SchedulerOptions:
 def run(options: SchedulerOptions) -> int:
     """Measure and report. Returns the exit status: 2 if vLLM is missing or the policy unknown."""
     try:
-        from loadgen.scheduler_scene import Load, replicas
+        from loadgen.scheduler.scene import Load, replicas
     except (ImportError, RuntimeError) as error:
         print(f"weft bench scheduler: needs vLLM: {error}", file=sys.stderr)
         return 2

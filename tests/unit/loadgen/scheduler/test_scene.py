@@ -7,7 +7,7 @@ from itertools import islice
 import pytest
 
 from loadgen.report.scheduler import OURS, STOCK
-from loadgen.scheduler_scene import Load, calls, replicas
+from loadgen.scheduler.scene import Load, calls, replicas
 
 pytestmark = pytest.mark.engine
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from loadgen.scheduler_command import SchedulerOptions, run
+from loadgen.scheduler.command import SchedulerOptions, run
 
 pytestmark = pytest.mark.engine
 
