@@ -148,7 +148,7 @@ def bench_truth(
     ] = "",
 ) -> None:
     """Compare the simulator with a real engine on this machine: same programs, fitted costs."""
-    from loadgen.truth_command import TruthOptions, run
+    from loadgen.truth.command import TruthOptions, run
 
     options = TruthOptions(
         policies=tuple(dict.fromkeys(p.strip() for p in policy.split(",") if p.strip())),

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from loadgen import truth_command
 from loadgen.sim.presets import preset
-from loadgen.truth_command import (
+from loadgen.truth import command
+from loadgen.truth.command import (
     TruthOptions,
     fitted_slowdown,
     in_turn,
@@ -40,7 +40,7 @@ def test_more_than_fifteen_percent_off_is_not_true_to_life(tmp_path, capsys, off
     simulated = {name: off * value for name, value in real.items()}
     # One round in which the machine did something else counts for little.
     odd = {name: 9 * value for name, value in real.items()}
-    assert truth_command._report(options, [real, odd, real], [simulated] * 3) == status
+    assert command._report(options, [real, odd, real], [simulated] * 3) == status
     text = capsys.readouterr().out
     assert "real, here" in text
     assert "simulated" in text
@@ -78,11 +78,11 @@ def test_each_order_is_simulated_as_fast_as_the_machine_was_around_it(monkeypatc
             speeds.append((policy, shape.call_s))
         return shape.call_s
 
-    monkeypatch.setattr(truth_command, "_simulate", simulate)
+    monkeypatch.setattr(command, "_simulate", simulate)
     options = TruthOptions(policies=("a", "b", "c"))
     shape = replace(preset("8b-a100"), call_s=1.0)
     calibrated = [1.0, 1.0, 4.0, 1.0, 1.0, 1.0, 1.0, 4.0, 4.0, 4.0]
-    found = truth_command._simulate_rounds(options, shape, calibrated, "calibration", "compared")
+    found = command._simulate_rounds(options, shape, calibrated, "calibration", "compared")
     assert [name for name, _ in speeds] == [*"abc", *"bca", *"cab"]
     expected = [1, 2, 2, 1, 1, 1, 2, 4, 4]
     assert [speed for _, speed in speeds] == pytest.approx(expected, rel=0.01)

@@ -29,7 +29,6 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from loadgen import truth_scene
 from loadgen.cores import engines_apart
 from loadgen.fit import ReadyProgram
 from loadgen.local_stack import StackError, local_stack
@@ -38,6 +37,7 @@ from loadgen.replay_command import TOLD_ORDER, ReplayOptions, setup
 from loadgen.report.figures import Figure, machine, write_json
 from loadgen.stats import mean, percentile
 from loadgen.streams import poisson_arrivals, stream
+from loadgen.truth import scene
 
 if TYPE_CHECKING:
     from loadgen.sim.presets import EngineShape
@@ -82,16 +82,16 @@ def run(options: TruthOptions) -> int:
         from loadgen.step_probe import ProbeError
 
         with tempfile.TemporaryDirectory() as folder:
-            model = truth_scene.model(ensure_demo_model(), Path(folder))
+            model = scene.model(ensure_demo_model(), Path(folder))
             line, variables = setup(
                 ReplayOptions(
                     policies=options.policies, replicas=1, slots=options.slots,
-                    kv_blocks=options.kv_blocks, max_model_len=truth_scene.CONTEXT,
+                    kv_blocks=options.kv_blocks, max_model_len=scene.CONTEXT,
                 ),
                 os.environ,
             )  # fmt: skip
             print("starting an engine and a gateway ...", flush=True)
-            line = ["--model", str(model), *line, *truth_scene.ARGUMENTS]
+            line = ["--model", str(model), *line, *scene.ARGUMENTS]
             with local_stack(line, variables) as base, engines_apart() as apart:
                 told = "a core of its own" if apart else "no core of its own"
                 print(f"the engine has {told}", flush=True)
@@ -140,7 +140,7 @@ def _scenes(options: TruthOptions) -> tuple[Scene, Scene]:
     """What is played to calibrate, and what is compared."""
     found = []
     for seed in (options.seed + 1_000_003, options.seed):
-        programs = truth_scene.workload(seed, options.programs)
+        programs = scene.workload(seed, options.programs)
         draw = stream(seed, "arrivals")
         found.append((programs, poisson_arrivals(draw, options.rate, len(programs))))
     return found[0], found[1]
@@ -167,7 +167,7 @@ def _fitted(options: TruthOptions, base: str) -> EngineShape:
         slots=options.slots,
         kv_blocks=options.kv_blocks,
         block_tokens=_BLOCK_TOKENS,
-        context=truth_scene.CONTEXT,
+        context=scene.CONTEXT,
         rounds=_FIT_ROUNDS,
     )
     shape, measured = measure(asked)

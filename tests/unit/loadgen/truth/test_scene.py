@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from loadgen.truth_scene import model, workload
+from loadgen.truth.scene import model, workload
 
 
 def test_programs_have_exact_lengths_that_fit_the_model():
@@ -38,7 +38,7 @@ def test_orders_differ_on_it_where_slots_are_few():
     pytest.importorskip("vllm")
     from loadgen.sim.costs import CostModel
     from loadgen.sim.presets import EngineShape
-    from loadgen.truth_command import TruthOptions, _scenes, _simulate
+    from loadgen.truth.command import TruthOptions, _scenes, _simulate
 
     cost = CostModel(0.002, prefill_token_s=5e-5, decode_sequence_s=2e-4)
     options = TruthOptions()
