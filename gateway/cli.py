@@ -315,7 +315,7 @@ def bench_overhead(
     ] = "",
 ) -> None:
     """Requests/s and added latency against a fast mock engine, beside the peers."""
-    from loadgen.overhead_command import OverheadOptions, run
+    from loadgen.overhead.command import OverheadOptions, run
 
     options = OverheadOptions(
         peers=tuple(p for p in peers.split(",") if p and p != "none"),

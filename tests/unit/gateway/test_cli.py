@@ -153,7 +153,7 @@ def test_a_replay_on_a_running_gateway_refuses_what_only_new_engines_can_take(
     assert "--base-url" in result.output
 
 
-@pytest.mark.parametrize("taken", ["loadgen.overhead_command"], indirect=True)
+@pytest.mark.parametrize("taken", ["loadgen.overhead.command"], indirect=True)
 @pytest.mark.parametrize("value", ["abc", "0", "1,-2", "", "1,,x", "1.5"])
 def test_overhead_wants_numbers_of_calls(value: str, taken: Taken) -> None:
     result = runner.invoke(app, ["bench", "overhead", "--concurrency", value])
@@ -224,7 +224,7 @@ def test_a_file_that_can_be_written_is_left_as_it_was(
     assert not new.exists()
 
 
-@pytest.mark.parametrize("taken", ["loadgen.overhead_command"], indirect=True)
+@pytest.mark.parametrize("taken", ["loadgen.overhead.command"], indirect=True)
 def test_overhead_can_be_measured_without_peers(taken: Taken) -> None:
     arguments = ["bench", "overhead", "--peers", "none", "--concurrency", "1,64"]
     assert runner.invoke(app, arguments).exit_code == 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.overhead_command import checked
+from loadgen.overhead.command import checked
 from loadgen.report.overhead import Cell
 
 

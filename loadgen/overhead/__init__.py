@@ -1,0 +1,1 @@
+"""What a proxy in front of an engine costs a call: `weft bench overhead`."""
