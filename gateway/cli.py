@@ -222,7 +222,7 @@ def bench_replay(
     """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
     from engine_patches.wire import ORDER_NAMES
     from loadgen.arrivals import KINDS, RECORDED
-    from loadgen.replay_command import ReplayOptions, run
+    from loadgen.replay.command import ReplayOptions, run
 
     if base_url:
         exclude(context, "--base-url", _OF_OWN_ENGINES, "its engines run already")

@@ -17,7 +17,7 @@ from loadgen.fit import ReadyProgram, fit
 from loadgen.gpu.cells import count, plateau
 from loadgen.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
 from loadgen.gpu.systems import NAME
-from loadgen.player import Gaps, Play, Player
+from loadgen.replay.player import Gaps, Play, Player
 from loadgen.stats import mean
 from loadgen.streams import poisson_arrivals, stream
 from loadgen.workloads.registry import WORKLOADS

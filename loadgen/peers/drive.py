@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from loadgen.closed_loop import closed_loop
 from loadgen.fit import ReadyProgram
 from loadgen.peers.client import Client
 from loadgen.peers.contents import known
 from loadgen.peers.fronts import SESSION_HEADERS, Front
+from loadgen.replay.closed_loop import closed_loop
 
 _CHAT: Final = "/v1/chat/completions"
 

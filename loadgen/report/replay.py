@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from loadgen.player import Play
+from loadgen.replay.player import Play
 from loadgen.report.figures import Figure
 from loadgen.stats import mean, percentile
 

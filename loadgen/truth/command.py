@@ -32,8 +32,8 @@ from rich.table import Table
 from loadgen.cores import engines_apart
 from loadgen.fit import ReadyProgram
 from loadgen.local_stack import StackError, local_stack
-from loadgen.player import Gaps, Player
-from loadgen.replay_command import TOLD_ORDER, ReplayOptions, setup
+from loadgen.replay.command import TOLD_ORDER, ReplayOptions, setup
+from loadgen.replay.player import Gaps, Player
 from loadgen.report.figures import Figure, machine, write_json
 from loadgen.stats import mean, percentile
 from loadgen.streams import poisson_arrivals, stream

@@ -110,7 +110,7 @@ def test_a_replica_hands_what_it_does_not_know_to_vllm(taken: Taken) -> None:
     assert options["extra"] == ["--max-model-len", "64"]
 
 
-@pytest.mark.parametrize("taken", ["loadgen.replay_command"], indirect=True)
+@pytest.mark.parametrize("taken", ["loadgen.replay.command"], indirect=True)
 def test_a_replay_hands_its_options_on(taken: Taken) -> None:
     arguments = ["bench", "replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]
     assert runner.invoke(app, arguments).exit_code == 7
@@ -119,7 +119,7 @@ def test_a_replay_hands_its_options_on(taken: Taken) -> None:
     assert (options["json_file"], options["seed"]) == ("f", 3)
 
 
-@pytest.mark.parametrize("taken", ["loadgen.replay_command"], indirect=True)
+@pytest.mark.parametrize("taken", ["loadgen.replay.command"], indirect=True)
 @pytest.mark.parametrize(
     ("policy", "told"),
     [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "nothing is named"), (" , ", "nothing is named")],
@@ -131,7 +131,7 @@ def test_a_replay_of_unknown_orders_starts_nothing(policy: str, told: str, taken
     assert "--policy" in result.output
 
 
-@pytest.mark.parametrize("taken", ["loadgen.replay_command"], indirect=True)
+@pytest.mark.parametrize("taken", ["loadgen.replay.command"], indirect=True)
 @pytest.mark.parametrize(
     "more",
     [
@@ -175,7 +175,7 @@ BENCHES = [
 @pytest.mark.parametrize(
     ("taken", "bench", "kind"),
     [
-        ("loadgen.replay_command", "replay", "weekly"),
+        ("loadgen.replay.command", "replay", "weekly"),
         ("loadgen.workload_command", "workload", "weekly"),
         ("loadgen.workload_command", "workload", "recorded"),
     ],

@@ -17,8 +17,8 @@ from loadgen.gpu.engine import Counts, EngineError, Started
 from loadgen.gpu.host import Host, HostError
 from loadgen.gpu.play import Outcome, Scene
 from loadgen.gpu.results import Results
-from loadgen.player import Play, ProgramResult
 from loadgen.processes import NotReady
+from loadgen.replay.player import Play, ProgramResult
 
 CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
 

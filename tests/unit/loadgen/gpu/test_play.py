@@ -7,7 +7,7 @@ import pytest
 from loadgen.gpu.cells import WORKLOADS, count
 from loadgen.gpu.engine import EngineError
 from loadgen.gpu.play import Scene, arrivals, nothing_failed, output_tokens, programs
-from loadgen.player import Play, ProgramResult
+from loadgen.replay.player import Play, ProgramResult
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

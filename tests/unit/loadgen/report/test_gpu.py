@@ -10,7 +10,7 @@ from loadgen.counters import EngineCounters
 from loadgen.fit import ReadyCall, ReadyProgram
 from loadgen.gpu.engine import Counts
 from loadgen.gpu.play import Outcome
-from loadgen.player import Play, ProgramResult
+from loadgen.replay.player import Play, ProgramResult
 from loadgen.report.gpu import (
     _UNITS,
     bound,

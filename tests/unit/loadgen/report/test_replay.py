@@ -7,7 +7,7 @@ import json
 import pytest
 
 from loadgen.counters import EngineCounters
-from loadgen.player import Play, ProgramResult
+from loadgen.replay.player import Play, ProgramResult
 from loadgen.report import replay
 from loadgen.report.figures import write_json
 

@@ -23,7 +23,7 @@ from loadgen.counters import simulated
 from loadgen.fit import ReadyProgram, fit, message_bytes
 from loadgen.local_stack import StackError, local_stack
 from loadgen.order import OrderError, kept_order, set_order
-from loadgen.player import Gaps, Play, Player
+from loadgen.replay.player import Gaps, Play, Player
 from loadgen.report import replay as report
 from loadgen.report.figures import machine, write_json
 from loadgen.schema import TraceError, TraceProgram

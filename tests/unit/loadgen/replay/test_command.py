@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from loadgen.replay_command import (
+from loadgen.replay.command import (
     ReplayError,
     ReplayOptions,
     configuration,

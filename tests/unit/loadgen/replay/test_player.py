@@ -10,9 +10,9 @@ import pytest
 
 from loadgen.fit import ReadyCall, ReadyProgram
 from loadgen.parts import token_ids
-from loadgen.player import Gaps, Player, spans
+from loadgen.replay.player import Gaps, Player, spans
+from loadgen.replay.work import costs
 from loadgen.schema import Part, TraceCall
-from loadgen.work import costs
 
 # Two calls side by side, then one that joins them, then one more.
 DIAMOND = [(), (), (0, 1), None]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from loadgen.closed_loop import closed_loop
 from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.replay.closed_loop import closed_loop
 from loadgen.schema import TraceCall
 
 

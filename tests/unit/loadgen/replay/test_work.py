@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from loadgen.fit import ReadyCall, ReadyProgram
+from loadgen.replay.work import PROMPT_TOKENS_A_STEP, STEP_S, costs
 from loadgen.schema import TraceCall
-from loadgen.work import PROMPT_TOKENS_A_STEP, STEP_S, costs
 
 
 def program(*calls):

@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 import httpx
 
-from loadgen.closed_loop import closed_loop
 from loadgen.counters import EngineCounters, read_counters
 from loadgen.fit import ReadyCall, ReadyProgram
 from loadgen.parts import tag_spans, token_ids
+from loadgen.replay.closed_loop import closed_loop
+from loadgen.replay.work import costs
 from loadgen.schema import TAGS
-from loadgen.work import costs
 
 
 @dataclass(slots=True)

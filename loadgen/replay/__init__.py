@@ -1,0 +1,1 @@
+"""Programs played over HTTP, against whatever answers: `weft bench replay`."""
