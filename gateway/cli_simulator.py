@@ -115,7 +115,7 @@ def bench_fit(
     ] = "",
 ) -> None:
     """Fit the simulator's cost model to a running engine, by what its steps take."""
-    from loadgen.fit_command import FitOptions, run
+    from loadgen.fitting.command import FitOptions, run
 
     options = FitOptions(
         engine=engine,

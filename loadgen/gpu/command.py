@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from loadgen.fitting.step_probe import ProbeError
 from loadgen.gpu import results as store
 from loadgen.gpu.cells import LOADS, WORKLOADS, Budget, Cell, by_system, cells
 from loadgen.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
@@ -25,7 +26,6 @@ from loadgen.gpu.shapes import SHAPES, write
 from loadgen.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS, EngineOptions
 from loadgen.processes import NotReady
 from loadgen.report import gpu as report
-from loadgen.step_probe import ProbeError
 
 # Emptying the cache and reading counts, beside a cell's programs.
 _BESIDE_S: Final = 5.0

@@ -79,7 +79,7 @@ def run(options: TruthOptions) -> int:
     calibration, compared = _scenes(options)
     try:
         from deploy.local.demo_model import ensure_demo_model
-        from loadgen.step_probe import ProbeError
+        from loadgen.fitting.step_probe import ProbeError
 
         with tempfile.TemporaryDirectory() as folder:
             model = scene.model(ensure_demo_model(), Path(folder))
@@ -158,7 +158,7 @@ def same_order(real: Mapping[str, float], simulated: Mapping[str, float]) -> boo
 
 
 def _fitted(options: TruthOptions, base: str) -> EngineShape:
-    from loadgen.fit_command import FitOptions, measure, show
+    from loadgen.fitting.command import FitOptions, measure, show
 
     health = httpx.get(f"{base}/health", timeout=30.0, trust_env=False).json()
     engine = str(health["replicas"][0]["url"])

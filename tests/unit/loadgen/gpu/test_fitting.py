@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadgen import fit_command
+from loadgen.fitting import command
 from loadgen.gpu import fitting
 from loadgen.gpu.engine import Started
 from loadgen.gpu.shapes import SHAPES
@@ -36,10 +36,10 @@ def engines(monkeypatch):
 
     monkeypatch.setattr(fitting, "started", started)
     monkeypatch.setattr(fitting, "_cache", cache)
-    monkeypatch.setattr(fit_command, "measure", measure)
-    monkeypatch.setattr(fit_command, "measure_swap", lambda engine, rounds: 0.00025)
-    monkeypatch.setattr(fit_command, "show", lambda *_: None)
-    monkeypatch.setattr(fit_command, "error", lambda *_: 0.0)
+    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(command, "measure_swap", lambda engine, rounds: 0.00025)
+    monkeypatch.setattr(command, "show", lambda *_: None)
+    monkeypatch.setattr(command, "error", lambda *_: 0.0)
     return found
 
 

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from loadgen.fitting.step_probe import ProbeError, measurements, probe
+from loadgen.fitting.swap_probe import probe_swap, scenes
 from loadgen.report.figures import Figure, machine, write_json
 from loadgen.sim.fitting import Measured, error, fit_costs
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.shapes import to_json
-from loadgen.step_probe import ProbeError, measurements, probe
-from loadgen.swap_probe import probe_swap, scenes
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from uuid import uuid4
 import httpx
 
 from engine_patches.wire import XARG_CALL, XARG_REMAINING
+from loadgen.fitting.step_probe import ProbeError
 from loadgen.order import OrderError
 from loadgen.stats import percentile
-from loadgen.step_probe import ProbeError
 from loadgen.traces.coding import FIRST_ID, IDS
 
 ORDER: Final = "srpt"

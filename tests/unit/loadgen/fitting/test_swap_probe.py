@@ -8,9 +8,9 @@ import json
 import httpx
 import pytest
 
-from loadgen import swap_probe
-from loadgen.step_probe import ProbeError
-from loadgen.swap_probe import Moved, per_block, probe_swap, scenes
+from loadgen.fitting import swap_probe
+from loadgen.fitting.step_probe import ProbeError
+from loadgen.fitting.swap_probe import Moved, per_block, probe_swap, scenes
 
 URL = "http://engine"
 BLOCK = 16

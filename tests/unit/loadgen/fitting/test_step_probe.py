@@ -10,9 +10,7 @@ import pytest
 import respx
 
 from engine_patches.wire import REPORT_HEADER, CallReport
-from loadgen.sim.costs import CostModel
-from loadgen.sim.fitting import fit_costs
-from loadgen.step_probe import (
+from loadgen.fitting.step_probe import (
     DECODES,
     PREFILLS,
     ProbeError,
@@ -21,6 +19,8 @@ from loadgen.step_probe import (
     prefills,
     probe,
 )
+from loadgen.sim.costs import CostModel
+from loadgen.sim.fitting import fit_costs
 
 URL = "http://engine"
 COST = CostModel(
