@@ -57,7 +57,7 @@ def bench_peers(
     """Programs through vllm-router, smg, sglang-router, LiteLLM and ours, on the same replicas."""
     from engine_patches.wire import ORDER_NAMES
     from gateway.options import given
-    from loadgen.peers_command import REAL, SIMULATED, PeersOptions, run
+    from loadgen.peers.command import REAL, SIMULATED, PeersOptions, run
 
     engines = one_name(engines, (SIMULATED, REAL), "--engines")
     if engines == REAL:

@@ -90,7 +90,7 @@ ELSEWHERE = {
     "gateway/sdk/examples/plain_openai.py": "tests/system/real/test_examples.py",
     # Options of commands, tried with the commands.
     "gateway/cli_gpu.py": "tests/unit/loadgen/gpu/test_command.py",
-    "gateway/cli_peers.py": "tests/unit/loadgen/test_peers_command.py",
+    "gateway/cli_peers.py": "tests/unit/loadgen/peers/test_command.py",
     "gateway/cli_parts.py": "tests/unit/loadgen/tags/test_command.py",
     "gateway/cli_experiments.py": "tests/unit/loadgen/test_experiments_command.py",
     # What is said of experiments is said of all of them.

@@ -10,9 +10,9 @@ from support.peers import dialogues, replicas
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from loadgen import peers_command
+from loadgen.peers import command
+from loadgen.peers.command import PeersOptions, command_of, run
 from loadgen.peers.outcome import summarise
-from loadgen.peers_command import PeersOptions, command_of, run
 from loadgen.processes import NotReady
 from loadgen.proxies import Absent
 
@@ -36,8 +36,8 @@ def bench(monkeypatch, tmp_path):
             raise act
         return {"all": FIGURES | act}
 
-    monkeypatch.setattr(peers_command, "simulated_replicas", started)
-    monkeypatch.setattr(peers_command, "play", play)
+    monkeypatch.setattr(command, "simulated_replicas", started)
+    monkeypatch.setattr(command, "play", play)
     data = dialogues(tmp_path, 20, turns=4)
 
     def go(**options) -> int:
