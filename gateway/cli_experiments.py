@@ -23,7 +23,7 @@ _OUT = Annotated[
 @experiments.command("list")
 def bench_list() -> None:
     """The experiments, and where each comes from."""
-    from loadgen.experiments_command import listing
+    from loadgen.experiments.command import listing
 
     raise typer.Exit(listing())
 
@@ -37,7 +37,7 @@ def bench_run(
     out: _OUT = "",
 ) -> None:
     """Run experiments: baseline and ours on the same programs, at least three seeds."""
-    from loadgen.experiments_command import ExperimentOptions, run_experiments
+    from loadgen.experiments.command import ExperimentOptions, run_experiments
 
     names = tuple(dict.fromkeys(name))
     raise typer.Exit(run_experiments(ExperimentOptions(names, quick, jobs, fresh, out=out)))
@@ -48,8 +48,8 @@ def bench_all(
     quick: _QUICK = False, jobs: _JOBS = 0, fresh: _FRESH = False, out: _OUT = ""
 ) -> None:
     """Run all experiments and write docs/results.md."""
+    from loadgen.experiments.command import ExperimentOptions, run_experiments
     from loadgen.experiments.registry import EXPERIMENTS
-    from loadgen.experiments_command import ExperimentOptions, run_experiments
 
     options = ExperimentOptions(tuple(EXPERIMENTS), quick, jobs, fresh, page=True, out=out)
     raise typer.Exit(run_experiments(options))

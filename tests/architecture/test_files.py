@@ -92,7 +92,7 @@ ELSEWHERE = {
     "gateway/cli_gpu.py": "tests/unit/loadgen/gpu/test_command.py",
     "gateway/cli_peers.py": "tests/unit/loadgen/peers/test_command.py",
     "gateway/cli_parts.py": "tests/unit/loadgen/tags/test_command.py",
-    "gateway/cli_experiments.py": "tests/unit/loadgen/test_experiments_command.py",
+    "gateway/cli_experiments.py": "tests/unit/loadgen/experiments/test_command.py",
     # What is said of experiments is said of all of them.
     "loadgen/experiments/experiment.py": "tests/unit/loadgen/experiments/test_registry.py",
     "loadgen/experiments/preload.py": "tests/unit/loadgen/experiments/test_runner.py",

@@ -11,7 +11,7 @@ from support.measuring import rise
 from typer.testing import CliRunner
 
 from gateway.cli import app
-from loadgen import experiments_command as command
+from loadgen.experiments import command
 from loadgen.experiments.cells import Measured, cells
 from loadgen.experiments.experiment import Experiment, Table
 
