@@ -7,7 +7,7 @@ from typing import Final
 
 from loadgen.experiments.cells import Cell, Measured, cells
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
-from loadgen.experiments.simulating import EIGHTH, measure, systems
+from loadgen.experiments.simulating import EIGHTH, UNTOLD, measure, systems
 
 _WORKLOAD: Final = "sharegpt"
 _BATCHES: Final = (60, 125, 250, 500)
@@ -20,6 +20,7 @@ def _cells(quick: bool) -> Sequence[Cell]:
         cell
         for programs in (_QUICK if quick else _BATCHES)
         for system in systems(_WORKLOAD)
+        if system != UNTOLD
         for cell in cells(
             3, system=system, workload=_WORKLOAD, programs=programs, rate=0.0, **EIGHTH
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from loadgen.experiments.agentix_single import load_cells
-from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, cells
+from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, cells, estimate
 from loadgen.experiments.experiment import Experiment, Table
 from loadgen.experiments.simulating import EIGHTH, measure
 from loadgen.sim.presets import preset
@@ -28,9 +28,9 @@ def _breakdown_cells(quick: bool) -> Sequence[Cell]:
     return [cell for cell in load_cells(quick) if cell["workload"] in _WORKLOADS]
 
 
-def _seconds(blocks: Estimate) -> Estimate:
-    """Of the engine, for so many blocks."""
-    return Estimate(blocks.mean * _BLOCK_S, blocks.half_width * _BLOCK_S)
+def _swapping(found: Measured) -> Estimate:
+    """The engine's seconds for blocks between device and host, per token."""
+    return estimate([blocks * _BLOCK_S for blocks in found.series("swaps_per_token").values()])
 
 
 def _breakdown(found: Measured) -> Sequence[Table]:
@@ -49,7 +49,7 @@ def _breakdown(found: Measured) -> Sequence[Table]:
                         str(one.estimate("token_latency")),
                         str(one.estimate("waiting_per_token")),
                         str(one.estimate("service_per_token")),
-                        str(_seconds(one.estimate("swaps_per_token"))),
+                        str(_swapping(one)),
                         str(one.estimate("hit_rate")),
                     )
                 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import log
 from typing import Final
 
-from loadgen.experiments.cells import Cell, Measured, cells, estimate
+from loadgen.experiments.cells import Cell, Estimate, Measured, cells, estimate, geometric
 from loadgen.experiments.curves import bounded_load, curves, doubled, throughput_ratio
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
 from loadgen.experiments.simulating import EIGHTH, measure
@@ -176,35 +177,40 @@ def _scaling_cells(quick: bool) -> Sequence[Cell]:
     ]
 
 
-def _rates_within(found: Measured, slo: float) -> dict[int, tuple[list[float], str]]:
-    """By replicas: the greatest rate within a latency, one a seed, programs a second; and of which
+def _rates_within(found: Measured, slo: float) -> dict[int, tuple[dict[int, float], str]]:
+    """By replicas: the greatest rate within a latency by seed, programs a second; and of which
     bounds it is made, where a seed was within it under every load, or under none."""
     # Seeds have other programs, but one promise to keep.
-    lightest = found.where(replicas=1, rate=_RATES[0]).estimate("token_latency").mean
+    lightest = found.where(replicas=1, rate=_RATES[0]).estimate("token_latency").middle
     rates = {}
     for replicas in found.levels("replicas"):
         lines = curves(found.where(replicas=replicas), "token_latency")
-        loads = [bounded_load(slo * lightest, line) for line in lines.values()]
+        loads = {seed: bounded_load(slo * lightest, line) for seed, line in lines.items()}
         rates[int(replicas)] = (
-            [load for load, _ in loads],
-            "".join(sorted({bound for _, bound in loads})),
+            {seed: load for seed, (load, _) in loads.items()},
+            "".join(sorted({bound for _, bound in loads.values()})),
         )
     return rates
+
+
+def _share(rates: Mapping[int, tuple[Mapping[int, float], str]], replicas: int) -> Estimate:
+    """What these replicas bear over as many times what one bears, seed by seed."""
+    one, many = rates[1][0], rates[replicas][0]
+    return geometric([log(many[seed] / one[seed] / replicas) for seed in one if seed in many])
 
 
 def _scaling_tables(found: Measured) -> Sequence[Table]:
     rows = []
     for slo in _SLOS if found else ():
         rates = _rates_within(found, slo)
-        one = estimate(rates[1][0]).mean
         for replicas, (loads, bounds) in rates.items():
-            rate = estimate(loads)
+            rate = estimate(list(loads.values()))
             rows.append(
                 (
                     f"{slo} x",
                     str(replicas),
                     f"{bounds} {rate}".strip(),
-                    f"{rate.mean / one / replicas:.2f}",
+                    str(_share(rates, replicas)),
                 )
             )
     columns = ("SLO", "replicas", "programs/s", "over replicas times one's")
@@ -223,7 +229,7 @@ def _scaling_plots(found: Measured) -> Sequence[Plot]:
         Series(
             f"{slo} x",
             [float(replicas) for replicas in rates],
-            [estimate(loads) for loads, _ in rates.values()],
+            [estimate(list(loads.values())) for loads, _ in rates.values()],
         )
         for slo in _SLOS
         for rates in [_rates_within(found, slo)]
@@ -236,10 +242,9 @@ def _scaling_findings(found: Measured) -> Sequence[str]:
     for slo in _SLOS if found else ():
         rates = _rates_within(found, slo)
         most = max(rates)
-        share = estimate(rates[most][0]).mean / estimate(rates[1][0]).mean / most
         said.append(
-            f"within {slo} times the lightest latency, {most} replicas bear {share:.2f} of {most} "
-            "times what one bears"
+            f"within {slo} times the lightest latency, {most} replicas bear {_share(rates, most)} "
+            f"of {most} times what one bears"
         )
     return said
 

@@ -166,9 +166,9 @@ def _worse(ratio: Throughput) -> str:
     """What a reader must not overlook."""
     if ratio.bound == "?" or ratio.bound == "≥":
         return ""
-    if ratio.ratio.mean + ratio.ratio.half_width < 1:
+    if ratio.ratio.below(1):
         return " (worse)"
-    return "" if ratio.ratio.mean - ratio.ratio.half_width > 1 else " (no difference shown)"
+    return "" if ratio.ratio.above(1) else " (no difference shown)"
 
 
 FIGURE_12: Final = Experiment(

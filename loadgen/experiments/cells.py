@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, floor, isnan, log, log10
+from math import exp, floor, isnan, log, log10, nan
 
 from loadgen.stats import half_width, mean
 
@@ -41,34 +41,91 @@ def cells(seeds: int, **settings: Setting) -> list[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over seeds, and half of its 95% confidence interval (Student's t)."""
+    """A middle over seeds, and from where to where its 95% confidence interval reaches: the middle
+    itself where nothing varies or only one seed is known. middle: nan of nothing."""
 
-    mean: float
-    half_width: float
+    middle: float
+    low: float
+    high: float
+
+    def above(self, value: float) -> bool:
+        """Whether all of the interval is."""
+        return self.low > value
+
+    def below(self, value: float) -> bool:
+        """Whether all of the interval is."""
+        return self.high < value
+
+    def ends(self) -> tuple[float, float]:
+        """From where to where a plot draws it."""
+        return self.low, self.high
 
     def __str__(self) -> str:
-        """As 1.23 ± 0.04: three digits of the mean, at most five decimals, and as many decimals of
-        the half width; a dash for no number."""
-        if isnan(self.mean):
+        """As 1.16 (0.92 to 1.46): three digits of the middle, at most five decimals, and as many
+        decimals of the ends, more where an end would be shown as zero. Without ends where they
+        would be shown as the middle is; a dash for no number."""
+        if isnan(self.middle):
             return "-"
-        size = abs(self.mean)
-        digits = min(5, max(0, 2 - floor(log10(size)))) if size else 3
-        shown = f"{self.mean:,.{digits}f}"
-        return f"{shown} ± {self.half_width:,.{digits}f}" if self.half_width else shown
+        decimals = _decimals(self.middle)
+        shown = f"{self.middle:,.{decimals}f}"
+        ends = [f"{end:,.{max(decimals, _decimals(end, 1))}f}" for end in (self.low, self.high)]
+        return shown if ends == [shown, shown] else f"{shown} ({' to '.join(ends)})"
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """The estimate that these values, one a seed, give."""
-    return Estimate(mean(values), half_width(values))
+@dataclass(frozen=True, slots=True)
+class Mean(Estimate):
+    """An arithmetic mean, whose interval reaches as far to both sides. least, most: of the seeds'
+    figures."""
+
+    least: float = nan
+    most: float = nan
+
+    @property
+    def half_width(self) -> float:
+        """Half of the interval."""
+        return (self.high - self.low) / 2
+
+    @property
+    def vain(self) -> bool:
+        """Whether the interval reaches below zero though no seed's figure does: so wide an interval
+        says nothing of what cannot be negative."""
+        return self.low < 0 <= self.least
+
+    def ends(self) -> tuple[float, float]:
+        """Those of the interval; where it is vain, of the seeds' figures."""
+        return (self.least, self.most) if self.vain else (self.low, self.high)
+
+    def __str__(self) -> str:
+        """As 1.23 ± 0.04, with as many decimals on both sides; where the interval is vain, with the
+        least and the greatest seed, as 122 [46 to 220]."""
+        if isnan(self.middle) or self.low == self.high:
+            return Estimate.__str__(self)
+        decimals = _decimals(self.middle)
+        shown = f"{self.middle:,.{decimals}f}"
+        if self.vain:
+            return f"{shown} [{self.least:,.{decimals}f} to {self.most:,.{decimals}f}]"
+        return f"{shown} ± {self.half_width:,.{decimals}f}"
+
+
+def _decimals(value: float, digits: int = 3) -> int:
+    """So many that these digits of a number are shown, five at most."""
+    size = abs(value)
+    return min(5, max(0, digits - 1 - floor(log10(size)))) if size else digits
+
+
+def estimate(values: Sequence[float]) -> Mean:
+    """The mean of these values, one a seed, with Student's t."""
+    if not values:
+        return Mean(nan, nan, nan)
+    middle, half = mean(values), half_width(values)
+    return Mean(middle, middle - half, middle + half, min(values), max(values))
 
 
 def geometric(logs: Sequence[float]) -> Estimate:
-    """The geometric mean of what has these logarithms, and the half width of its interval's upper
-    side; nan of nothing."""
-    if not logs:
-        return Estimate(float("nan"), 0.0)
-    middle = exp(mean(logs))
-    return Estimate(middle, middle * (exp(half_width(logs)) - 1))
+    """The geometric mean of what has these logarithms, one a seed, with Student's t on them: what
+    is twice and what is half as much stand alike far from 1. nan of nothing."""
+    of = estimate(logs)
+    return Estimate(exp(of.middle), exp(of.low), exp(of.high))
 
 
 class Measured:
@@ -110,13 +167,13 @@ class Measured:
             cell.seed: values[figure] for cell, values in self.values.items() if figure in values
         }
 
-    def estimate(self, figure: str) -> Estimate:
+    def estimate(self, figure: str) -> Mean:
         """A figure's mean over seeds."""
         return estimate(list(self.series(figure).values()))
 
     def ratio(self, figure: str, baseline: Measured) -> Estimate:
         """A figure over the baseline's, seed by seed, since both played the same programs: the
-        geometric mean, and the half width of its interval's upper side."""
+        geometric mean. Seeds that only one of them has, or where either is 0, are left out."""
         ours, theirs = self.series(figure), baseline.series(figure)
         logs = [
             log(ours[seed] / theirs[seed])

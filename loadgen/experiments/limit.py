@@ -96,13 +96,13 @@ def _findings(found: Measured) -> Sequence[str]:
             for name in _ORDERS
             if name != _LIMIT and _order(at, name)
         }
-        nearest = min(ratios, key=lambda name: ratios[name].mean)
+        nearest = min(ratios, key=lambda name: ratios[name].middle)
         said.append(
             f"{workload}: weft {ratios[_OURS]} times the latency of srpt "
             f"({_order(at, _OURS).ratio('steady_latency', limit)} in the middle half); nearest is "
             f"{nearest} with {ratios[nearest]}"
         )
-        if ratios[nearest].mean + ratios[nearest].half_width < 1:
+        if ratios[nearest].below(1):
             said.append(
                 f"{workload}: {nearest} is faster than srpt, which knows the work that is left and "
                 f"not what is cached (hit rates {_order(at, nearest).estimate('hit_rate')} and "

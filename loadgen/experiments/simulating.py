@@ -33,6 +33,8 @@ class System:
 
 # The order that engines follow unless they are told otherwise.
 OURS: Final = "warm_plas"
+# Ours where clients do not say when their programs end, as many do not.
+UNTOLD: Final = "weft, ends not told"
 # Agentix 6.2. Its MLFQ stands on vLLM-opt and swaps what it displaces, as Agentix does; plas and
 # atlas are Agentix itself, for programs of one thread and of many.
 SYSTEMS: Final[Mapping[str, System]] = {
@@ -42,6 +44,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "plas": System("plas", swap=True),
     "atlas": System("atlas", swap=True),
     "weft": System(OURS, tags=True, swap=True),
+    UNTOLD: System(OURS, tags=True, swap=True, overlap=Overlap(forget=False)),
 }
 # Workloads whose programs have threads side by side.
 _THREADED: Final = frozenset({"lats", "mixed"})

@@ -45,15 +45,15 @@ _OPEN: Final[Mapping[str, Mapping[float, tuple[str, str, str]]]] = {
 def saved(ours: Measured, baseline: Measured, figure: str) -> Estimate:
     """By how much less than the baseline's a figure is, per cent; below 0: it is more."""
     ratio = ours.ratio(figure, baseline)
-    return Estimate(100 * (1 - ratio.mean), 100 * ratio.half_width)
+    return Estimate(*(100 * (1 - one) for one in (ratio.middle, ratio.high, ratio.low)))
 
 
 def verdict(less: Estimate) -> str:
     """A saving in words that nobody can overlook."""
-    if less.mean + less.half_width < 0:
-        return f"{-less.mean:.1f} ± {less.half_width:.1f}% more (worse)"
-    shown = f"{less.mean:.1f} ± {less.half_width:.1f}% less"
-    return shown if less.mean > less.half_width else f"{shown} (no difference shown)"
+    if less.below(0):
+        return f"{-less.middle:.1f}% more ({-less.high:.1f} to {-less.low:.1f}; worse)"
+    shown = f"{less.middle:.1f}% less ({less.low:.1f} to {less.high:.1f}"
+    return f"{shown})" if less.above(0) else f"{shown}; no difference shown)"
 
 
 def more_load(found: Measured, figure: str) -> tuple[float, Throughput] | None:
@@ -66,7 +66,7 @@ def more_load(found: Measured, figure: str) -> tuple[float, Throughput] | None:
         level = {seed: line[place][1] for seed, line in lines.items()}
         ratio = throughput_ratio(ours, baseline, level, figure)
         known = ratio.bound in ("", "≥")
-        if known and (best is None or ratio.ratio.mean > best[1].ratio.mean):
+        if known and (best is None or ratio.ratio.middle > best[1].ratio.middle):
             best = rate, ratio
     return best
 
@@ -123,8 +123,8 @@ def _load_findings(found: Measured) -> Sequence[str]:
             )
             for rate in found.levels("rate")
         }
-        most = max(savings, key=lambda rate: savings[rate].mean)
-        least = min(savings, key=lambda rate: savings[rate].mean)
+        most = max(savings, key=lambda rate: savings[rate].middle)
+        least = min(savings, key=lambda rate: savings[rate].middle)
         said.append(
             f"{label}: at best {verdict(savings[most])}, at {most}/s (published: up to "
             f"{percent}%); at worst {verdict(savings[least])}, at {least}/s"

@@ -134,13 +134,13 @@ def _hit_findings(found: Measured) -> Sequence[str]:
             f"tags, {every.estimate('hit_rate')} with everything on (published: 0.218 to 0.446)"
         )
         kept = [_kept(one) for one in (lru, every)]
-        word = "more" if kept[1].mean > kept[0].mean else "not more"
+        word = "more" if kept[1].middle > kept[0].middle else "not more"
         said.append(
             f"{rate}/s: without what was computed ahead for the very turn that finds it, the rate "
             f"is {kept[0]} by age and {kept[1]} with everything on: {word} is kept"
         )
         order = tags.ratio("hit_rate", lru)
-        if order.mean + order.half_width < 1:
+        if order.below(1):
             said.append(f"{rate}/s: tags alone find less than age, {order} of it (worse)")
     return said
 
@@ -212,8 +212,8 @@ def _pin_plots(found: Measured) -> Sequence[Plot]:
         lines = [
             Series(
                 mode,
-                [at.where(mode=mode).estimate(f"ftr_p{share}").mean for share in SHARES],
-                [Estimate(share / 100, 0.0) for share in SHARES],
+                [at.where(mode=mode).estimate(f"ftr_p{share}").middle for share in SHARES],
+                [Estimate(share / 100, share / 100, share / 100) for share in SHARES],
             )
             for mode in _PIN_MODES
         ]

@@ -6,7 +6,8 @@ anything. What an order gains in the last two is order alone. Each world has a l
 which calls wait when first come is first served, since the worlds differ in what they bear; ratios
 are to that order in the same world. Programs of the middle of the arrivals are looked at, not
 those that fill or drain the engine. No program here has threads side by side, where atlas and plas
-differ; `urgency` is left out, which needs deadlines.
+differ: atlas is left out for that, and `urgency`, which needs deadlines. Ours is played once more
+without being told when programs end, where the cache is short: elsewhere there is nothing to free.
 """
 
 from __future__ import annotations
@@ -16,26 +17,17 @@ from math import log
 from typing import Final
 
 from engine_patches.wire import ORDER_NAMES
-from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, Values, cells
+from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, cells
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
-from loadgen.experiments.simulating import EIGHTH, OURS, Scene, System, play
-from loadgen.sim.window import steady
-from loadgen.stats import mean, percentile
+from loadgen.experiments.simulating import OURS
+from loadgen.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD, WORLDS, measure
 
 _BASELINE: Final = "fcfs"
-_HINTED: Final = ("urgency",)
-ORDERS: Final = tuple(name for name in ORDER_NAMES if name not in _HINTED)
-_QUICK_ORDERS: Final = tuple(
-    name for name in ORDERS if name in ("fcfs", "mlfq", "plas", "warm_plas")
-)
-SHORT: Final = "short cache"
-ENDLESS: Final = "endless cache"
-NONE: Final = "no cache"
+_LEFT_OUT: Final = ("atlas", "urgency")
+ORDERS: Final = tuple(name for name in ORDER_NAMES if name not in _LEFT_OUT)
+_QUICK_ORDERS: Final = tuple(name for name in ORDERS if name in ("fcfs", "mlfq", "plas", OURS))
 _RIVALS: Final = ("mlfq", "plas")
 _SEEDS: Final = 8
-WORLDS: Final = (SHORT, ENDLESS, NONE)
-# Blocks for all tokens of all programs here, several times over.
-_ENDLESS_BLOCKS: Final = 150_000
 # Workload to programs, and rates by world in programs a second.
 _LOADS: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
     "sharegpt": (200, {SHORT: 0.35, ENDLESS: 1.0, NONE: 0.25}),
@@ -58,7 +50,8 @@ def _cells(quick: bool) -> Sequence[Cell]:
         }
         for workload, (count, rates) in (_QUICK if quick else _LOADS).items()
         for world in WORLDS
-        for order in (_QUICK_ORDERS if quick else ORDERS)
+        for order in (*(_QUICK_ORDERS if quick else ORDERS), UNTOLD)
+        if order != UNTOLD or world == SHORT
     ]
     return [cell for one in settings for cell in cells(_seeds(one, quick), **one)]
 
@@ -67,35 +60,6 @@ def _seeds(settings: Mapping[str, Setting], quick: bool) -> int:
     """More where ours is set beside what it must beat."""
     beside = settings["world"] == SHORT and settings["order"] in (OURS, *_RIVALS)
     return _SEEDS if beside and not quick else 3
-
-
-def measure(cell: Cell) -> Values:
-    """The figures of a cell with the settings `workload`, `programs`, `rate`, `world` and `order`,
-    over the programs of the middle. latency, latency_p95: of programs, seconds. waiting: its share
-    that they waited. hit_rate: of their calls. loaded: the share of them that ended while others
-    still came. Raises what `play` raises."""
-    world = cell.text("world")
-    blocks = _ENDLESS_BLOCKS if world == ENDLESS else EIGHTH["kv_blocks"]
-    scene = Scene(
-        cell.text("workload"),
-        int(cell.number("programs")),
-        cell.number("rate"),
-        slots=EIGHTH["slots"],
-        kv_blocks=blocks,
-    )
-    # Nothing but the order and the cache: what is displaced is computed again in every world.
-    found = play(scene, System(cell.text("order"), prefix_cache=world != NONE), cell.seed)
-    window = steady(found.programs)
-    responses = [program.response_s for program in window.programs]
-    names = {program.id for program in window.programs}
-    calls = [call for call in found.calls if call.program in names]
-    return {
-        "latency": mean(responses),
-        "latency_p95": percentile(responses, 0.95),
-        "waiting": sum(program.waiting_s for program in window.programs) / sum(responses),
-        "hit_rate": sum(call.cached_tokens for call in calls) / sum(c.prompt_tokens for c in calls),
-        "loaded": window.loaded,
-    }
 
 
 def _tables(found: Measured) -> Sequence[Table]:
@@ -182,18 +146,18 @@ def _why(at: Measured, order: str) -> str:
         f"{short} of fcfs's latency with a short cache (hit rate {hits}, fcfs {before}), "
         f"{ratios[ENDLESS]} with an endless one, {ratios[NONE]} with none"
     )
-    if short.mean - short.half_width > 1:
+    if short.above(1):
         return f"{shown}: worse than fcfs"
-    if short.mean + short.half_width >= 1:
+    if not short.below(1):
         return f"{shown}: no gain shown"
     return f"{shown}; {_part(short, ratios[ENDLESS])}"
 
 
 def _part(short: Estimate, alone: Estimate) -> str:
     """How much of a gain with a short cache the order alone has brought, measured by logarithms."""
-    if alone.mean + alone.half_width >= 1:
+    if not alone.below(1):
         return "order alone shows no gain: it is the cache's"
-    part = log(alone.mean) / log(short.mean)
+    part = log(alone.middle) / log(short.middle)
     if part >= 1:
         return "order alone gains as much or more: none of it is the cache's"
     return f"order alone explains {100 * part:.0f}% of the gain, the cache the rest"

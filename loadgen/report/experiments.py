@@ -139,9 +139,13 @@ def draw(path: Path, plots: Sequence[Plot], title: str) -> None:
             axis.axis("off")
         for axis, (name, lines) in zip(row, plot.panels, strict=False):
             for mark, line in zip(_MARKS * len(lines), lines, strict=False):
-                means = [one.mean for one in line.y]
-                widths = [one.half_width for one in line.y]
-                axis.errorbar(line.x, means, widths, label=line.label, marker=mark, capsize=2)
+                middles = [one.middle for one in line.y]
+                # matplotlib wants how far the ends lie below and above.
+                ends = [
+                    [one.middle - one.ends()[0] for one in line.y],
+                    [one.ends()[1] - one.middle for one in line.y],
+                ]
+                axis.errorbar(line.x, middles, ends, label=line.label, marker=mark, capsize=2)
             axis.set(title=name, xlabel=plot.x, ylabel=plot.y)
             axis.grid(alpha=0.3)
             if plot.log_y:

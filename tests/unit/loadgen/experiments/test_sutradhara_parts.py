@@ -39,7 +39,7 @@ def test_a_distribution_is_drawn_over_seconds() -> None:
     for _, lines in plot.panels:
         assert [line.label for line in lines] == [BASELINE, PINNED, ALL]
         assert all(list(line.x) == sorted(line.x) for line in lines)
-        assert lines[0].y[-1] == Estimate(0.99, 0.0)
+        assert lines[0].y[-1] == Estimate(0.99, 0.99, 0.99)
 
 
 @pytest.mark.parametrize("experiment", [TABLE_2, FIGURE_12])

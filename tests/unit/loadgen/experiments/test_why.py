@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from loadgen.experiments.cells import Cell, Measured, cells, measured
-from loadgen.experiments.why import ENDLESS, EXPERIMENT, NONE, ORDERS, SHORT, measure
+from loadgen.experiments.cells import Cell, Measured, measured
+from loadgen.experiments.why import EXPERIMENT, ORDERS
+from loadgen.experiments.worlds import ENDLESS, NONE, SHORT
 
 
 def _made(ratios: Mapping[str, float]) -> Measured:
@@ -67,14 +68,3 @@ def test_ours_is_set_beside_what_it_must_beat_with_more_seeds() -> None:
     assert rows["bfcl", "mlfq"][2] == "0 of 8"
     quick = {(c.text("order"), c.seed) for c in EXPERIMENT.cells(True)}
     assert {seed for _, seed in quick} == {0, 1, 2}
-
-
-@pytest.mark.engine
-def test_what_is_cached_follows_the_world() -> None:
-    found = {}
-    for world in (SHORT, ENDLESS, NONE):
-        settings = {"workload": "bfcl", "programs": 6, "rate": 2.0, "world": world}
-        found[world] = measure(cells(1, order="plas", **settings)[0])
-    assert found[NONE]["hit_rate"] == 0.0
-    assert 0.0 < found[SHORT]["hit_rate"] <= found[ENDLESS]["hit_rate"] < 1.0
-    assert all(0.0 <= one["waiting"] < 1.0 for one in found.values())

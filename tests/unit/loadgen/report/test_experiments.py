@@ -41,7 +41,7 @@ def test_a_document_holds_every_cell_and_says_its_command(tmp_path: Path) -> Non
     assert found["command"] == "weft bench run one"
     assert found["kind"] == "simulated"
     assert [cell["values"]["x"] for cell in found["cells"]] == [1.0, 2.0, 3.0]
-    assert found["tables"][0]["rows"] == [["a|b", "2.00 ± 2.48"]]
+    assert found["tables"][0]["rows"] == [["a|b", "2.00 [1.00 to 3.00]"]]
 
 
 def test_the_terminal_says_what_is_simulated_and_what_was_published() -> None:
@@ -49,14 +49,14 @@ def test_the_terminal_says_what_is_simulated_and_what_was_published() -> None:
     show(document(_EXPERIMENT, _RUN, "weft bench run one"), Console(file=out, width=40))
     text = out.getvalue()
     assert "simulated: what came out" in text
-    assert "2.00 ± 2.48" in text
+    assert "2.00 [1.00 to 3.00]" in text
     assert "ours is 2 times as fast" in text
     assert "published (A paper, Figure 1): twice as much" in text
 
 
 def test_markdown_keeps_columns_apart() -> None:
     text = markdown(document(_EXPERIMENT, _RUN, "weft bench run one"), "images/one.svg")
-    assert "| order | x |\n| --- | ---: |\n| a\\|b | 2.00 ± 2.48 |" in text
+    assert "| order | x |\n| --- | ---: |\n| a\\|b | 2.00 [1.00 to 3.00] |" in text
     assert "`weft bench run one`, simulated" in text
     assert "![One thing beside another](images/one.svg)" in text
 
@@ -72,7 +72,7 @@ def test_the_page_says_what_is_not_measured_yet() -> None:
 
 
 def test_equal_figures_give_equal_pictures(tmp_path: Path) -> None:
-    line = Series("plas", [1.0, 2.0], [Estimate(1.0, 0.1), Estimate(2.0, 0.2)])
+    line = Series("plas", [1.0, 2.0], [Estimate(1.0, 0.9, 1.3), Estimate(2.0, 1.8, 2.2)])
     plots = [Plot("load", "latency, s", [("left", [line]), ("right", [line])])]
     plots.append(Plot("load", "p95, s", [("alone", [line])], log_y=True))
     for name in ("a.svg", "b.svg"):
