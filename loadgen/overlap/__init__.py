@@ -1,1 +1,1 @@
-"""Tools started while the answer streams, on requests of a published shape: `weft bench overlap`."""
+"""Tools started while the answer streams, on published shapes of requests: `weft bench overlap`."""

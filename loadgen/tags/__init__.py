@@ -1,1 +1,1 @@
-"""How well a gateway's tags meet the tokens that the engine makes of a prompt: `weft bench tags`."""
+"""How well a gateway's tags meet the tokens that an engine makes of a prompt: `weft bench tags`."""

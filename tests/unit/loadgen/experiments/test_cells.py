@@ -69,8 +69,8 @@ def test_whole_numbers_select_what_fractions_were_measured_with() -> None:
     assert measured([(cell, {"x": 1.0})]).where(rate=2).estimate("x").middle == 1.0
 
 
-# Ours and baseline by seed; then, by scipy 1.17.1, exp of the mean of the logarithms of their ratios
-# and of the ends of `scipy.stats.t.interval(0.95, n - 1, mean, sem)` of them.
+# Ours and baseline by seed; then, by scipy 1.17.1, exp of the mean of the logarithms of their
+# ratios and of the ends of `scipy.stats.t.interval(0.95, n - 1, mean, sem)` of them.
 _PAIRS = {
     "a tail": ([31.0, 44.9, 250.2], [22.5, 41.0, 78.0], 1.691524, 0.414667, 6.900125),
     "eight": (

@@ -51,12 +51,12 @@ def test_what_does_not_fit_is_left_out_and_said(capsys):
 
 def broken(monkeypatch, name):
     """Ways of which one writes a byte too many, or none."""
-    ways = ways.ways
+    real = ways.ways
 
     def spoilt(scene, blocks, absent):
         return [
             replace(way, out=lambda: scene.host.fill_(1)) if way.name == name else way
-            for way in ways(scene, blocks, absent)
+            for way in real(scene, blocks, absent)
         ]
 
     monkeypatch.setattr(ways, "ways", spoilt)
