@@ -12,6 +12,7 @@ from loadgen.experiments.simulating import EIGHTH, UNTOLD, measure, systems
 _WORKLOAD: Final = "sharegpt"
 _BATCHES: Final = (60, 125, 250, 500)
 _QUICK: Final = (30, 100)
+_SEEDS: Final = 5
 _OURS: Final = "weft"
 
 
@@ -22,7 +23,12 @@ def _cells(quick: bool) -> Sequence[Cell]:
         for system in systems(_WORKLOAD)
         if system != UNTOLD
         for cell in cells(
-            3, system=system, workload=_WORKLOAD, programs=programs, rate=0.0, **EIGHTH
+            3 if quick else _SEEDS,
+            system=system,
+            workload=_WORKLOAD,
+            programs=programs,
+            rate=0.0,
+            **EIGHTH,
         )
     ]
 

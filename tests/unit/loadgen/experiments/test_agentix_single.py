@@ -8,6 +8,7 @@ import pytest
 
 from loadgen.experiments.agentix_single import FIGURE_12, FIGURE_13, load_cells
 from loadgen.experiments.cells import Cell, Measured, measured
+from loadgen.experiments.simulating import UNTOLD
 
 # How many times slower than the load alone makes everybody.
 _SLOWER: Mapping[str, float] = {
@@ -17,7 +18,7 @@ _SLOWER: Mapping[str, float] = {
     "plas": 1.1,
     "atlas": 1.05,
     "weft": 1.0,
-    "weft, ends not told": 1.0,
+    UNTOLD: 1.0,
 }
 
 
@@ -62,7 +63,7 @@ def test_latencies_are_tables_of_systems_and_loads(found: Measured) -> None:
         "mlfq",
         "plas",
         "weft",
-        "weft, ends not told",
+        UNTOLD,
     ]
     assert len(table.columns) == 6
     assert "120 programs" in table.title
@@ -82,6 +83,6 @@ def test_a_panel_a_workload(found: Measured) -> None:
 
 
 def test_where_ours_is_worse_the_finding_says_so() -> None:
-    said = FIGURE_12.findings(_measured({**_SLOWER, "weft": 2.0}))[0]
+    said = FIGURE_12.findings(_measured({**_SLOWER, "weft": 2.0, UNTOLD: 2.0}))[0]
     assert said.count("(worse)") == 3
     assert "vllm 1.5" in said

@@ -8,7 +8,7 @@ import pytest
 
 from loadgen.experiments.cells import Cell, Measured, measured
 from loadgen.experiments.why import EXPERIMENT, ORDERS
-from loadgen.experiments.worlds import ENDLESS, NONE, SHORT
+from loadgen.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD
 
 
 def _made(ratios: Mapping[str, float]) -> Measured:
@@ -47,8 +47,10 @@ def test_a_gain_is_told_by_what_brought_it(ratios: Mapping[str, float], said: st
 
 def test_every_order_that_needs_no_deadlines_is_there_in_every_world() -> None:
     found = {(c.text("order"), c.text("world")) for c in EXPERIMENT.cells(False)}
-    assert {order for order, _ in found} == set(ORDERS)
-    assert len(found) == 3 * len(ORDERS)
+    assert {order for order, _ in found} == {*ORDERS, UNTOLD}
+    assert len(found) == 3 * len(ORDERS) + 1
+    # What ends is nothing to a cache that holds everything, or nothing.
+    assert (UNTOLD, SHORT) in found
     assert {"fcfs", "plas", "mlfq", "srpt"} <= set(ORDERS)
     assert "urgency" not in ORDERS
 
@@ -64,7 +66,7 @@ def test_ours_is_set_beside_what_it_must_beat_with_more_seeds() -> None:
     tables = EXPERIMENT.tables(_made({SHORT: 2.0, ENDLESS: 1.0, NONE: 1.0}))
     rows = {(row[0], row[1]): row[2:] for row in tables[0].rows}
     assert [one.split()[0] for one in rows["bfcl", "plas"][:2]] == ["0.500", "1.00"]
-    assert rows["bfcl", "plas"][2] == "8 of 8"
-    assert rows["bfcl", "mlfq"][2] == "0 of 8"
+    assert rows["bfcl", "plas"][2] == "10 of 10"
+    assert rows["bfcl", "mlfq"][2] == "0 of 10"
     quick = {(c.text("order"), c.seed) for c in EXPERIMENT.cells(True)}
     assert {seed for _, seed in quick} == {0, 1, 2}
