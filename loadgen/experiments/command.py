@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,19 +49,44 @@ def listing() -> int:
 
 def run_experiments(options: ExperimentOptions) -> int:
     """Measure, show and write. Returns the exit status: 2 for an unknown name or where something
-    is missing, 1 where a measurement failed."""
+    is missing, 1 where a measurement failed, 130 after ctrl-C and 143 after SIGTERM, which end it
+    at once. To be called in the main thread, whose signals it hears."""
     unknown = [name for name in options.names if name not in EXPERIMENTS]
     if unknown:
         known = ", ".join(EXPERIMENTS)
         print(f"weft bench: unknown experiment {unknown[0]!r}; known: {known}", file=sys.stderr)
         return 2
     console = Console()
+    heard = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _run_all(options, console)
+    except _Stopped as stopped:
+        kept = "--fresh keeps no cells" if options.fresh else "what was measured is kept"
+        again = "begins anew" if options.fresh else "goes on from there"
+        print(f"weft bench: stopped; {kept}: the same command {again}", file=sys.stderr)
+        return 128 + stopped.number
+    finally:
+        for number, handler in heard.items():
+            signal.signal(number, handler)
+
+
+class _Stopped(BaseException):
+    """A signal asks for the end. Nothing but the command may take it for an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _Stopped(number)
+
+
+def _run_all(options: ExperimentOptions, console: Console) -> int:
     for name in options.names:
         experiment = EXPERIMENTS[name]
         try:
             found = _run(experiment, options, console)
-        except KeyboardInterrupt:
-            return 130
         except ImportError as error:
             print(f"weft bench: {name} needs vLLM: {error}", file=sys.stderr)
             return 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -34,8 +35,8 @@ def run(
 ) -> Run:
     """Measure what the store does not have. progress: is told how many cells are done, of how many.
 
-    Whatever a cell raises is raised here, with the cells that run ended; what was measured until
-    then stays in the store.
+    Whatever a cell raises is raised here, with the cells that run ended at once, and so is what a
+    signal's handler raises; what was measured until then stays in the store.
     """
     begun = time.monotonic()
     cells = list(experiment.cells(quick))
@@ -71,16 +72,26 @@ def _measure(
     # What a simulation imports takes seconds: one process imports it, and the others are its forks.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["loadgen.experiments.preload"])
-    pool = ProcessPoolExecutor(min(jobs, len(cells)), context)
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(min(jobs, len(cells)), context, initializer=_leave_to_parent)
     work = partial(_timed, experiment.measure)
-    futures: dict[Future[tuple[Values, float]], Cell] = {pool.submit(work, c): c for c in cells}
     try:
+        futures: dict[Future[tuple[Values, float]], Cell] = {pool.submit(work, c): c for c in cells}
         for future in as_completed(futures):
             values, used = future.result()
             yield futures[future], values, used
+    except BaseException:
+        # A cell may take minutes: nobody waits for those at hand.
+        for worker in set(multiprocessing.active_children()) - others:
+            worker.kill()
+        raise
     finally:
-        # Ctrl-C reaches the workers too; after an error the cells at hand end first.
         pool.shutdown(cancel_futures=True)
+
+
+def _leave_to_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal: only the parent answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _timed(measure: Callable[[Cell], Values], cell: Cell) -> tuple[Values, float]:

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import os
+import signal
 
 from loadgen.experiments.cells import Cell, Values
 
@@ -20,3 +21,13 @@ def rise(cell: Cell) -> Values:
     if cell.text("what") == "fails":
         raise ValueError("no such engine")
     return {"x": 2.0 + cell.seed}
+
+
+def hang(cell: Cell) -> Values:
+    """The seed where it is 0; else never ends, whatever else it is sent than a kill."""
+    if cell.seed:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        while True:
+            signal.pause()
+    return {"x": 0.0}

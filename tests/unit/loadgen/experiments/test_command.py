@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.measuring import rise
+from support.processes import alive, descendants
 from typer.testing import CliRunner
 
 from gateway.cli import app
 from loadgen.experiments import command
 from loadgen.experiments.cells import Measured, cells
 from loadgen.experiments.experiment import Experiment, Table
+from loadgen.experiments.store import ROOT
 
 
 def _tables(found: Measured) -> list[Table]:
@@ -101,3 +108,57 @@ def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "## One thing" in page
     assert "| it | 3.00 ± 2.48 |" in page
     assert "| `weft bench x` | `results/x.json` | 2026-01-02 | m |" in page
+
+
+# A process of its own, which hears signals: of its cells the first ends, the others never do.
+_ENDLESS = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from support.measuring import hang
+from loadgen import experiments_command as command
+from loadgen.experiments import store
+from loadgen.experiments.cells import cells
+from loadgen.experiments.edges import EXPERIMENT
+
+if __name__ == "__main__":
+    one = replace(EXPERIMENT, cells=lambda quick: cells(4, a=1), measure=hang, code=())
+    command.EXPERIMENTS = {"one": one}
+    keep = store.Store(one, Path(sys.argv[1]), Path(store.ROOT))
+    command.Store = lambda experiment: keep
+    sys.exit(command.run_experiments(command.ExperimentOptions(("one",), jobs=2)))
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_who_is_told_to_stop_stops_at_once(tmp_path: Path, number: int, status: int) -> None:
+    script, kept = tmp_path / "endless.py", tmp_path / "kept"
+    script.write_text(_ENDLESS)
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    bench = subprocess.Popen(
+        [sys.executable, str(script), str(kept)],
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not list(kept.rglob("*.json")):
+            assert time.monotonic() < deadline, "the first cell was not measured"
+            assert bench.poll() is None
+            time.sleep(0.02)
+        started = descendants(bench.pid)
+        bench.send_signal(number)
+        _, said = bench.communicate(timeout=60)
+        assert bench.returncode == status, said
+        assert "what was measured is kept: the same command goes on from there" in said
+        while any(map(alive, started)):
+            assert time.monotonic() < deadline, "a worker outlived the command"
+            time.sleep(0.02)
+        assert len(list(kept.rglob("*.json"))) == 1
+    finally:
+        for pid in {bench.pid, *descendants(bench.pid)}:
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        bench.wait()
