@@ -7,6 +7,7 @@ from typing import Final
 
 from loadgen.experiments.cells import Cell, Measured, cells
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.headline import Headline, less
 from loadgen.experiments.simulating import EIGHTH, UNTOLD, measure, systems
 
 _WORKLOAD: Final = "sharegpt"
@@ -14,6 +15,7 @@ _BATCHES: Final = (60, 125, 250, 500)
 _QUICK: Final = (30, 100)
 _SEEDS: Final = 5
 _OURS: Final = "weft"
+_RIVAL: Final = "mlfq"
 
 
 def _cells(quick: bool) -> Sequence[Cell]:
@@ -91,6 +93,15 @@ def _findings(found: Measured) -> Sequence[str]:
     return said
 
 
+def _headline(found: Measured) -> Headline:
+    scores = []
+    for programs in found.levels("programs"):
+        at = found.where(programs=programs)
+        ratio = at.where(system=_OURS).ratio("makespan", at.where(system=_RIVAL))
+        scores.append(less(f"{programs} programs", ratio))
+    return Headline("makespan over mlfq's; less is better", scores, "0.6 to 0.9 of all others'")
+
+
 FIGURE_16: Final = Experiment(
     name="agentix-16",
     title="Makespan of a batch of programs",
@@ -102,4 +113,5 @@ FIGURE_16: Final = Experiment(
     tables=_tables,
     plots=_plots,
     findings=_findings,
+    headline=_headline,
 )

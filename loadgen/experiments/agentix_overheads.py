@@ -8,7 +8,8 @@ from typing import Final
 from loadgen.experiments.agentix_single import load_cells
 from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, cells, estimate
 from loadgen.experiments.experiment import Experiment, Table
-from loadgen.experiments.simulating import EIGHTH, measure
+from loadgen.experiments.headline import Headline, less
+from loadgen.experiments.simulating import EIGHTH, UNTOLD, measure
 from loadgen.sim.presets import preset
 
 _WORKLOADS: Final = ("sharegpt", "lats")
@@ -185,6 +186,28 @@ def _swap_findings(found: Measured) -> Sequence[str]:
     return said
 
 
+def _breakdown_headline(found: Measured) -> Headline:
+    scores = []
+    for workload in map(str, found.levels("workload")):
+        at = found.where(workload=workload)
+        at = at.where(rate=at.levels("rate")[-1])
+        for ours, name in (("weft", workload), (UNTOLD, f"{workload}, ends not told")):
+            ratio = at.where(system=ours).ratio("waiting_per_token", at.where(system="mlfq"))
+            scores.append(less(name, ratio))
+    what = "waiting per token over mlfq's under the heaviest load; less is better"
+    return Headline(what, scores, "much less; no number")
+
+
+def _swap_headline(found: Measured) -> Headline:
+    scores = []
+    for workload in map(str, found.levels("workload")):
+        for rate in found.where(workload=workload).levels("rate"):
+            at = _way(found.where(workload=workload, rate=rate), "batched")
+            ratio = at.where(system="weft").ratio("swaps_per_token", at.where(system="mlfq"))
+            scores.append(less(f"{workload} at {rate}/s", ratio))
+    return Headline("blocks swapped per token over mlfq's; less is better", scores, "down to 1/18")
+
+
 FIGURE_17: Final = Experiment(
     name="agentix-17",
     title="What a token's time goes into, one engine",
@@ -195,6 +218,7 @@ FIGURE_17: Final = Experiment(
     measure=measure,
     tables=_breakdown,
     findings=_breakdown_findings,
+    headline=_breakdown_headline,
 )
 FIGURE_18: Final = Experiment(
     name="agentix-18",
@@ -206,4 +230,5 @@ FIGURE_18: Final = Experiment(
     measure=measure,
     tables=_swap_tables,
     findings=_swap_findings,
+    headline=_swap_headline,
 )

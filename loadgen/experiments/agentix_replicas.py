@@ -9,6 +9,7 @@ from typing import Final
 from loadgen.experiments.cells import Cell, Estimate, Measured, cells, estimate, geometric
 from loadgen.experiments.curves import bounded_load, curves, doubled, throughput_ratio
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.headline import Headline, more
 from loadgen.experiments.simulating import EIGHTH, measure
 
 _BALANCERS: Final = ("round_robin", "least_used", "prefix_tree", "locality")
@@ -252,6 +253,26 @@ def _scaling_findings(found: Measured) -> Sequence[str]:
     return said
 
 
+def _balancer_headline(found: Measured) -> Headline:
+    figure = _FIGURES["mean"]
+    scores = []
+    for name, at in _scenes(found):
+        level = doubled(at.where(balancer=_BASELINE), figure)
+        ours, theirs = at.where(balancer=_OURS), at.where(balancer=_BASELINE)
+        scores.append(throughput_ratio(ours, theirs, level, figure).score(name))
+    what = "times the load of round robin at equal mean token latency; more is better"
+    return Headline(what, scores, "up to 1.4")
+
+
+def _scaling_headline(found: Measured) -> Headline:
+    rates = {slo: _rates_within(found, slo) for slo in _SLOS} if found else {}
+    scores = [
+        more(f"SLO {slo} x, {max(at)} replicas", _share(at, max(at))) for slo, at in rates.items()
+    ]
+    what = "load of many replicas over as many times one's; 1 is linear, more is better"
+    return Headline(what, scores, "1: linear")
+
+
 FIGURE_14: Final = Experiment(
     name="agentix-14",
     title="Balancers beside each other",
@@ -263,6 +284,7 @@ FIGURE_14: Final = Experiment(
     tables=_balancer_tables,
     plots=_balancer_plots,
     findings=_balancer_findings,
+    headline=_balancer_headline,
 )
 FIGURE_15: Final = Experiment(
     name="agentix-15",
@@ -274,4 +296,5 @@ FIGURE_15: Final = Experiment(
     tables=_scaling_tables,
     plots=_scaling_plots,
     findings=_scaling_findings,
+    headline=_scaling_headline,
 )

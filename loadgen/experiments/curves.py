@@ -9,6 +9,7 @@ from math import isnan, log, nan
 from typing import Final, Literal
 
 from loadgen.experiments.cells import Estimate, Measured, geometric
+from loadgen.experiments.headline import Score, more
 
 Curve = Sequence[tuple[float, float]]
 # Of a ratio: as measured, at least or at most so much, or nothing is known.
@@ -64,6 +65,12 @@ class Throughput:
         if self.bound == "?":
             return "not measured"
         return f"{self.bound} {self.ratio}".strip()
+
+    def score(self, name: str) -> Score:
+        """What it tells: a bound tells only of its own side."""
+        outcome = more("", self.ratio).outcome
+        told = {"": ("won", "lost"), "≥": ("won",), "≤": ("lost",), "?": ()}[self.bound]
+        return Score(name, str(self), outcome if outcome in told else "open")
 
 
 def throughput_ratio(

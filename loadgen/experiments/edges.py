@@ -9,6 +9,7 @@ from loadgen.experiments.cells import Cell, Estimate, Measured, cells
 from loadgen.experiments.edge_runs import OTHERS, OURS, RIVAL, measure
 from loadgen.experiments.edge_scenes import BY_NAME, EDGES, Edge
 from loadgen.experiments.experiment import SIMULATION, Experiment, Table
+from loadgen.experiments.headline import Headline, less
 
 # Seeds of the two that each workload was made for.
 _MORE: Final = 5
@@ -96,6 +97,15 @@ def _findings(found: Measured) -> Sequence[str]:
     return said
 
 
+def _headline(found: Measured) -> Headline:
+    scores = []
+    for level in found.levels("edge"):
+        edge = BY_NAME[str(level)]
+        ratio = _against(found.where(edge=level), edge, edge.rival)
+        scores.append(less(f"{edge.name} ({edge.rival})", ratio))
+    return Headline("latency over the rival's that each was made for; less is better", scores)
+
+
 EXPERIMENT: Final = Experiment(
     name="edges",
     title="Sharp edges: where ours loses",
@@ -106,4 +116,5 @@ EXPERIMENT: Final = Experiment(
     tables=_tables,
     findings=_findings,
     code=(*SIMULATION, "loadgen/experiments/edge_scenes.py"),
+    headline=_headline,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from loadgen.experiments.cells import Cell, Estimate, Measured, Values
+from loadgen.experiments.headline import Headline
 
 Kind = Literal["simulated", "cpu", "gpu"]
 
@@ -71,6 +72,7 @@ class Experiment:
     to measure; the argument asks for the quick form, at most a minute on two cores. measure: one
     cell's figures, in a process that plays nothing else; a function of a module's top level.
     tables, plots, findings: what is made of them; findings are sentences with figures in them.
+    headline: what it comes to, in one line of the page's summary.
     code: files and folders, from the project's root, that decide the outcome. exclusive: measured
     in real time, so that nothing else may run beside a cell.
     """
@@ -84,6 +86,7 @@ class Experiment:
     tables: Callable[[Measured], Sequence[Table]]
     plots: Callable[[Measured], Sequence[Plot]] = field(default=lambda found: ())
     findings: Callable[[Measured], Sequence[str]] = field(default=lambda found: ())
+    headline: Callable[[Measured], Headline] = field(default=lambda found: Headline("", ()))
     kind: Kind = "simulated"
     code: Sequence[str] = SIMULATION
     exclusive: bool = False

@@ -8,6 +8,7 @@ from typing import Final
 from loadgen.experiments.agentix_single import LOADS, QUICK_SEEDS, SEEDS
 from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, cells
 from loadgen.experiments.experiment import Experiment, Table
+from loadgen.experiments.headline import Headline, less
 from loadgen.experiments.simulating import EIGHTH, measure, systems
 
 _LIMIT: Final = "srpt"
@@ -120,6 +121,16 @@ def _findings(found: Measured) -> Sequence[str]:
     return said
 
 
+def _headline(found: Measured) -> Headline:
+    scores = []
+    for workload in found.levels("workload"):
+        at = found.where(workload=workload)
+        ratio = _order(at, _OURS).ratio("latency", _order(at, _LIMIT))
+        scores.append(less(str(workload), ratio))
+    what = "mean program latency over that of srpt, which knows what is left; less is better"
+    return Headline(what, scores, "above 1; no number")
+
+
 EXPERIMENT: Final = Experiment(
     name="limit",
     title="Each order beside clairvoyant shortest remaining program first",
@@ -130,4 +141,5 @@ EXPERIMENT: Final = Experiment(
     measure=measure,
     tables=_tables,
     findings=_findings,
+    headline=_headline,
 )

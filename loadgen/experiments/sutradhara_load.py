@@ -8,6 +8,7 @@ from typing import Final
 from loadgen.experiments.cells import Cell, Estimate, Measured
 from loadgen.experiments.curves import Throughput, curves, throughput_ratio
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.headline import Headline, more
 from loadgen.experiments.orchestrated import (
     ALL,
     BASELINE,
@@ -212,6 +213,24 @@ def _open_findings(found: Measured) -> Sequence[str]:
     ]
 
 
+def _load_headline(found: Measured) -> Headline:
+    scores = []
+    for rate in found.levels("rate"):
+        at = found.where(rate=rate)
+        less = saved(at.where(mode=ALL), at.where(mode=BASELINE), "ftr_p50")
+        scores.append(more(f"{rate}/s", less, 0.0, "%"))
+    return Headline("median FTR, less than the baseline's; more is better", scores, "up to 15%")
+
+
+def _open_headline(found: Measured) -> Headline:
+    scores = [
+        more(f"{workload} at {rate}/s", less, 0.0, "%")
+        for workload, rate, _, _, less in _open_rows(found)
+    ]
+    what = "median FTR, less than the baseline's; more is better"
+    return Headline(what, scores, "7.2 to 10.0%, swe 8.2 to 13.2%")
+
+
 FIGURE_8: Final = Experiment(
     name="sutradhara-8",
     title="First token rendered and end-to-end latency against load",
@@ -224,6 +243,7 @@ FIGURE_8: Final = Experiment(
     tables=_load_tables,
     plots=_load_plots,
     findings=_load_findings,
+    headline=_load_headline,
 )
 FIGURE_9C: Final = Experiment(
     name="sutradhara-9c",
@@ -235,4 +255,5 @@ FIGURE_9C: Final = Experiment(
     measure=measure,
     tables=_open_tables,
     findings=_open_findings,
+    headline=_open_headline,
 )

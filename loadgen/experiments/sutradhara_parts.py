@@ -7,6 +7,7 @@ from typing import Final
 
 from loadgen.experiments.cells import Cell, Estimate, Measured, estimate
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.headline import Headline, more
 from loadgen.experiments.orchestrated import (
     ALL,
     BASELINE,
@@ -221,6 +222,34 @@ def _pin_plots(found: Measured) -> Sequence[Plot]:
     return [Plot("FTR, s", "share of requests", panels)]
 
 
+def _parts_headline(found: Measured) -> Headline:
+    scores = []
+    for rate in found.levels("rate"):
+        at = found.where(rate=rate)
+        less = saved(at.where(mode=ALL), at.where(mode=BASELINE), "ftr_p50")
+        scores.append(more(f"all at {rate}/s", less, 0.0, "%"))
+    what = "median FTR, less than the baseline's; more is better"
+    return Headline(what, scores, f"16.2% at {LIGHT}/s")
+
+
+def _hit_headline(found: Measured) -> Headline:
+    scores = []
+    for rate in found.levels("rate"):
+        at = found.where(rate=rate)
+        ratio = at.where(mode=ALL).ratio("hit_rate", at.where(mode=BASELINE))
+        scores.append(more(f"{rate}/s", ratio))
+    return Headline("the cache's hit rate over the baseline's; more is better", scores, "2.05")
+
+
+def _pin_headline(found: Measured) -> Headline:
+    scores = []
+    for rate in found.levels("rate"):
+        at = found.where(rate=rate)
+        less = saved(at.where(mode=ALL), at.where(mode=PINNED), "ftr_p50")
+        scores.append(more(f"{rate}/s", less, 0.0, "%"))
+    return Headline("median FTR, less than with a pin of 6 s; more is better", scores, "17%")
+
+
 TABLE_2: Final = Experiment(
     name="sutradhara-table-2",
     title="What prompt splitting, streaming dispatch and cache management bring",
@@ -231,6 +260,7 @@ TABLE_2: Final = Experiment(
     measure=measure,
     tables=_parts_tables,
     findings=_parts_findings,
+    headline=_parts_headline,
 )
 FIGURE_11: Final = Experiment(
     name="sutradhara-11",
@@ -243,6 +273,7 @@ FIGURE_11: Final = Experiment(
     tables=_hit_tables,
     plots=_hit_plots,
     findings=_hit_findings,
+    headline=_hit_headline,
 )
 FIGURE_12: Final = Experiment(
     name="sutradhara-12",
@@ -254,4 +285,5 @@ FIGURE_12: Final = Experiment(
     tables=_pin_tables,
     plots=_pin_plots,
     findings=_pin_findings,
+    headline=_pin_headline,
 )

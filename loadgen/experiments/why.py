@@ -19,6 +19,7 @@ from typing import Final
 from engine_patches.wire import ORDER_NAMES
 from loadgen.experiments.cells import Cell, Estimate, Measured, Setting, cells
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.headline import Headline, less
 from loadgen.experiments.simulating import OURS
 from loadgen.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD, WORLDS, measure
 
@@ -97,13 +98,12 @@ def _tables(found: Measured) -> Sequence[Table]:
 
 
 def _beside(found: Measured) -> Table:
-    """Ours over its rivals where the cache is short, on the same programs."""
+    """Ours, told and not, over its rivals where the cache is short, on the same programs."""
     rows = []
     for workload in found.levels("workload"):
         at = found.where(workload=workload, world=SHORT)
-        ours = at.where(order=OURS)
-        for rival in _RIVALS:
-            theirs = at.where(order=rival)
+        for order, rival in ((one, two) for one in (OURS, UNTOLD) for two in _RIVALS):
+            ours, theirs = at.where(order=order), at.where(order=rival)
             pairs = [
                 (mine, theirs.series("latency").get(seed))
                 for seed, mine in ours.series("latency").items()
@@ -111,52 +111,80 @@ def _beside(found: Measured) -> Table:
             met = [(mine, other) for mine, other in pairs if other is not None]
             better = sum(mine < other for mine, other in met)
             ratios = (str(ours.ratio(f, theirs)) for f in ("latency", "latency_p95"))
-            rows.append((str(workload), rival, *ratios, f"{better} of {len(met)}"))
+            rows.append((str(workload), order, rival, *ratios, f"{better} of {len(met)}"))
     title = f"{OURS} over others where the cache is short, on the same programs"
-    columns = ("workload", "over", "latency", "p95", "faster in, seeds")
-    return Table(title, columns, rows, labels=2)
+    columns = ("workload", "order", "over", "latency", "p95", "faster in, seeds")
+    return Table(title, columns, rows, labels=3)
 
 
 def _findings(found: Measured) -> Sequence[str]:
     return [
-        f"{workload}, {order}: {_why(found.where(workload=workload), str(order))}"
+        said
         for workload in found.levels("workload")
-        for order in found.where(workload=workload).levels("order")
-        if order != _BASELINE
+        for said in (
+            f"{workload}: {_ours(found.where(workload=workload))}",
+            f"{workload}: {_others(found.where(workload=workload))}",
+        )
     ]
 
 
-def _why(at: Measured, order: str) -> str:
-    """What an order gains, and of what, in words."""
-    ratios = {
-        world: at.where(world=world, order=order).ratio(
-            "latency", at.where(world=world, order=_BASELINE)
-        )
-        for world in WORLDS
-    }
+def _gain(at: Measured, order: str, world: str, over: str = _BASELINE) -> Estimate:
+    """An order's latency over another's in one world."""
+    return at.where(world=world, order=order).ratio("latency", at.where(world=world, order=over))
+
+
+def _ours(at: Measured) -> str:
+    """What ours gains, of what, and over whom, in words."""
+    short = _gain(at, OURS, SHORT)
     hits, before = (
-        at.where(world=SHORT, order=one).estimate("hit_rate") for one in (order, _BASELINE)
+        at.where(world=SHORT, order=order).estimate("hit_rate") for order in (OURS, _BASELINE)
     )
-    short = ratios[SHORT]
-    shown = (
-        f"{short} of fcfs's latency with a short cache (hit rate {hits}, fcfs {before}), "
-        f"{ratios[ENDLESS]} with an endless one, {ratios[NONE]} with none"
+    rivals = ", ".join(f"{_gain(at, OURS, SHORT, rival)} of {rival}'s" for rival in _RIVALS)
+    untold = _gain(at, UNTOLD, SHORT)
+    return (
+        f"with a short cache {OURS} takes {short} of fcfs's latency{_verdict(at, OURS)}, {rivals}; "
+        f"hit rate {hits}, fcfs's {before}. Not told when programs end it takes {untold} of "
+        f"fcfs's{_verdict(at, UNTOLD)}"
     )
+
+
+def _verdict(at: Measured, order: str) -> str:
+    """What follows for an order where the cache is short."""
+    short = _gain(at, order, SHORT)
     if short.above(1):
-        return f"{shown}: worse than fcfs"
+        return " (worse)"
     if not short.below(1):
-        return f"{shown}: no gain shown"
-    return f"{shown}; {_part(short, ratios[ENDLESS])}"
+        return " (no gain shown)"
+    return f" ({_part(short, _gain(at, OURS if order == UNTOLD else order, ENDLESS))})"
 
 
 def _part(short: Estimate, alone: Estimate) -> str:
     """How much of a gain with a short cache the order alone has brought, measured by logarithms."""
     if not alone.below(1):
-        return "order alone shows no gain: it is the cache's"
+        return "the cache's gain: with an endless one the order alone shows none"
     part = log(alone.middle) / log(short.middle)
     if part >= 1:
-        return "order alone gains as much or more: none of it is the cache's"
-    return f"order alone explains {100 * part:.0f}% of the gain, the cache the rest"
+        return "the order's gain alone: with an endless cache it is as great"
+    return f"of the gain {100 * part:.0f}% is the order's alone, the rest the cache's"
+
+
+def _others(at: Measured) -> str:
+    """Who else is better or worse than first come, first served, where the cache is short."""
+    gains = {
+        str(order): _gain(at, str(order), SHORT)
+        for order in at.levels("order")
+        if order not in (_BASELINE, OURS, UNTOLD)
+    }
+    faster = [f"{order} ({gain})" for order, gain in gains.items() if gain.below(1)]
+    slower = [f"{order} ({gain})" for order, gain in gains.items() if gain.above(1)]
+    return (
+        f"of the other orders {_listed(faster)} are shown to be faster than fcfs with a short "
+        f"cache, {_listed(slower)} slower"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "none"
 
 
 def _plots(found: Measured) -> Sequence[Plot]:
@@ -181,6 +209,16 @@ def _plots(found: Measured) -> Sequence[Plot]:
     return [Plot(worlds, "latency over fcfs's", panels)] if panels else []
 
 
+def _headline(found: Measured) -> Headline:
+    scores = []
+    for workload in found.levels("workload"):
+        at = found.where(workload=workload, world=SHORT)
+        for ours, name in ((OURS, str(workload)), (UNTOLD, f"{workload}, ends not told")):
+            ratio = at.where(order=ours).ratio("latency", at.where(order=_BASELINE))
+            scores.append(less(name, ratio))
+    return Headline("program latency over fcfs's with a short cache; less is better", scores)
+
+
 EXPERIMENT: Final = Experiment(
     name="why",
     title="Why an order wins: by the order, or by what is still cached",
@@ -191,4 +229,5 @@ EXPERIMENT: Final = Experiment(
     tables=_tables,
     plots=_plots,
     findings=_findings,
+    headline=_headline,
 )
