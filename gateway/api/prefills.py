@@ -93,9 +93,12 @@ class PrefillDesk:
             chat["tool_choice"] = "none"
         try:
             prefix = announced(body)
+            raw = orjson.dumps(chat)
         except PrefillError as error:
             raise refusal(error) from None
-        call = await self._open(key, model, len(orjson.dumps(chat)))
+        except TypeError:  # Each message could be written by itself, but not all inside of a body.
+            raise errors.too_deep() from None
+        call = await self._open(key, model, len(raw))
         now = time()
         prefill = Prefill.fresh(key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself)
         begun = False
@@ -114,7 +117,7 @@ class PrefillDesk:
         replica = s.registry[call.replica]
         exchange = Exchange(replica.upstream)
         task = asyncio.get_running_loop().create_task(
-            self._run(prefill, call, replica, exchange, chat, caller.salt)
+            self._run(prefill, call, replica, exchange, raw, chat, caller.salt)
         )
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
@@ -273,10 +276,12 @@ class PrefillDesk:
         call: OpenCall,
         replica: Replica,
         exchange: Exchange,
+        raw: bytes,
         chat: dict[str, Any],
         salt: str,
     ) -> None:
-        """Compute it. In any case the call is closed, and the handle says what became of it."""
+        """Compute it. raw: the body; chat: the same before it was written. In any case the call is
+        closed, and the handle says what became of it."""
         outcome, report = Outcome.ERROR, None
         try:
             program = call.program
@@ -290,7 +295,7 @@ class PrefillDesk:
                 # A tag, no pin: a program has one pin, and it is the client's.
                 tags=_WHOLE_PROMPT_PARTIAL,
             )
-            body, _ = lower(orjson.dumps(chat), chat, _CHAT, replica.kind, context, salt)
+            body, _ = lower(raw, chat, _CHAT, replica.kind, context, salt)
             lines = b"content-type: application/json\r\n%b: %b\r\n" % (
                 CALL_HEADER.encode(),
                 call.call.encode(),

@@ -19,10 +19,9 @@ from gateway.overlap.json_end import JsonEnd
 from gateway.overlap.text_calls import TextCalls
 
 # Answers that ended as the model wanted. After any other reason the last call may be cut short, and
-# one without arguments cannot be told from one that has lost them.
-_WHOLE: Final = frozenset(
-    ("stop", "tool_calls", "function_call", "end_turn", "tool_use", "stop_sequence")
-)
+# one without arguments cannot be told from one that has lost them. No set: a reason may be
+# anything, and a list has no hash.
+_WHOLE: Final = ("stop", "tool_calls", "function_call", "end_turn", "tool_use", "stop_sequence")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,9 @@ _ROLES: Final = {
     "tool": RESULT,
     "function": RESULT,
 }
-_TEXT: Final = frozenset({"text", "input_text", "output_text"})
-_REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "reasoning_text"})
+# No sets: what a client gives as a type may be anything, and a list has no hash.
+_TEXT: Final = ("text", "input_text", "output_text")
+_REASONING: Final = ("thinking", "redacted_thinking", "reasoning", "reasoning_text")
 # Of a picture in the body, so much of both ends and its length tell it from others.
 _MEDIA_ENDS: Final = 2048
 
@@ -190,7 +191,7 @@ def _call(call: Mapping[str, Any]) -> Atom:
 @lru_cache(maxsize=2048)
 def _sorted_text(text: str) -> str:
     try:
-        return _json(orjson.loads(text))
+        return _json(orjson.loads(text)) or text.strip()
     except ValueError:
         return text.strip()
 
@@ -213,7 +214,8 @@ def _prompt(prompt: Any) -> list[Atom]:
 
 
 def _json(value: Any) -> str:
+    """The same text for the same value; "" for one that is nested deeper than can be written."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
-    except TypeError:  # Nested too deep.
-        return repr(value)
+    except TypeError:
+        return ""

@@ -30,7 +30,8 @@ _EACH_BYTES: Final = 1024
 _TEXT_BYTES: Final = 128
 _TENANTS: Final = 4096
 _MORE: Final = frozenset({"tools", "functions", "system"})
-_CLIENTS: Final = frozenset({"system", "developer", "user"})
+# No set: a role may be anything, and a list has no hash.
+_CLIENTS: Final = ("system", "developer", "user")
 
 # Role and text of each message.
 Texts = Sequence[tuple[str, str]]

@@ -313,3 +313,17 @@ async def test_what_is_no_chat_is_not_announced(engine: Any, weft: Any, wrong: A
     async with engine(script=reporting()) as stub, weft(stub) as gateway:
         refused = await announce(gateway, **wrong)
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "prefill_invalid")
+
+
+async def test_an_announcement_that_is_too_deep_is_refused_at_any_depth(
+    engine: Any, weft: Any
+) -> None:
+    async with engine(script=reporting()) as stub, weft(stub) as gateway:
+        codes = []
+        for depth in range(230, 270):
+            deep: Any = 1
+            for _ in range(depth):
+                deep = [deep]
+            got = await announce(gateway, messages=[{"role": "user", "content": deep}])
+            codes.append(got.json()["error"]["code"] if got.is_error else "")
+        assert list(dict.fromkeys(codes)) == ["", "too_deeply_nested", "prefill_invalid"]

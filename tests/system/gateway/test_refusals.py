@@ -170,6 +170,30 @@ async def test_a_body_too_deep_to_be_written_again_is_400_and_its_call_is_closed
         assert len(stub.requests) == 1
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": [], "content": "a"},
+        {"role": "user", "content": [{"type": [], "text": "a"}]},
+        {"role": "user", "content": [{"type": {"a": 1}}]},
+    ],
+    ids=["role", "type", "media"],
+)
+async def test_messages_of_any_shape_are_for_the_engine_to_refuse(
+    message: Any, engine: Any, weft: Any
+) -> None:
+    async def refuse(wire: Any, request: Any) -> None:
+        await wire.plain({"error": {"message": "no", "code": 400}}, "400 Bad Request")
+
+    async with engine(script=refuse) as stub, weft(stub) as gateway:
+        for more in ({}, {"stream": True}, {"tools": [message]}):
+            body = {"model": "tiny", "messages": [message], **more}
+            for path in ("/v1/chat/completions", "/v1/messages"):
+                assert code(await gateway.call(path, body=body)) == (400, 400)
+            got = await gateway.client.post("/v1/hints/prefill", json=body)
+            assert got.status_code in (201, 400)
+
+
 async def test_deep_metadata_of_a_session_is_400_and_starts_none(engine: Any, weft: Any) -> None:
     deep = b"[" * 300 + b"]" * 300
     async with engine() as stub, weft(stub) as gateway:

@@ -303,6 +303,16 @@ def test_nothing_raises(chunks):
     read(chunks)
 
 
+@pytest.mark.parametrize("odd", [[], {}, [1], {"a": 1}])
+def test_an_answer_may_end_for_a_reason_of_any_shape(odd):
+    begun = chat(("a", "f"), '{"a": 1')
+    ends = [
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": odd}]},
+        {"type": "message_delta", "delta": {"stop_reason": odd}},
+    ]
+    assert [call.name for call in read([begun, *ends, chat("}")])] == ["f"]
+
+
 def test_deep_arguments_do_not_raise():
     deep = "[" * 100_000 + "]" * 100_000
     assert read([chat(("a", "f"), deep), content(f'[{{"name": "f", "arguments": {deep}}}]')]) == []

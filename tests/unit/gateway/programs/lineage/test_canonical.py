@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.programs.lineage.canonical import messages_of, root_of
+from gateway.programs.lineage.openings import texts_of
 
 CALL = {"name": "f", "arguments": '{"b": 1, "a": {"d": 2, "c": "ü"}}'}
 PLAIN = {
@@ -131,6 +133,28 @@ JSON = st.recursive(
 def test_nothing_malformed_raises(body):
     messages_of(body)
     root_of(body)
+
+
+@pytest.mark.parametrize("odd", [[], {}, [1], {"a": 1}])
+def test_types_and_roles_may_be_of_any_shape(odd):
+    parts = [{"type": odd, "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [{"role": odd, "content": parts}, {"type": odd, "role": "user", "content": "c"}]
+    assert atoms({"messages": messages, "system": parts})[-1] == ("u", "c")
+    assert ("u", "b") in atoms({"input": [{"role": odd, "content": parts}]})
+    assert texts_of({"messages": [{"role": odd, "content": "a"}]}) is None
+
+
+@pytest.mark.parametrize("depth", [200, 300, 1000])
+@pytest.mark.parametrize("form", ["value", "text"])
+def test_what_is_nested_deeper_than_can_be_written_does_not_raise(depth, form):
+    text = '{"a":' * depth + "1" + "}" * depth
+    arguments = text if form == "text" else orjson.loads(text)
+    call = {"function": {"name": "f", "arguments": arguments}}
+    part = {"type": "input_file", "file": orjson.loads(text)}
+    messages = [{"role": "assistant", "tool_calls": [call]}, {"role": "user", "content": [part]}]
+    (kind, said), _ = atoms({"messages": messages})
+    assert (kind, said) == ("c", f"f {text}" if form == "text" or depth < 254 else "f ")
+    root_of({"tools": [part]})
 
 
 def test_arguments_that_are_no_json_stay_as_they_are():
