@@ -143,7 +143,10 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             return await desk.find(tenant, prefill_id)
         except TableUnavailable:
             raise ApiError(
-                404, "prefill_not_found", f"The prefill {prefill_id!r} is not known here for now."
+                404,
+                "prefill_not_found",
+                f"The prefill {prefill_id!r} is not known here, and the store that other gateways "
+                "share with this one does not answer.",
             ) from None
 
     def end_later(key: ProgramKey, names: tuple[str, ...], ttl_s: float, told_as: str) -> None:

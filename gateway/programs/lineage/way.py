@@ -81,5 +81,5 @@ def named(ids: Sequence[int], known: Known) -> Iterator[Candidate]:
 
 
 def root_of(mark: Mark, known: Known) -> str:
-    """The program that a mark counts for now."""
+    """The program that a mark counts for: its own, or the one that this was folded into."""
     return known.folded.get(mark.program, mark.program)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
+
+from gateway.api import prefills
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -167,33 +170,10 @@ async def test_a_turn_takes_the_prefill_that_another_gateway_began(
         assert kv(one, two) == []
 
 
-async def test_a_prefill_discarded_through_another_gateway_is_let_go_once_it_has_ended(
-    redis: RedisServer, engine: Any, weft: Any, until: Any
-) -> None:
-    go = asyncio.Event()
-
-    async def script(wire: Any, request: Any) -> None:
-        await go.wait()
-        await reporting(wire, request)
-
-    async with (
-        engine(script=script, asides={"/weft/kv": {}}) as stub,
-        weft(stub, redis_url=redis.url) as first,
-        weft(stub, redis_url=redis.url) as second,
-    ):
-        handle = (await announce(first, done=False))["id"]
-        await until(lambda: stub.requests)
-        gone = await second.client.delete(f"/v1/hints/prefill/{handle}")
-        assert gone.json()["deleted"] is True
-        assert kv(stub) == ["give_up"]
-        assert (await first.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
-        go.set()
-        await until(lambda: kv(stub) == ["give_up", "give_up"])
-
-
-async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_longer(
-    redis: RedisServer, engine: Any, weft: Any, until: Any
-) -> None:
+@contextlib.asynccontextmanager
+async def held_prefill(redis: RedisServer, engine: Any, weft: Any) -> AsyncIterator[Any]:
+    """Two gateways before one engine that computes no prefill until `go` is set: the engine, both
+    gateways, the handle of a prefill that runs through the first one, and `go`."""
     go = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -206,10 +186,57 @@ async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_l
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
-        handle = (await announce(first, done=False))["id"]
+        yield stub, first, second, (await announce(first, done=False))["id"], go
+
+
+async def test_a_prefill_discarded_through_another_gateway_is_let_go_once_it_has_ended(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async with held_prefill(redis, engine, weft) as (stub, first, second, handle, go):
+        await until(lambda: stub.requests)
+        gone = await second.client.delete(f"/v1/hints/prefill/{handle}")
+        assert gone.json()["deleted"] is True
+        assert kv(stub) == ["give_up"]
+        assert (await first.client.get(f"/v1/hints/prefill/{handle}")).status_code == 404
+        go.set()
+        await until(lambda: kv(stub) == ["give_up", "give_up"])
+        await until(lambda: first.in_flight() == 0)
+
+
+@pytest.mark.parametrize("ends", ["while it waits", "later"])
+async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_longer(
+    ends: str, redis: RedisServer, engine: Any, weft: Any, until: Any, monkeypatch: Any
+) -> None:
+    looks = 0
+    async with held_prefill(redis, engine, weft) as (stub, first, second, handle, go):
+        find = second.services.prefills.find
+
+        async def look(*about: Any) -> Any:
+            # The turn itself finds its handle, then looks how it stands.
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                # It has not been sent while it waits.
+                assert [turn.json["messages"] for turn in stub.requests] == [PREFIX]
+                if ends == "while it waits":
+                    go.set()
+                    await until(lambda: first.in_flight() == 0)
+            return await find(*about)
+
+        monkeypatch.setattr(second.services.prefills, "find", look)
+        await until(lambda: stub.requests)
         path = f"/v1/hints/prefill/{handle}/extend"
-        got = await second.client.post(path, json=TURN, headers=NAMED)
+        asked = {**NAMED, "x-request-id": "turn"}
+        got = await second.client.post(path, json=TURN, headers=asked)
         assert got.status_code == 200
+        # One look where the prefill is done by then; else as many as there is time for.
+        most = round(prefills._WAIT_S / prefills._LOOK_EVERY_S)
+        assert looks == 1 + (1 if ends == "while it waits" else most)
+        announced, turn = stub.requests
+        assert (announced.json["messages"], announced.json["max_tokens"]) == (PREFIX, 1)
+        assert (turn.json["messages"], "max_tokens" in turn.json) == (MESSAGES, False)
+        saved = (await second.client.get("/v1/receipts/turn")).json()["saved_s"]
+        assert ("prefill" in saved and saved["prefill"] > 0) is (ends == "while it waits")
         go.set()
         await until(lambda: first.in_flight() == 0)
         # What a gateway knows of the other's calls is as old as its last round trip.
