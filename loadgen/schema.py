@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, isfinite
 from typing import Any, Final
 
 # What prompt tokens hold, as engines number it on the wire; the first is evicted first.
@@ -29,14 +30,14 @@ class TraceCall:
     """One call. It has chat messages, prompt token ids, or parts.
 
     messages: the whole conversation before the answer, as recorded: the recorded answers are used
-    as history, not the model's, so that contexts are the real ones. prompt_ids: token ids below
-    `TOKEN_IDS`. output_bytes or output_tokens: length of the recorded answer, whichever the trace
+    as history, not the model's, so that contexts are the real ones. prompt_ids: token ids of any
+    vocabulary. output_bytes or output_tokens: length of the recorded answer, whichever the trace
     knows. tags: what the prompt's ids hold, as (end, name in TAGS) with ends that grow.
     gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
     earlier calls of the program must have answered first; None: the call before it, (): none.
     answer: the name of the part that its answer is in later prompts, "" where answers do not return
     as they were. tool_s: how long each tool runs that its answer asks for, seconds; they run side
-    by side within the gap.
+    by side within the gap. Raises ValueError for lengths and times below 0 or without an end.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -51,6 +52,14 @@ class TraceCall:
     answer: str = ""
     tool_s: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name, length in (("bytes", self.output_bytes), ("tokens", self.output_tokens)):
+            if length < 0:
+                raise ValueError(f"output_{name} is no whole number from 0: {length}")
+        for name, seconds in (("gap_s", (self.gap_s,)), ("tool_s", self.tool_s)):
+            if not all(0 <= value < inf for value in seconds):
+                raise ValueError(f"{name} is no number from 0: {seconds}")
+
     def needs(self, number: int) -> tuple[int, ...]:
         """Numbers of the calls whose answers this one waits for, as the program's call `number`."""
         if self.after is not None:
@@ -62,13 +71,16 @@ class TraceCall:
 class TraceProgram:
     """One run of an agent: its calls in an order in which each waits for earlier ones only; calls
     that do not wait for each other run side by side. arrival_s: when it came, seconds from the
-    workload's start; None where nobody knows. Raises ValueError for another order."""
+    workload's start; None where nobody knows. Raises ValueError for another order, and for an
+    arrival that is no instant."""
 
     id: str
     calls: tuple[TraceCall, ...]
     arrival_s: float | None = None
 
     def __post_init__(self) -> None:
+        if self.arrival_s is not None and not isfinite(self.arrival_s):
+            raise ValueError(f"arrival_s of {self.id} is no instant: {self.arrival_s}")
         for number, call in enumerate(self.calls):
             if any(not 0 <= needed < number for needed in call.needs(number)):
                 raise ValueError(

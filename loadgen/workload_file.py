@@ -135,7 +135,11 @@ def _shared(before: Sequence[Any], now: Sequence[Any]) -> int:
 
 
 def _plain(item: Any) -> Any:
-    return [item.name, item.tokens, item.kind] if isinstance(item, Part) else item
+    if isinstance(item, Part):
+        return [item.name, item.tokens, item.kind]
+    if isinstance(item, dict) and json.loads(_line(item)) != item:
+        raise ValueError(f"JSON does not hold {item!r:.80}")
+    return item
 
 
 def _line(value: Any) -> str:

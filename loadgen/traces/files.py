@@ -20,6 +20,8 @@ from loadgen.traces import agent_calls, bfcl, coding, prompts, requests, tau, tr
 _SUFFIXES: Final = (".jsonl.xz", ".jsonl", ".csv.xz", ".csv")
 # Files that only say what another one of the folder speaks of.
 _COMPANIONS: Final = (bfcl.FUNCTIONS, prompts.SCHEMAS)
+# What parsers raise: of text that is no JSON or no row, nested too deeply, or in too long a field.
+_NOT_PARSED: Final = (ValueError, RecursionError, csv.Error)
 Record = Mapping[str, Any]
 Lines = list[tuple[int, str]]
 
@@ -49,7 +51,7 @@ class _Trace:
             self.line = number
             try:
                 record = self.parse(text)
-            except ValueError as error:
+            except _NOT_PARSED as error:
                 raise TraceError(f"{self.file}, line {self.line}: {error}") from None
             if not isinstance(record, dict):
                 raise TraceError(
@@ -74,12 +76,12 @@ class _Trace:
         """Programs of which the records must be read in their order."""
         found = list(programs)
         self.rng("sample").shuffle(found)
-        return iter(found)
+        yield from found
 
     def window(self, programs: Iterable[TraceProgram]) -> Iterator[TraceProgram]:
-        """Programs that came one after the other, from one that the seed chooses; behind the last
+        """Programs in the order in which they came, from one that the seed chooses; behind the last
         comes the first. So bursts stay, and what neighbours share."""
-        found = list(programs)
+        found = sorted(programs, key=lambda program: program.arrival_s or 0.0)
         times = [program.arrival_s or 0.0 for program in found]
         begin = self.rng("sample").randrange(len(found))
         # From the last one to the first again: as long as between any two.
@@ -190,7 +192,11 @@ def read_trace(
     lines = _lines(file)
     parse: Callable[[str], Any] = json.loads
     if ".csv" in file.suffixes and lines:
-        parse = partial(_row, next(csv.reader([lines.pop(0)[1]])))
+        number, head = lines.pop(0)
+        try:
+            parse = partial(_row, next(csv.reader([head])))
+        except csv.Error as error:
+            raise TraceError(f"{file}, line {number}: {error}") from None
     trace = _Trace(file, seed, context, shrink, lines, parse)
     if not lines:
         raise TraceError(f"{file} is empty")

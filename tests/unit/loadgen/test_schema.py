@@ -20,6 +20,26 @@ def test_a_call_cannot_wait_for_itself_or_for_a_later_one(after):
         TraceProgram("p", (TraceCall(), TraceCall(after=after), TraceCall()))
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gap_s", -0.5),
+        ("gap_s", float("nan")),
+        ("tool_s", (1.0, float("inf"))),
+        ("output_tokens", -1),
+        ("output_bytes", -1),
+    ],
+)
+def test_lengths_and_times_begin_at_zero(field, value):
+    with pytest.raises(ValueError, match=f"{field} is no "):
+        TraceCall(**{field: value})
+
+
+def test_a_program_comes_at_some_time():
+    with pytest.raises(ValueError, match="arrival_s"):
+        TraceProgram("p", (), float("nan"))
+
+
 def test_tags_are_numbered_as_in_the_engine():
     from engine_patches.tags import Tag
 

@@ -151,7 +151,14 @@ def test_another_version_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "wrong", [TraceCall(gap_s=float("nan")), TraceCall(messages=({"role": b"bytes"},))]
+    "wrong",
+    [
+        TraceCall(messages=({"role": float("nan")},)),
+        TraceCall(messages=({"role": b"bytes"},)),
+        # JSON would give these back as a list, and as the name "1".
+        TraceCall(messages=({"content": ("one", "two")},)),
+        TraceCall(tools=({"function": {1: "one"}},)),
+    ],
 )
 def test_what_json_does_not_hold_is_refused_and_nothing_is_left(tmp_path, wrong):
     path = tmp_path / "w.jsonl"

@@ -190,6 +190,47 @@ def test_a_broken_record_is_told_with_its_line(tmp_path):
         read(path)
 
 
+def test_a_broken_record_of_a_trace_that_is_read_at_once_is_told_too(tmp_path):
+    record = {"idx": 0, "steps": [], "usage_so_far": {"completion_tokens": 1}}
+    path = tmp_path / "game24.jsonl"
+    path.write_text(f'{json.dumps(record)}\n{{"idx": 1, "steps": [null]}}\n')
+    with pytest.raises(TraceError, match="line 2: KeyError 'usage_so_far'"):
+        read(path)
+
+
+def test_what_a_parser_gives_up_on_is_told_with_its_line(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps(TAU) + "\n" + "[" * 100_000 + "\n")
+    with pytest.raises(TraceError, match="line 2: "):
+        read(path)
+    path = tmp_path / "code.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "1" * 200_000 + ",2,3\n")
+    with pytest.raises(TraceError, match="line 2: field larger"):
+        read(path)
+    path.write_text("T" * 200_000 + "\n1\n")
+    with pytest.raises(TraceError, match="line 1: field larger"):
+        read(path)
+
+
+@pytest.mark.parametrize("think", [-1.0, float("nan"), float("inf")])
+def test_times_that_cannot_be_are_told_with_their_line(tmp_path, think):
+    requests_ = [{"in": 64, "out": 8, "hash_ids": [n], "think_time": think} for n in (0, 1)]
+    path = write(tmp_path, {"id": "s", "block_size": 64, "requests": requests_})
+    with pytest.raises(TraceError, match="line 1: gap_s is no number from 0"):
+        read(path)
+
+
+def test_requests_that_were_written_out_of_order_come_in_the_order_of_their_times(tmp_path):
+    path = tmp_path / "code.csv"
+    rows = "".join(f"2023-11-16 18:17:0{second},32,16\n" for second in (7, 3, 5))
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    for seed in range(5):
+        _, programs = read(path, seed)
+        times = [p.arrival_s for p in programs]
+        assert times == sorted(times)
+        assert times[0] == 0.0
+
+
 def test_what_a_file_speaks_of_is_read_from_beside_it(tmp_path):
     path = tmp_path / "spider_dev.jsonl"
     path.write_text(json.dumps({"db_id": "d", "question": "q?", "query": "Q"}) + "\n")
