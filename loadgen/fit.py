@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from loadgen.schema import TraceCall, TraceProgram
+from loadgen.schema import TraceCall, TraceError, TraceProgram
 
 # Room for the chat template and for estimates that are a little too low.
 _SAFETY: Final = 0.93
@@ -50,6 +50,7 @@ def fit(
     """The program up to the call that would pass the context, in tokens; None if nothing is left.
 
     A first call that does not fit by itself has its first message shortened to half the context.
+    Raises TraceError for a call without a prompt, which no engine takes.
     """
     room = int(context * _SAFETY)
     trimmed = False
@@ -59,12 +60,14 @@ def fit(
         if number == 0 and call.messages and _tokens(call, bytes_per_token) > room * 3 // 4:
             first_length = max(64, int(room * bytes_per_token / 2))
             # What is long may be the tools, which nothing here shortens.
-            trimmed = len(str(call.messages[0]["content"]).encode()) > first_length
+            trimmed = len(str(call.messages[0].get("content")).encode()) > first_length
         if trimmed:
             head = dict(call.messages[0])
             head["content"] = str(head["content"]).encode()[:first_length].decode("utf-8", "ignore")
             call = replace(call, messages=(head, *call.messages[1:]))
         prompt = _tokens(call, bytes_per_token)
+        if not prompt:
+            raise TraceError(f"call {number} of {program.id} has no prompt")
         output = call.output_tokens or round(call.output_bytes / bytes_per_token)
         output = max(1, round(output * output_scale))
         if prompt + output > room:

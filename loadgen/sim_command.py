@@ -64,8 +64,12 @@ def run(options: SimOptions) -> int:
     except KeyboardInterrupt:
         return 130
     used = time.process_time() - begun
+    played = min(len({c.program for c in one.calls}) for runs in found.values() for one in runs)
+    programs = f"{played} programs"
+    if played < options.programs:
+        programs += f" of {options.programs} asked for"
     title = (
-        f"{options.workload}, {options.programs} programs at {options.rate:g}/s, "
+        f"{options.workload}, {programs} at {options.rate:g}/s, "
         f"{options.replicas} x {options.preset}, {options.seeds} seeds"
     )
     if options.steady:
@@ -75,7 +79,11 @@ def run(options: SimOptions) -> int:
     print(f"{calls:,} calls simulated in {used:.1f} CPU seconds: {calls / used:,.0f} a second")
     print(machine())
     if options.json_file:
-        configuration: dict[str, Any] = {**asdict(options), "simulated": True}
+        configuration: dict[str, Any] = {
+            **asdict(options),
+            "simulated": True,
+            "programs_played": played,
+        }
         write_json(Path(options.json_file), "weft bench sim", configuration, report.figures(found))
     violations = [v for runs in found.values() for one in runs for v in one.violations]
     for violation in violations[:5]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from loadgen.fit import fit, message_bytes
-from loadgen.schema import Part, TraceCall, TraceProgram
+from loadgen.schema import Part, TraceCall, TraceError, TraceProgram
 
 
 def message(size, role="user"):
@@ -73,3 +75,10 @@ def test_a_short_message_beside_long_tools_stays_as_it_is():
     ready = fit(program(call), 1000, 4.0)
     assert not ready.trimmed
     assert ready.calls[0].call == call
+
+
+@pytest.mark.parametrize("nothing", [TraceCall(), TraceCall(parts=(Part("a", 0), Part("b", 0)))])
+def test_a_call_without_a_prompt_is_refused_by_its_name(nothing):
+    said = TraceCall(parts=(Part("a", 5),))
+    with pytest.raises(TraceError, match="call 1 of p has no prompt"):
+        fit(TraceProgram("p", (said, nothing)), 100, 4.0)

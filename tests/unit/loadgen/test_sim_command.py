@@ -48,3 +48,12 @@ def test_what_is_wrong_is_told(options, why):
 
 def test_no_order_is_no_simulation():
     assert CliRunner().invoke(app, [*SMALL, "--policy", " ,"]).exit_code == 2
+
+
+def test_a_recording_of_fewer_programs_is_told_as_what_it_is(tmp_path):
+    file = tmp_path / "two.jsonl.xz"
+    made = ["bench", "workload", "--name", "bfcl", "--programs", "2", "--out", str(file)]
+    assert CliRunner().invoke(app, made).exit_code == 0
+    done = CliRunner().invoke(app, [*SMALL, "--workload", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "2 programs of 6 asked for" in done.output.replace("\n", " ")
