@@ -6,11 +6,13 @@ import hmac
 import json
 import os
 from argparse import Namespace
+from dataclasses import asdict
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from engine_patches.advice import KvAdvice
 from engine_patches.hub import ChannelError, ReportHub
 from engine_patches.metrics import EngineMetrics
 from engine_patches.release import TESTED_VERSION
@@ -121,43 +123,13 @@ async def kv(request: Request) -> JSONResponse:
     if refused is not None:
         return refused
     try:
-        message = _kv_message(json.loads(await request.body()))
+        advice = KvAdvice.from_body(json.loads(await request.body()))
     except ValueError as error:
         return _refusal(400, str(error), "bad_command")
+    told = asdict(advice)
+    message = {"do": "kv", "kv": told.pop("action"), **told}
     try:
         engines = await request.app.state.weft_hub.command(message)
     except ChannelError as error:
         return _refusal(503, str(error), "no_engine")
     return JSONResponse({"engines": engines})
-
-
-_KV_ACTIONS = ("retain", "release", "give_up", "forget", "priority")
-
-
-def _kv_message(body: Any) -> dict[str, Any]:
-    if not isinstance(body, dict):
-        raise ValueError("the body must be a JSON object")
-    action, program = body.get("action"), body.get("program")
-    if action not in ("retain", "release", "give_up", "forget", "priority"):
-        raise ValueError(
-            f"action must be retain, release, give_up, forget or priority, got {action!r}"
-        )
-    if not isinstance(program, str) or not program:
-        raise ValueError("program must be a name")
-    ttl_s, priority, tokens = body.get("ttl_s", 0.0), body.get("priority", 0), body.get("tokens")
-    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 <= ttl_s <= 1e12:
-        raise ValueError(f"ttl_s must be seconds, got {ttl_s!r}")
-    if action == "retain" and not ttl_s:
-        raise ValueError("ttl_s is needed to retain")
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise ValueError(f"priority must be a whole number, got {priority!r}")
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int)):
-        raise ValueError(f"tokens must be a whole number, got {tokens!r}")
-    return {
-        "do": "kv",
-        "kv": action,
-        "program": program,
-        "ttl_s": ttl_s,
-        "priority": priority,
-        "tokens": tokens,
-    }

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import orjson
 
+from engine_patches.advice import KvAdvice
 from loadgen.simulated import http
 from loadgen.simulated.dialects.base import CREATED
-from loadgen.simulated.engine import KvAdvice
 from loadgen.simulated.faults import Fault
 from loadgen.simulated.service import Service
 
@@ -97,14 +97,7 @@ class Admin:
         return http.json_response({"engines": [{"policy": coming, "reset_cache": reset}]})
 
     def _kv(self, body: Any) -> bytes:
-        service, fields = self._service, _fields(body)
-        advice = KvAdvice(
-            action=fields.get("action", ""),
-            program=fields.get("program", ""),
-            ttl_s=fields.get("ttl_s", 0.0),
-            priority=fields.get("priority", 0),
-            tokens=fields.get("tokens"),
-        )
+        service, advice = self._service, KvAdvice.from_body(body)
         advice = replace(advice, ttl_s=advice.ttl_s * service.about.speed_up)
         service.pace.between_steps(lambda: service.engine.advise(advice))
         return http.json_response({"engines": [{"accepted": True}]})

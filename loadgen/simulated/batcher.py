@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from engine_patches.advice import KvAdvice
 from engine_patches.ledger import Ledger
 from engine_patches.orders import build_order
 from engine_patches.warmth import Context, Warmth
@@ -19,7 +20,7 @@ from engine_patches.wire import CallReport
 from loadgen.sim.presets import EngineShape
 from loadgen.simulated.blocks import BlockPool
 from loadgen.simulated.displacing import CallSequence, victims
-from loadgen.simulated.engine import Happened, KvAdvice, Work
+from loadgen.simulated.engine import Happened, Work
 from loadgen.simulated.tokens import block_hashes
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from engine_patches.advice import KvAdvice
 from engine_patches.wire import CallContext, CallReport
-
-_KV_ACTIONS: Final = ("retain", "release", "give_up", "forget", "priority")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,29 +22,6 @@ class Work:
     text: bytes
     prompt_tokens: int
     output_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class KvAdvice:
-    """As `POST /weft/kv` has it. ttl_s: seconds of the engine's time. tokens: retain only what the
-    first so many hold. ValueError for what the plugin refuses too."""
-
-    action: str
-    program: str
-    ttl_s: float = 0.0
-    priority: int = 0
-    tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.action not in _KV_ACTIONS:
-            raise ValueError(f"action must be one of {', '.join(_KV_ACTIONS)}, got {self.action!r}")
-        if not isinstance(self.program, str) or not self.program:
-            raise ValueError("program must be a name")
-        numbers = (self.ttl_s, int | float), (self.priority, int), (self.tokens, int | None)
-        if not all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in numbers):
-            raise ValueError("ttl_s must be seconds, priority and tokens whole numbers")
-        if not 0 <= self.ttl_s <= 1e12 or (self.action == "retain" and not self.ttl_s):
-            raise ValueError(f"ttl_s must be seconds, got {self.ttl_s!r}")
 
 
 @dataclass(slots=True)

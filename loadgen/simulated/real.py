@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine_patches.advice import KvAdvice
 from engine_patches.channel import Command
 from engine_patches.orders import build_order
 from engine_patches.wire import CallReport
@@ -12,7 +13,7 @@ from loadgen.sim.engine import EngineSettings
 from loadgen.sim.presets import EngineShape
 from loadgen.sim.replica import Replica
 from loadgen.simulated import tokens
-from loadgen.simulated.engine import Happened, KvAdvice, Work
+from loadgen.simulated.engine import Happened, Work
 
 
 class RealScheduler:

@@ -6,8 +6,8 @@ import pytest
 from support.batches import play, work
 from support.simulated import engine, ticking
 
+from engine_patches.advice import KvAdvice
 from loadgen.simulated.batcher import Batcher
-from loadgen.simulated.engine import KvAdvice
 from loadgen.simulated.real import RealScheduler
 
 
