@@ -320,6 +320,12 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         last = min(len(hashes), (int(request.num_tokens) - 1) // self.block_size)
         return end >= last or found(hashes[end], [0]) is None
 
+    def chain_of(self, sequence: str) -> Sequence[Any]:
+        """A hash for each full block of a request's tokens, of it and of all before it. vLLM's own
+        list, which grows with the request."""
+        found: Sequence[Any] = self.requests[sequence].block_hashes
+        return found
+
     def waiting_names(self) -> Iterable[str]:
         """Ids of the requests in the waiting queue, first to last."""
         return (request.request_id for request in self.waiting)

@@ -10,14 +10,21 @@ renting or buying, at most twice as dear as knowing when the program will be bac
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
+
+# A hash for each full block of a context, of the block and all before it.
+Chain = Sequence[Any]
 
 # A step that computes so many tokens is one of prefill: its time is that of its arithmetic.
 _PREFILL_TOKENS: Final = 256
 _SMOOTHING: Final = 0.1
+# Of one program.
+_MOST_ROOMS: Final = 16
 
 
 @dataclass(slots=True)
@@ -38,41 +45,85 @@ class PrefillPace:
 @dataclass(frozen=True, slots=True)
 class Asking:
     """A waiting sequence that would be admitted. blocks: free ones that it takes. warm: most of
-    its context is cached. patience_s: how much longer it may be held back, seconds."""
+    its context is cached. patience_s: how much longer it may be held back, seconds. chain: as in
+    KeptRooms; needed where its program has rooms."""
 
     sequence: str
     program: str
     blocks: int
     warm: bool
     patience_s: float
+    chain: Chain = ()
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
+class _Room:
+    """Kept until an instant. chain: of the context that is to find it again; empty once it is given
+    up."""
+
+    program: str
+    blocks: int
+    until: float
+    chain: Chain
+
+    def rest(self, chain: Chain) -> int:
+        """Blocks that are still kept when a call with this chain runs: what both have in common is
+        in use then. Where that is most of it, the rest is not worth keeping, and mostly nobody's:
+        calls that went on side by side have joined."""
+        common = _common(self.chain, chain)
+        if not common:
+            return self.blocks
+        return 0 if 2 * common > len(self.chain) else min(self.blocks, len(self.chain) - common)
+
+
 class KeptRooms:
-    """Blocks of programs that are between two calls, each until an instant."""
+    """Blocks of programs that are between two calls, each room until an instant.
 
-    _rooms: dict[str, tuple[int, float]] = field(default_factory=dict)
-    # A heap of ends, also of rooms that were given up before their time.
-    _ends: list[tuple[float, str]] = field(default_factory=list)
-    _total: int = 0
+    A program has one for each context that its calls have left, so that threads side by side do not
+    take each other's; at most 16, the last ones. Contexts are told apart by their chains: a hash
+    for each full block, of it and of all before it, so that equal ones mean equal beginnings. What
+    a thread calls itself is not asked: few clients say it.
+    """
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, list[_Room]] = {}
+        # A heap of ends, also of rooms that were given up before their time. The numbers are there
+        # since rooms have no order.
+        self._ends: list[tuple[float, int, _Room]] = []
+        self._numbers = itertools.count()
+        self._total = 0
 
     @property
     def blocks(self) -> int:
         """Kept for all programs together."""
         return self._total
 
-    def keep(self, program: str, blocks: int, until: float) -> None:
-        """A program's call has ended and left so many blocks that nobody else uses."""
-        self.drop(program)
-        if blocks > 0:
-            self._rooms[program] = (blocks, until)
-            heapq.heappush(self._ends, (until, program))
-            self._total += blocks
+    def keep(self, program: str, blocks: int, until: float, chain: Chain) -> None:
+        """A program's call has ended and left so many blocks that nobody else uses. A context
+        without a full block is not found again, and nothing is kept of it."""
+        if blocks <= 0 or not chain:
+            return
+        rooms = self._rooms.setdefault(program, [])
+        if len(rooms) == _MOST_ROOMS:
+            self._give_up(rooms.pop(0))
+        room = _Room(program, blocks, until, chain)
+        rooms.append(room)
+        heapq.heappush(self._ends, (until, next(self._numbers), room))
+        self._total += blocks
+
+    def take_up(self, program: str, chain: Chain) -> None:
+        """The program's next call runs, with this chain."""
+        rooms = self._rooms.get(program, ())
+        for room in rooms:
+            rest = room.rest(chain)
+            self._total -= room.blocks - rest
+            room.blocks = rest
+        self._tidy(program)
 
     def drop(self, program: str) -> None:
-        """The program's next call runs, or the program has ended."""
-        blocks, _ = self._rooms.pop(program, (0, 0.0))
-        self._total -= blocks
+        """The program has ended."""
+        for room in self._rooms.pop(program, ()):
+            self._give_up(room)
 
     def clear(self) -> None:
         """The cache was emptied."""
@@ -83,22 +134,20 @@ class KeptRooms:
     def expire(self, now: float) -> None:
         """Forget the rooms whose time is over."""
         while self.next_end() <= now:
-            self.drop(self._ends[0][1])
+            room = self._ends[0][2]
+            self._give_up(room)
+            self._tidy(room.program)
 
     def next_end(self) -> float:
         """When the first room's time is over; infinite if there is none."""
         ends = self._ends
-        while ends:
-            until, program = ends[0]
-            room = self._rooms.get(program)
-            if room is not None and room[1] == until:
-                return until
+        while ends and not ends[0][2].blocks:
             heapq.heappop(ends)
-        return math.inf
+        return ends[0][0] if ends else math.inf
 
     def of(self, program: str) -> int:
         """Blocks kept for one program."""
-        return self._rooms.get(program, (0, 0.0))[0]
+        return sum(room.blocks for room in self._rooms.get(program, ()))
 
     def leave_enough(self, blocks: int, free: int) -> bool:
         """Whether calls that take so many of the free blocks together leave all that is kept, so
@@ -110,9 +159,10 @@ class KeptRooms:
         is kept for other programs. Nobody waits while nothing runs, nor beyond its patience."""
         held: list[str] = []
         kept = self._total
+        left: dict[_Room, int] = {}
         for one in asking:
-            own = self.of(one.program)
-            others = kept - own
+            rooms = self._rooms.get(one.program, ())
+            others = kept - sum(left.get(room, room.blocks) for room in rooms)
             if (
                 running > 0
                 and others > 0
@@ -123,6 +173,27 @@ class KeptRooms:
                 held.append(one.sequence)
                 continue
             free -= one.blocks
-            kept -= own
+            for room in rooms:
+                before = left.get(room, room.blocks)
+                left[room] = min(before, room.rest(one.chain))
+                kept -= before - left[room]
             running += 1
         return held
+
+    def _give_up(self, room: _Room) -> None:
+        self._total -= room.blocks
+        # The heap still has it, until its time is over.
+        room.blocks, room.chain = 0, ()
+
+    def _tidy(self, program: str) -> None:
+        left = [room for room in self._rooms.get(program, ()) if room.blocks]
+        if left:
+            self._rooms[program] = left
+        else:
+            self._rooms.pop(program, None)
+
+
+def _common(one: Chain, other: Chain) -> int:
+    """How many of the first links two chains have in common."""
+    at_most = min(len(one), len(other))
+    return bisect_left(range(at_most), True, key=lambda link: one[link] != other[link])

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from engine_patches.ledger import Ledger
 from engine_patches.ranked import Ranked
-from engine_patches.rooms import Asking, KeptRooms, PrefillPace
+from engine_patches.rooms import Asking, Chain, KeptRooms, PrefillPace
 
 # Waiting sequences that are looked up again at once, from the best down.
 _LOOKED_UP: Final = 8
@@ -47,6 +47,11 @@ class Cache(Protocol):
 
     def context_of(self, sequence: str) -> Context:
         """Look up a waiting sequence."""
+        ...
+
+    def chain_of(self, sequence: str) -> Chain:
+        """A sequence's context, as KeptRooms tells contexts apart. Not to be changed; grows with
+        the context."""
         ...
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
@@ -103,7 +108,9 @@ class Warmth:
         self._forget(sequence)
         account = self._ledger.of(sequence)
         if account is not None:
-            self._rooms.drop(account.context.program)
+            program = account.context.program
+            if self._rooms.of(program):
+                self._rooms.take_up(program, self._cache.chain_of(sequence))
             # Siblings that still wait belong to a call that runs now.
             self._warm.stir(account.waiting)
         if self.admitting is not None:
@@ -115,13 +122,14 @@ class Warmth:
 
     def left(self, sequence: str, blocks: int, now: float) -> None:
         """A sequence has ended. blocks: what it had alone, in the cache from now on. To be told
-        while the ledger still knows its call."""
+        while the ledger still knows its call, and the cache its context."""
         self._changed = True
         self._forget(sequence)
         account = self._ledger.of(sequence)
         keep_s = self.keep_s
-        if account is not None and keep_s > 0:
-            self._rooms.keep(account.context.program, blocks, now + keep_s)
+        if account is not None and keep_s > 0 and blocks:
+            chain = self._cache.chain_of(sequence)
+            self._rooms.keep(account.context.program, blocks, now + keep_s, chain)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
@@ -196,7 +204,8 @@ class Warmth:
             account = self._ledger.of(name)
             program = name if account is None else account.context.program
             patience_s = self._ledger.patience(name, keep_s, now)
-            asking.append(Asking(name, program, wanted, name in self._warm, patience_s))
+            chain = self._cache.chain_of(name) if self._rooms.of(program) else ()
+            asking.append(Asking(name, program, wanted, name in self._warm, patience_s, chain))
         held = self._rooms.held(asking, self._cache.free_blocks(), self._cache.running_count())
         if not held:
             return

@@ -15,6 +15,7 @@ from typing import Any
 from engine_patches.advice import KvAdvice
 from engine_patches.ledger import Ledger
 from engine_patches.orders import build_order
+from engine_patches.rooms import Chain
 from engine_patches.warmth import Context, Warmth
 from engine_patches.wire import CallReport
 from loadgen.sim.presets import EngineShape
@@ -179,6 +180,11 @@ class Batcher:
         known = self._sequences[sequence]
         cached = len(self._cached(known)) * self._shape.block_tokens
         return Context(cached, known.length - cached, self._wants(known))
+
+    def chain_of(self, sequence: str) -> Chain:
+        """See Cache."""
+        known = self._sequences[sequence]
+        return known.hashes[: known.length // self._shape.block_tokens]
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
         """See Cache."""
@@ -365,10 +371,10 @@ class Batcher:
         return sum(-(-(s.computed + steps) // size) - len(s.blocks) for s in self._running)
 
     def _leave(self, sequence: CallSequence, now: float) -> CallReport:
-        del self._sequences[sequence.name]
         (self._running if sequence.blocks else self._waiting).remove(sequence)
         if self._warmth is not None:
             self._warmth.left(sequence.name, self._pool.alone(sequence.blocks), now)
+        del self._sequences[sequence.name]
         self._pool.release(sequence.blocks)
         self._calm = False
         account = self._ledger.leave(sequence.name, now)

@@ -81,6 +81,30 @@ def test_room_is_kept_for_a_program_between_two_calls(engine):
     assert again.cached_tokens == 640
 
 
+def test_threads_of_a_program_keep_their_rooms_side_by_side(engine):
+    """Two threads leave 20 blocks each of 63; one goes on, and the other one's is still kept."""
+    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=80)
+    e.add("a/0", program="p", prompt=text(1, 330))
+    e.add("b/0", program="p", prompt=text(2, 330))
+    while len(e.reports) < 2:
+        e.step()
+    assert 40 <= e.scheduler.state()["kept_blocks"] <= 42
+    e.add("a/1", program="p", prompt=text(1, 340))
+    while len(e.reports) < 3:
+        e.step()
+    assert e.reports[-1].cached_tokens == 320
+    e.add("cold", program="cold", prompt=text(3, 480))
+    e.step()
+    e.step()
+    assert e.scheduler.state()["held_back"] == 1
+    e.add("b/1", program="p", prompt=text(2, 340))
+    e.run()
+    order = [r.call for r in e.reports]
+    assert order.index("b/1") < order.index("cold")
+    assert next(r for r in e.reports if r.call == "b/1").cached_tokens == 320
+
+
 def test_who_is_held_back_is_let_in_when_its_patience_or_the_rooms_time_is_over(engine):
     e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=200)

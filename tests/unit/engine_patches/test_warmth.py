@@ -26,6 +26,7 @@ class FakeCache:
     running: set[str] = field(default_factory=set)
     free: int = 100
     asked: list[str] = field(default_factory=list)
+    chains: dict[str, str] = field(default_factory=dict)
 
     def waiting_names(self) -> list[str]:
         return sorted(self.contexts, key=self.ledger.rank)
@@ -39,6 +40,9 @@ class FakeCache:
     def context_of(self, sequence: str) -> Context:
         self.asked.append(sequence)
         return self.contexts[sequence]
+
+    def chain_of(self, sequence: str) -> str:
+        return self.chains.get(sequence, sequence * 100)
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
         return self.contexts[sequence].cached == tokens
@@ -57,10 +61,18 @@ class Scene:
         self.warmth.served(1000, 1, 1.0)
 
     def come(
-        self, name: str, cached: int, uncached: int, blocks: int = 0, now: float = 0.0
+        self,
+        name: str,
+        cached: int,
+        uncached: int,
+        blocks: int = 0,
+        now: float = 0.0,
+        program: str = "",
+        chain: str = "",
     ) -> None:
         self.cache.contexts[name] = Context(cached, uncached, blocks)
-        self.cache.ledger.arrive(name, CallContext(name, name), now)
+        self.cache.chains[name] = chain or name * 100
+        self.cache.ledger.arrive(name, CallContext(name, program or name), now)
         self.warmth.queued(name)
 
     def start(self, name: str, now: float = 0.0) -> None:
@@ -149,6 +161,26 @@ def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
         scene.end("away", 60, now=float(second))
         scene.warmth.look(float(second))
         assert scene.warmth.held == (second < 2)
+
+
+def test_threads_of_a_program_keep_their_rooms_side_by_side():
+    scene = Scene()
+    for thread in "abr":
+        scene.come(thread, 0, 100, program="p", chain=thread * 50)
+        scene.start(thread)
+    scene.end("a", 40)
+    scene.end("b", 30)
+    assert scene.warmth.kept_blocks == 70
+    scene.come("cold", 0, 1000, 31)
+    scene.warmth.look(0.0)
+    assert scene.warmth.held == 1
+    # The thread that goes on takes its own.
+    scene.come("a2", 800, 10, 1, program="p", chain="a" * 51)
+    scene.warmth.look(0.0)
+    scene.start("a2")
+    assert scene.warmth.kept_blocks == 30
+    scene.warmth.ended("p")
+    assert scene.warmth.kept_blocks == 0
 
 
 def test_a_program_that_will_not_call_again_gives_its_room_back():
