@@ -77,8 +77,9 @@ class Ledger:
         if account is not None:
             account.start(sequence, now)
             self.moved.add(sequence)
+            # Siblings that still wait belong to a call that runs now.
             if self.order.sees_cache:
-                account.rank = self.order.rank(self._view(account, now))
+                self._rank(account, now)
 
     def preempt(self, sequence: str, now: float) -> None:
         """A running sequence went back to the queue."""
@@ -118,6 +119,10 @@ class Ledger:
             return None
         account.leave(sequence, now)
         if account.alive:
+            # Siblings of the last one that ran wait from now on.
+            self._watch(account, now)
+            if self.order.sees_cache:
+                self._rank(account, now)
             return None
         del self._calls[account.context.call]
         self._finished[account.context.call] = account
@@ -146,12 +151,8 @@ class Ledger:
         if not self.order.moving:
             return
         for account in self._calls.values():
-            if account.context.program not in self._served:
-                continue
-            rank = self.order.rank(self._view(account, now))
-            if rank != account.rank:
-                account.rank = rank
-                self._move(account)
+            if account.context.program in self._served:
+                self._rank(account, now)
         self._served.clear()
 
     def look(self, sequence: str, cached: int, uncached: int, now: float) -> None:
@@ -161,10 +162,7 @@ class Ledger:
         if account is None:
             return
         account.context_cached, account.context_uncached = cached, uncached
-        rank = self.order.rank(self._view(account, now))
-        if rank != account.rank:
-            account.rank = rank
-            self._move(account)
+        self._rank(account, now)
 
     def hold(self, sequence: str, held: bool) -> None:
         """Put a waiting sequence's call behind all others, or back into its place."""
@@ -249,6 +247,13 @@ class Ledger:
         account.rank = self.order.rank(self._view(account, now))
         self._move(account)
         self._watch(account, now)
+
+    def _rank(self, account: CallAccount, now: float) -> None:
+        """Ask the order again; all of the call's sequences have the rank."""
+        rank = self.order.rank(self._view(account, now))
+        if rank != account.rank:
+            account.rank = rank
+            self._move(account)
 
     def _move(self, account: CallAccount) -> None:
         self.moved |= account.waiting

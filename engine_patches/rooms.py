@@ -13,6 +13,7 @@ import heapq
 import itertools
 import math
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,7 @@ _PREFILL_TOKENS: Final = 256
 _SMOOTHING: Final = 0.1
 # Of one program.
 _MOST_ROOMS: Final = 16
+_LEARNED: Final = 4096
 
 
 @dataclass(slots=True)
@@ -79,14 +81,17 @@ class _Room:
 class KeptRooms:
     """Blocks of programs that are between two calls, each room until an instant.
 
-    A program has one for each context that its calls have left, so that threads side by side do not
-    take each other's; at most 16, the last ones. Contexts are told apart by their chains: a hash
-    for each full block, of it and of all before it, so that equal ones mean equal beginnings. What
-    a thread calls itself is not asked: few clients say it.
+    Threads side by side have a room each. Contexts are told apart by their chains: a hash for each
+    full block, of it and of all before it, so that equal ones mean equal beginnings. What a thread
+    calls itself is not asked: few clients say it. How many a program has is learned, since there
+    are programs whose contexts nobody goes on with: the last one at first, one more each time that
+    a call goes on with one, at most 16, and one less each time that nobody came.
     """
 
     def __init__(self) -> None:
         self._rooms: dict[str, list[_Room]] = {}
+        # Rooms that a program may have, where that is not one; of the programs that learned last.
+        self._most: OrderedDict[str, int] = OrderedDict()
         # A heap of ends, also of rooms that were given up before their time. The numbers are there
         # since rooms have no order.
         self._ends: list[tuple[float, int, _Room]] = []
@@ -104,7 +109,7 @@ class KeptRooms:
         if blocks <= 0 or not chain:
             return
         rooms = self._rooms.setdefault(program, [])
-        if len(rooms) == _MOST_ROOMS:
+        while len(rooms) >= self._most.get(program, 1):
             self._give_up(rooms.pop(0))
         room = _Room(program, blocks, until, chain)
         rooms.append(room)
@@ -118,10 +123,13 @@ class KeptRooms:
             rest = room.rest(chain)
             self._total -= room.blocks - rest
             room.blocks = rest
+            if not rest:
+                self._learn(program, 1)
         self._tidy(program)
 
     def drop(self, program: str) -> None:
         """The program has ended."""
+        self._most.pop(program, None)
         for room in self._rooms.pop(program, ()):
             self._give_up(room)
 
@@ -136,6 +144,7 @@ class KeptRooms:
         while self.next_end() <= now:
             room = self._ends[0][2]
             self._give_up(room)
+            self._learn(room.program, -1)
             self._tidy(room.program)
 
     def next_end(self) -> float:
@@ -184,6 +193,13 @@ class KeptRooms:
         self._total -= room.blocks
         # The heap still has it, until its time is over.
         room.blocks, room.chain = 0, ()
+
+    def _learn(self, program: str, more: int) -> None:
+        most = min(max(self._most.pop(program, 1) + more, 1), _MOST_ROOMS)
+        if most > 1:
+            self._most[program] = most
+            if len(self._most) > _LEARNED:
+                self._most.popitem(last=False)
 
     def _tidy(self, program: str) -> None:
         left = [room for room in self._rooms.get(program, ()) if room.blocks]

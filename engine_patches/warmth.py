@@ -111,8 +111,6 @@ class Warmth:
             program = account.context.program
             if self._rooms.of(program):
                 self._rooms.take_up(program, self._cache.chain_of(sequence))
-            # Siblings that still wait belong to a call that runs now.
-            self._warm.stir(account.waiting)
         if self.admitting is not None:
             self.admitting -= 1
 

@@ -85,13 +85,18 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side(engine):
     """Two threads leave 20 blocks each of 63; one goes on, and the other one's is still kept."""
     e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=80)
+    # That its threads go on with what they left is learned.
+    for number in range(2):
+        e.add(f"first/{number}", program="p", prompt=text(4, 330))
+        while len(e.reports) < number + 1:
+            e.step()
     e.add("a/0", program="p", prompt=text(1, 330))
     e.add("b/0", program="p", prompt=text(2, 330))
-    while len(e.reports) < 2:
+    while len(e.reports) < 4:
         e.step()
     assert 40 <= e.scheduler.state()["kept_blocks"] <= 42
     e.add("a/1", program="p", prompt=text(1, 340))
-    while len(e.reports) < 3:
+    while len(e.reports) < 5:
         e.step()
     assert e.reports[-1].cached_tokens == 320
     e.add("cold", program="cold", prompt=text(3, 480))
@@ -223,3 +228,31 @@ def test_no_room_is_kept_for_calls_that_belong_to_no_program(engine):
         e.step()
         assert (e.scheduler.state()["kept_blocks"] > 0) is kept
         e.run()
+
+
+def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(engine, monkeypatch):
+    """Calls of up to four sequences: what is put in order event by event is what sorting all would
+    give, before every step."""
+    options = {"first_quantum_s": 2.0, "beta": 5.0}
+    e = engine(policy="warm_plas", options=options, max_num_seqs=4, blocks=200, step_tokens=640)
+    scheduler, sort = e.scheduler, e.scheduler._sort
+
+    def sorting() -> None:
+        sort()
+        for queue in (scheduler.waiting, scheduler.running):
+            ranks = [scheduler.ledger.rank(request.request_id) for request in queue]
+            assert ranks == sorted(ranks)
+
+    monkeypatch.setattr(scheduler, "_sort", sorting)
+    random = Random(3)
+    for number in range(120):
+        for sibling in range(random.choice([1, 1, 2, 4])):
+            e.add(
+                f"c{number}-{sibling}", call=f"c{number}", program=f"p{number % 7}",
+                service=random.choice([0.0, 3.0, 50.0]), arrival=float(number % 7),
+                prompt=text(number % 7, 40 + 16 * random.randrange(30)),
+                tokens=random.randint(1, 8),
+            )  # fmt: skip
+        for _ in range(random.randrange(6)):
+            e.step()
+    e.run(20_000)

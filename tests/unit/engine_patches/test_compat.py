@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from engine_patches.ledger import Ledger
+from engine_patches.orders import build_order
+from engine_patches.wire import CallContext
 
 compat = pytest.importorskip("engine_patches.compat", exc_type=ImportError)
 
@@ -45,3 +51,63 @@ def test_putting_what_moved_into_place_is_sorting(settled, put_first, put_last):
     found = compat.rearranged(queue, ranks.__getitem__, moved)
     assert found == sorted(queue, key=lambda r: ranks[r.request_id])
     assert len(found) == len(queue)
+
+
+ORDERS = ["fcfs", "program_fifo", "mlfq", "plas", "warm_plas", "atlas", "vtc", "srpt", "urgency"]
+OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "experiments": True}
+
+
+def courses(seed: int) -> Iterator[tuple[str, int, float, bool]]:
+    """Event, a number that says which, the pause before it, and whether to sort after it. Drawn
+    here, since lists of hypothesis' are mostly too short for queues to build up."""
+    numbers = random.Random(seed)
+    for _ in range(60):
+        event, pause = numbers.choice("aaaasspvvlch"), numbers.choice([0.0, 0.4, 3.0])
+        yield event, numbers.randrange(30), pause, numbers.random() < 0.5
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.sampled_from(ORDERS) | st.just("warm_plas"))
+def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(seed, policy):
+    """The ledger tells who has moved, and nobody else is looked at. Thirty sequences of ten calls
+    of five programs, so that siblings wait, run and leave beside each other."""
+    book, now = Ledger(build_order(policy, OPTIONS)), 0.0
+    waiting: list[Any] = []
+    running: list[Any] = []
+
+    def find(queue: list[Any], number: int) -> Any:
+        return queue.pop(number % len(queue))
+
+    for event, number, pause, sorts in courses(seed):
+        now += pause
+        name, names = f"s{number}", [s.request_id for s in [*waiting, *running]]
+        if event == "a" and name not in names:
+            program = CallContext(f"c{number % 10}", f"p{number % 5}", 3.0 * (number % 3), 1.0)
+            book.arrive(name, program, now)
+            waiting.append(SimpleNamespace(request_id=name))
+            if book.order.sees_cache:
+                book.look(name, 700 * (number % 5), 2000, now)
+        elif event == "s" and waiting:
+            running.append(one := find(waiting, number))
+            book.start(one.request_id, now)
+        elif event == "p" and running:
+            waiting.insert(0, one := find(running, number))
+            book.preempt(one.request_id, now)
+        elif event == "v" and running:
+            served = [one.request_id for one in running[: number + 1]]
+            book.serve(dict.fromkeys(served, 1), pause, now)
+        elif event == "l" and (queue := [waiting, running][number % 2]):
+            book.leave(find(queue, number).request_id, now)
+        elif event == "c" and waiting:
+            book.look(waiting[number % len(waiting)].request_id, 700 * (number % 5), 2000, now)
+        elif event == "h" and waiting:
+            book.hold(waiting[number % len(waiting)].request_id, number % 2 == 0)
+        if sorts:
+            book.promote(now)
+            book.refresh(now)
+            for queue in (waiting, running):
+                moved = {one.request_id for one in queue} & book.moved
+                found = compat.rearranged(queue, book.rank, moved)
+                assert found == sorted(queue, key=lambda one: book.rank(one.request_id))
+                queue[:] = found
+            book.moved.clear()

@@ -59,6 +59,37 @@ def test_a_call_that_runs_is_demoted_and_does_not_starve():
     assert account.queue_path == [0, 1, 2]
 
 
+def test_a_call_whose_running_sequence_has_left_starves_like_any_that_waits():
+    book = ledger()
+    for name in ("one", "two"):
+        book.arrive(name, CallContext("c", "p", service_s=3.0), 0.0)
+    book.start("one", 0.0)
+    book.promote(100.0)
+    book.leave("one", 100.0)
+    book.promote(105.9)
+    assert book.rank("two")[0] == 1
+    book.promote(106.0)
+    assert book.rank("two")[0] == 0
+
+
+def test_a_sequence_that_waits_for_its_turn_beside_siblings_that_run_is_as_good_as_they_are():
+    book = ledger("warm_plas")
+    for name in ("one", "two"):
+        book.arrive(name, CallContext("c", "p", arrival_s=9.0), 0.0)
+    book.arrive("other", CallContext("d", "q", arrival_s=1.0), 0.0)
+    for name in ("one", "other"):
+        book.look(name, 0, 5000, 0.0)
+    assert book.rank("other") < book.rank("two")
+    book.moved.clear()
+    book.start("one", 0.0)
+    assert book.rank("two") < book.rank("other")
+    assert book.moved == {"one", "two"}
+    book.moved.clear()
+    book.leave("one", 1.0)
+    assert book.rank("other") < book.rank("two")
+    assert book.moved == {"two"}
+
+
 def test_under_another_order_everybody_enters_anew():
     book = ledger("fcfs")
     book.arrive("s", CallContext("c", "p", service_s=5.0), 0.0)

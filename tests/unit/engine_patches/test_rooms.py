@@ -44,8 +44,17 @@ def test_room_is_kept_until_its_time_is_over_or_the_program_is_back():
     assert (rooms.blocks, rooms.next_end()) == (0, math.inf)
 
 
+def used_to(rooms: KeptRooms, program: str, threads: int) -> None:
+    """A program whose calls went on with what was kept so many times less one."""
+    for number in range(threads - 1):
+        rooms.keep(program, 1, math.inf, [number])
+        rooms.take_up(program, [number])
+    assert rooms.of(program) == 0
+
+
 def test_threads_side_by_side_have_a_room_each():
     rooms = KeptRooms()
+    used_to(rooms, "p", 2)
     rooms.keep("p", 30, 5.0, chain("a" * 30))
     rooms.keep("p", 20, 6.0, chain("b" * 20))
     rooms.keep("q", 10, 7.0, chain("a" * 30))
@@ -85,14 +94,38 @@ def test_nothing_is_kept_of_a_context_that_cannot_be_found_again():
     assert (rooms.blocks, rooms.next_end()) == (0, math.inf)
 
 
+def test_of_a_program_that_never_goes_on_with_its_contexts_only_the_last_is_kept():
+    rooms = KeptRooms()
+    for number in range(9):
+        rooms.keep("p", 10 + number, 5.0, [number])
+        rooms.take_up("p", [-number - 1])
+    assert (rooms.of("p"), rooms.blocks) == (18, 18)
+
+
+def test_a_room_that_nobody_came_for_makes_one_less():
+    rooms = KeptRooms()
+    used_to(rooms, "p", 4)
+    for number in range(9):
+        rooms.keep("p", 10, 5.0 + number, [number])
+    assert rooms.of("p") == 40
+    rooms.expire(10.0)
+    for number in range(9):
+        rooms.keep("p", 10, 20.0 + number, [number])
+    assert rooms.of("p") == 30
+
+
 def test_a_program_has_sixteen_rooms_at_most_the_last_ones():
     rooms = KeptRooms()
+    used_to(rooms, "p", 99)
     for number in range(1000):
         rooms.keep("p", 1 + number, 5.0 + number, [number])
     assert rooms.of("p") == sum(range(985, 1001))
     assert (rooms.blocks, rooms.next_end()) == (rooms.of("p"), 5.0 + 984)
     rooms.drop("p")
     assert (rooms.blocks, rooms.next_end()) == (0, math.inf)
+    rooms.keep("p", 10, 5.0, ["a"])
+    rooms.keep("p", 10, 5.0, ["b"])
+    assert rooms.of("p") == 10, "who ended begins anew"
 
 
 def test_a_cold_call_waits_where_it_would_take_what_is_kept_for_another():
@@ -104,7 +137,9 @@ def test_a_cold_call_waits_where_it_would_take_what_is_kept_for_another():
 
 
 def test_a_program_does_not_wait_for_its_own_rooms():
-    rooms = away(60, "program of x")
+    rooms = KeptRooms()
+    used_to(rooms, "program of x", 2)
+    rooms.keep("program of x", 60, 5.0, chain("x" * 60))
     rooms.keep("program of x", 30, 5.0, chain("y" * 30))
     assert rooms.held([asks("x", 90)], free=100, running=1) == []
 
@@ -175,27 +210,33 @@ COURSE = st.lists(
 def test_any_course_of_events_leaves_the_sums_right_and_the_end_that_is_next(course):
     rooms, now = KeptRooms(), 0.0
     model: list[list] = []
+    most = {"p": 1, "q": 1}
     for event, program, text, number in course:
         if event == "keep":
             rooms.keep(program, number, now + number, chain(text))
             if number and text:
+                mine = [room for room in model if room[0] == program]
+                for room in mine[: max(0, len(mine) + 1 - most[program])]:
+                    model.remove(room)
                 model.append([program, text, number, now + number])
-            mine = [room for room in model if room[0] == program]
-            model = [room for room in model if room not in mine or room in mine[-16:]]
         elif event == "take":
             rooms.take_up(program, chain(text))
             for room in model:
                 common = sum(map(eq, chain(room[1]), chain(text)))
                 if room[0] == program and common:
-                    most = 2 * common > len(room[1])
-                    room[2] = 0 if most else min(room[2], len(room[1]) - common)
+                    taken = 2 * common > len(room[1])
+                    room[2] = 0 if taken else min(room[2], len(room[1]) - common)
+                    most[program] = min(16, most[program] + taken)
         elif event == "drop":
             rooms.drop(program)
             model = [room for room in model if room[0] != program]
+            most[program] = 1
         else:
             now += number
             rooms.expire(now)
-            model = [room for room in model if room[3] > now]
+            for room in [room for room in model if room[3] <= now]:
+                model.remove(room)
+                most[room[0]] = max(1, most[room[0]] - 1)
         model = [room for room in model if room[2]]
         assert [rooms.of(name) for name in "pq"] == [
             sum(room[2] for room in model if room[0] == name) for name in "pq"

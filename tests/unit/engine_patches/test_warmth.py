@@ -165,6 +165,11 @@ def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
 
 def test_threads_of_a_program_keep_their_rooms_side_by_side():
     scene = Scene()
+    # A call goes on with what another one has left: so do threads of this program.
+    for number in range(2):
+        scene.come(f"{number}", 0, 100, program="p", chain="a" * 50)
+        scene.start(f"{number}")
+        scene.end(f"{number}", 40)
     for thread in "abr":
         scene.come(thread, 0, 100, program="p", chain=thread * 50)
         scene.start(thread)
