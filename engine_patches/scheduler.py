@@ -214,11 +214,16 @@ class WeftScheduler(SchedulerHooks):
             "promotions": self.ledger.promotions,
             "demotions": self.ledger.demotions,
             "kv_usage": self.get_kv_cache_usage(),
+            "cache_tokens": self.cache_tokens(),
             "swap": None if self._swap is None else self._swap.state(),
             "held_back": 0 if self._warmth is None else self._warmth.held,
             "kept_blocks": 0 if self._warmth is None else self._warmth.kept_blocks,
             "kv": None if self._caches is None else self._caches.retention.state(),
         }
+
+    def cache_tokens(self) -> int:
+        """What the prefix cache has room for, tokens; 0 where there is none."""
+        return len(self.kv_blocks()) * self.block_size if self.prefix_cached() else 0
 
     def violations(self) -> list[str]:
         """What is inconsistent between vLLM's books and ours; empty if nothing is."""
@@ -243,7 +248,7 @@ class WeftScheduler(SchedulerHooks):
         """What looks at the cache for the order; None where it does not ask, or there is none."""
         if not (self.ledger.order.sees_cache and self.prefix_cached()):
             return None
-        return Warmth(self, self.ledger, len(self.kv_blocks()) * self.block_size)
+        return Warmth(self, self.ledger, self.cache_tokens())
 
     def _decide(self, now: float) -> None:
         self.ledger.promote(now)

@@ -72,6 +72,13 @@ class Settings(BaseSettings):
     locality_threshold_tokens: int = Field(
         2048, ge=0, description="longer calls go to their program's home (Agentix 4.3), tokens"
     )
+    replica_cache_tokens: int = Field(
+        131_072,
+        ge=0,
+        le=1_000_000_000,
+        description="prefix cache of a replica that does not tell its size, for new programs' "
+        "placement, tokens; 0: none",
+    )
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         repr=False,

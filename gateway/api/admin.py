@@ -68,6 +68,8 @@ def router(services: Services) -> APIRouter:
         """Each replica's answer, by name. `applied` says whether all of them took it."""
         policy = await read_model(request, Policy, services.settings.max_body_bytes)
         answers = await ask("POST", "/weft/policy", policy.model_dump())
+        for name in answers if policy.reset_cache else ():
+            services.registry.beginnings.forget(name)
         applied = all(answer["status"] == 200 for answer in answers.values())
         return {"policy": policy.policy, "applied": applied, "replicas": answers}
 

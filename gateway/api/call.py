@@ -17,6 +17,7 @@ from gateway.api.context import context_of
 from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send
 from gateway.api.ledger import OpenCall
+from gateway.api.placing import choose_home
 from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
 from gateway.api.request import Request, join_lineage, read_request
@@ -183,10 +184,17 @@ class CallHandler:
             decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
-        proposed, sticky, reason = decision.replica, decision.sticky, ""
+        sticky, reason, beginning = decision.sticky, "", None
         if request.prefill is not None and request.prefill.replica in decision.eligible:
             # Its KV is there, wherever the program's home is.
             proposed, sticky, reason = request.prefill.replica, False, "its prefill is there"
+        else:
+            if decision.new_home and request.endpoint.spoken:
+                size, salt = len(request.raw), request.caller.salt
+                decision, beginning = choose_home(
+                    s, question, decision, request.body, size, salt, now
+                )
+            proposed = decision.replica
         # A nameless program ends with its call: nobody waits for another one.
         kind, sooner_s = None, 0.0
         if not identity.ephemeral:
@@ -205,6 +213,8 @@ class CallHandler:
             identity.parent,
         )
         opened = await s.ledger.open(opening)
+        if beginning is not None:
+            s.registry.beginnings.sent(opened.replica, beginning)
         if kind is not None:
             s.idle.opened(kind, opened, now)
         receipt = None

@@ -20,6 +20,7 @@ from gateway.api import errors, reports
 from gateway.api.auth import Caller
 from gateway.api.errors import ApiError
 from gateway.api.ledger import OpenCall
+from gateway.api.placing import choose_home
 from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.engine.endpoints import BY_PATH
@@ -98,7 +99,7 @@ class PrefillDesk:
             raise refusal(error) from None
         except TypeError:  # Each message could be written by itself, but not all inside of a body.
             raise errors.too_deep() from None
-        call = await self._open(key, model, len(raw))
+        call = await self._open(key, model, chat, len(raw), caller.salt)
         now = time()
         prefill = Prefill.fresh(key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself)
         begun = False
@@ -255,7 +256,9 @@ class PrefillDesk:
         if running:
             await asyncio.wait([task for task, _, _ in running], timeout=_LAST_WAIT_S)
 
-    async def _open(self, key: ProgramKey, model: str, size: int) -> OpenCall:
+    async def _open(
+        self, key: ProgramKey, model: str, chat: dict[str, Any], size: int, salt: str
+    ) -> OpenCall:
         s = self._s
         now = time()
         tokens = s.estimator.estimate(model, size)
@@ -264,10 +267,15 @@ class PrefillDesk:
         decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
+        beginning = None
+        if decision.new_home:
+            decision, beginning = choose_home(s, question, decision, chat, size, salt, now)
         call = s.next_call()
         opened = await s.ledger.open(
             Opening(key, call, "prefill", decision.replica, decision.eligible, decision.sticky, now)
         )
+        if beginning is not None:
+            s.registry.beginnings.sent(opened.replica, beginning)
         return OpenCall(key, call, "prefill", model, size, opened.replica, opened.program)
 
     async def _run(

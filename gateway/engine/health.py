@@ -65,6 +65,8 @@ class HealthLoop:
         replica.circuit = replica.circuit.checked(good, error, sure=sure)
         if replica.circuit.healthy != before.healthy:
             log.warning("replica %s is %s", replica.name, "up" if good else f"down ({error})")
+            # Who comes back may be another process, with an empty cache.
+            self._registry.beginnings.forget(replica.name)
 
     async def _learn(self, replica: Replica) -> None:
         """Models and kind. What cannot be learned now stays as it was, and is asked again."""
@@ -93,6 +95,7 @@ class HealthLoop:
             )
             if state.status_code == 200 and "weft" in state.json():
                 replica.kind = ReplicaKind.WEFT
+                self._learn_room(replica.name, state.json().get("engines"))
             elif state.status_code < 500:
                 vllm = any(card.get("owned_by") == "vllm" for card in replica.models.values())
                 replica.kind = ReplicaKind.VLLM if vllm else ReplicaKind.STOCK
@@ -101,6 +104,15 @@ class HealthLoop:
         except (httpx.HTTPError, ValueError, LookupError, TypeError):
             return
         self._unsure.discard(replica.name)
+
+    def _learn_room(self, name: str, engines: object) -> None:
+        """What its prefix cache has room for. Of several engines behind one server nobody knows
+        which takes a call, so only what each of them can hold counts."""
+        told = engines if isinstance(engines, list) else []
+        rooms = [e.get("cache_tokens") for e in told if isinstance(e, dict)]
+        rooms = [room for room in rooms if isinstance(room, int)]
+        if rooms:
+            self._registry.beginnings.room(name, max(0, min(rooms)))
 
     def _tell_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
         """Warn once of what a replica does not take; it is in its state as long as that is so."""

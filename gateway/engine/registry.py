@@ -12,6 +12,7 @@ from gateway.engine.errors import ReplicaError
 from gateway.engine.lower import ReplicaKind
 from gateway.engine.pool import Timeouts, Upstream
 from gateway.model import ReplicaView
+from gateway.policies.route.beginnings import Beginnings
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,20 @@ class Replica:
 
 
 class Registry:
-    """All replicas, in the order of the settings, named r0, r1, ..."""
+    """All replicas, in the order of the settings, named r0, r1, ...
 
-    def __init__(self, urls: Sequence[str], timeouts: Timeouts, api_key: str = "") -> None:
+    cache_tokens: what a prefix cache has room for, of a replica that does not tell. beginnings: of
+    the prompts that each was sent; whoever learns that a replica has lost its cache says so there.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        timeouts: Timeouts,
+        api_key: str = "",
+        cache_tokens: int = 0,
+    ) -> None:
+        self.beginnings = Beginnings(cache_tokens)
         self._replicas: dict[str, Replica] = {}
         # Set when a call has failed, so that the next health check need not wait its turn.
         self.suspicion = asyncio.Event()
@@ -130,6 +142,7 @@ class Registry:
         replica.circuit = before.failed(error)
         if before.healthy and not replica.circuit.healthy:
             log.warning("replica %s is out: %s (%s)", name, error, error.code)
+            self.beginnings.forget(name)
         self.suspicion.set()
 
     def succeeded(self, name: str) -> None:

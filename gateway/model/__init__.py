@@ -12,9 +12,10 @@ from gateway.model.program import (
     Told,
 )
 from gateway.model.replica import ReplicaView
-from gateway.model.routing import Decision, RouteRequest
+from gateway.model.routing import Beginning, Decision, RouteRequest, Shared
 
 __all__ = [
+    "Beginning",
     "Census",
     "Closing",
     "Decision",
@@ -25,6 +26,7 @@ __all__ = [
     "ProgramKey",
     "ReplicaView",
     "RouteRequest",
+    "Shared",
     "Thread",
     "Told",
 ]

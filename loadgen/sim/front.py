@@ -5,16 +5,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Final, TypeVar
 
 from engine_patches.tags import Tag, flatten
 from engine_patches.wire import CallContext, CallReport
-from gateway.model import Closing, Opening, Outcome, ProgramKey, ReplicaView, RouteRequest
+from gateway.model import (
+    Beginning,
+    Closing,
+    Decision,
+    Opening,
+    Outcome,
+    ProgramKey,
+    ReplicaView,
+    RouteRequest,
+)
+from gateway.policies.route.beginnings import Beginnings
 from gateway.policies.route.registry import build
 from gateway.programs.memory import MemoryTable
 from loadgen.parts import tag_spans
 from loadgen.schema import Part
+from loadgen.sim.beginnings import beginning_of
 from loadgen.sim.prefix_tree import PrefixTree
 
 _T = TypeVar("_T")
@@ -36,12 +48,14 @@ class Front:
         rng: Random,
         threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
         tree: PrefixTree | None = None,
+        sent: Beginnings | None = None,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens)
         self._replicas = tuple(replicas)
         self._rng = rng
         self._tree = tree
+        self._sent = sent or Beginnings(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
 
@@ -81,15 +95,22 @@ class Front:
         decision = self._router.route(question, now, self._rng)
         if not decision.replica:
             raise RuntimeError(f"no replica for {call}: {decision.reason}")
-        proposed, sticky = decision.replica, decision.sticky
+        sticky, beginning = decision.sticky, None
         if prefilled in decision.eligible:
             proposed, sticky = prefilled, False
+        else:
+            if decision.new_home:
+                beginning = beginning_of(parts)
+                decision = self._choose_home(question, decision, beginning, now)
+            proposed = decision.replica
         opened = at_once(
             self.table.open_call(
                 Opening(key, call, thread, proposed, decision.eligible, sticky, now)
             )
         )
         self._keys[call] = key
+        if beginning is not None:
+            self._sent.sent(opened.replica, beginning)
         if self._tree:
             self._tree.sent(opened.replica, parts)
         row = opened.program
@@ -104,6 +125,16 @@ class Front:
             tags=None if tags is None else tuple(tags),
             retain_s=retain_s,
         )
+
+    def _choose_home(
+        self, question: RouteRequest, decision: Decision, beginning: Beginning | None, now: float
+    ) -> Decision:
+        if beginning is None:
+            return decision
+        shared = self._sent.shared(beginning, decision.eligible)
+        if shared is None:
+            return decision
+        return self._router.route(replace(question, shared=shared), now, self._rng)
 
     def close(self, report: CallReport, now: float, outcome: Outcome = Outcome.OK) -> None:
         """A call has ended: it was answered, or it was stopped."""

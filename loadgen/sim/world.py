@@ -16,6 +16,7 @@ from typing import Final
 from engine_patches.orders import build_order
 from engine_patches.wire import CallReport
 from gateway.model import Outcome
+from gateway.policies.route.beginnings import Beginnings
 from loadgen.fit import ReadyProgram
 from loadgen.sim.costs import on_tick
 from loadgen.sim.engine import EngineSettings
@@ -318,11 +319,14 @@ class _World:
 
 def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
     tree, balancer = None, setup.balancer
+    room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
+    sent = Beginnings(0)
+    for name, tokens in room.items():
+        sent.room(name, tokens)
     if balancer == PREFIX_TREE:
-        room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
         tree, balancer = PrefixTree(room), "least_used"
     rng = stream(setup.seed, "router")
-    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree)
+    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree, sent)
 
 
 @contextmanager

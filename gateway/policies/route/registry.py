@@ -9,7 +9,7 @@ from gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, Ser
 from gateway.policies.route.pickers import InTurn, MaxScore
 from gateway.policies.route.protocols import Filter
 from gateway.policies.route.router import Router
-from gateway.policies.route.scorers import Home, LeastInFlight
+from gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefix
 
 __all__ = ["ROUTERS", "Router", "build"]
 
@@ -19,8 +19,12 @@ _HOME_WEIGHT: Final = 2.0
 
 
 def _locality(threshold_tokens: int) -> Router:
+    import os
+
+    c, h, w = map(float, os.environ.get("PFX", "1024,128,4").split(","))
     scorers = ((Home(threshold_tokens), _HOME_WEIGHT), (LeastInFlight(), 1.0))
-    return Router("least_used", _FILTERS, scorers, MaxScore(), threshold_tokens)
+    shared = (SharedPrefix(c, h), w)
+    return Router("least_used", _FILTERS, scorers, MaxScore(), threshold_tokens, shared)
 
 
 ROUTERS: Final[dict[str, Callable[[int], Router]]] = {

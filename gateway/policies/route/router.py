@@ -15,7 +15,8 @@ class Router:
 
     name: the reason given for a call that no home decides. sticky_above_tokens: longer calls ask
     the process table to keep them at their program's home (Algorithm 2, lines 5 to 10); None:
-    never.
+    never. shared: scores where prompts that begin alike were sent, and its weight; asked only for
+    calls of which that was looked up.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Router:
     scorers: tuple[tuple[Scorer, float], ...]
     picker: Picker
     sticky_above_tokens: int | None = None
+    shared: tuple[Scorer, float] | None = None
 
     def route(self, request: RouteRequest, now_s: float, rng: Random) -> Decision:
         """Where the call goes, as far as this snapshot tells; the table settles sticky calls.
@@ -43,17 +45,20 @@ class Router:
             return Decision("", False, frozenset(), "no replica is eligible", {}, rejected)
         totals = dict.fromkeys([replica.name for replica in kept], 0.0)
         scores = {}
-        for scorer, weight in self.scorers:
+        scorers = self.scorers
+        if request.shared is not None and self.shared is not None:
+            scorers = (*scorers, self.shared)
+        for scorer, weight in scorers:
             scores[scorer.name] = given = scorer.scores(request, kept)
             for name in totals:
                 totals[name] += weight * given[name]
         chosen = self.picker.pick(totals, request.ordinal, rng)
-        long_call = (
-            self.sticky_above_tokens is not None
-            and request.prompt_tokens > self.sticky_above_tokens
-        )
-        reason = self.name
-        if long_call:
-            at_home = request.program is not None and request.program.home == chosen
-            reason = "home" if at_home else "new home"
-        return Decision(chosen, long_call, frozenset(totals), reason, scores, rejected)
+        eligible = frozenset(totals)
+        if self.sticky_above_tokens is None or request.prompt_tokens <= self.sticky_above_tokens:
+            return Decision(chosen, False, eligible, self.name, scores, rejected)
+        if request.program is not None and request.program.home == chosen:
+            return Decision(chosen, True, eligible, "home", scores, rejected)
+        reason = "new home"
+        if len(scorers) > len(self.scorers) and scores[scorers[-1][0].name][chosen] > 0:
+            reason = "shared prefix"
+        return Decision(chosen, True, eligible, reason, scores, rejected, True)

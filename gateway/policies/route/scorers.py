@@ -35,3 +35,34 @@ class Home:
         if request.prompt_tokens <= self.threshold_tokens:
             home = ""
         return {r.name: 1.0 if home and r.name == home else 0.0 for r in replicas}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPrefix:
+    """Where other programs' prompts began alike: what going there saves over the least used
+    replica.
+
+    call_tokens: prompt tokens that are worth computing again for one call in flight less.
+    home_tokens: the same for one home less among those given lately.
+    """
+
+    call_tokens: int
+    home_tokens: int
+    name: str = "shared_prefix"
+
+    def scores(self, request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
+        """Tokens saved, as a share of the prompt."""
+        shared = request.shared
+        if shared is None:
+            return {r.name: 0.0 for r in replicas}
+        tokens, homes = shared.tokens, shared.homes
+        worth = {
+            r.name: tokens.get(r.name, 0)
+            - self.call_tokens * max(0, r.in_flight)
+            - self.home_tokens * homes.get(r.name, 0)
+            for r in replicas
+        }
+        fewest = min(max(0, r.in_flight) for r in replicas)
+        least = min(worth[r.name] for r in replicas if max(0, r.in_flight) == fewest)
+        prompt = max(1, request.prompt_tokens)
+        return {name: min(1.0, max(0, one - least) / prompt) for name, one in worth.items()}
