@@ -1,7 +1,7 @@
 """What a call's prompt begins with, as marks that calls of one prefix cache share. No I/O.
 
-A mark stands for the bytes of the body's prompt up to it, which is what a model's template is given,
-and not what it makes of that: two bodies that mean the same in other words have no mark in common.
+A mark stands for the bytes of the body's prompt up to it: for what a model's template is given, and
+not for what it makes of that. Two bodies that say the same in other JSON have no mark in common.
 """
 
 from __future__ import annotations
@@ -31,30 +31,29 @@ def beginning_of(
     """
     if body.get("previous_response_id"):
         return None
-    data = bytearray()
     try:
-        for name in _FIELDS:
-            value = body.get(name)
-            if value is None:
-                continue
-            # A conversation may be long, and is wanted only as far as the last mark.
-            pieces = value if isinstance(value, list) and _are_objects(value) else (value,)
-            for piece in pieces:
-                data += orjson.dumps(piece)
-                if len(data) >= _MOST_BYTES:
-                    break
+        data = _written(body)
     except TypeError:  # Nested too deep, or text that is no Unicode.
         return None
+    own = body.get("cache_salt")
     # Python's own hash: keyed anew in each process, so that nobody can make two texts of one mark,
     # and as fast as a checksum.
-    own = body.get("cache_salt")
     before = hash((salt, own if isinstance(own, str) else "", model))
-    marks, view = [], bytes(data)
-    for start in range(0, min(len(view), _MOST_BYTES) - STEP_BYTES + 1, STEP_BYTES):
-        before = hash((before, view[start : start + STEP_BYTES]))
+    marks = []
+    for end in range(STEP_BYTES, min(len(data), _MOST_BYTES) + 1, STEP_BYTES):
+        before = hash((before, data[end - STEP_BYTES : end]))
         marks.append(before)
-    return Beginning(tuple(marks), STEP_BYTES / bytes_per_token) if marks else None
+    step_tokens = max(1, round(STEP_BYTES / bytes_per_token))
+    return Beginning(tuple(marks), step_tokens) if marks else None
 
 
-def _are_objects(items: list[Any]) -> bool:
-    return bool(items) and isinstance(items[0], dict)
+def _written(body: Mapping[str, Any]) -> bytes:
+    """The prompt as JSON. Of a conversation, which may be long, as much as marks are made of."""
+    data = bytearray()
+    for value in filter(None, map(body.get, _FIELDS)):
+        pieces = value if isinstance(value, list) and isinstance(value[0], dict) else (value,)
+        for piece in pieces:
+            data += orjson.dumps(piece)
+            if len(data) >= _MOST_BYTES:
+                return bytes(data)
+    return bytes(data)

@@ -109,8 +109,11 @@ class HealthLoop:
         """What its prefix cache has room for. Of several engines behind one server nobody knows
         which takes a call, so only what each of them can hold counts."""
         told = engines if isinstance(engines, list) else []
-        rooms = [e.get("cache_tokens") for e in told if isinstance(e, dict)]
-        rooms = [room for room in rooms if isinstance(room, int)]
+        rooms = [
+            engine["cache_tokens"]
+            for engine in told
+            if isinstance(engine, dict) and isinstance(engine.get("cache_tokens"), int)
+        ]
         if rooms:
             self._registry.beginnings.room(name, max(0, min(rooms)))
 

@@ -17,16 +17,18 @@ class Beginning:
     begin alike; nothing is known of what follows the last one."""
 
     marks: tuple[int, ...]
-    step_tokens: float
+    step_tokens: int
 
 
 @record
 class Shared:
-    """What is known of a beginning. tokens: by replica, how many of its tokens were sent there
-    lately, 0 for one that is not named. homes: by replica, how many of the programs that were given
-    a home lately were given it there."""
+    """What is known of a beginning, by replica. tokens: how many of its tokens were sent there
+    lately. lost: how many tokens of beginnings that programs share would have to go to make room
+    for the rest of it. homes: how many of the programs that were given a home lately were given it
+    there."""
 
     tokens: Mapping[str, int]
+    lost: Mapping[str, int]
     homes: Mapping[str, int]
 
 

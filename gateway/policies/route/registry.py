@@ -16,15 +16,26 @@ __all__ = ["ROUTERS", "Router", "build"]
 _FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided(), HoldsAnswer())
 # A home outweighs any difference in load, which is below 1.
 _HOME_WEIGHT: Final = 2.0
+# What is saved by a shared beginning has the load in it already: of a prompt of 100,000 tokens a
+# hundred outweigh all that is left to say of it.
+_SHARED_WEIGHT: Final = 1000.0
+# About what a call of an agent has to compute: some new tokens of its prompt, and a short answer on
+# a context of thousands. Twice as much splits hot documents for mere chance in the load.
+_CALL_TOKENS: Final = 512
+# Programs between their calls load nobody, but their contexts fill the cache.
+_HOME_TOKENS: Final = 128
 
 
 def _locality(threshold_tokens: int) -> Router:
-    import os
-
-    c, h, w = map(float, os.environ.get("PFX", "1024,128,4").split(","))
     scorers = ((Home(threshold_tokens), _HOME_WEIGHT), (LeastInFlight(), 1.0))
-    shared = (SharedPrefix(c, h), w)
-    return Router("least_used", _FILTERS, scorers, MaxScore(), threshold_tokens, shared)
+    return Router(
+        "least_used",
+        _FILTERS,
+        scorers,
+        MaxScore(),
+        threshold_tokens,
+        (SharedPrefix(_CALL_TOKENS, _HOME_TOKENS), _SHARED_WEIGHT),
+    )
 
 
 ROUTERS: Final[dict[str, Callable[[int], Router]]] = {

@@ -58,7 +58,7 @@ class Router:
             return Decision(chosen, False, eligible, self.name, scores, rejected)
         if request.program is not None and request.program.home == chosen:
             return Decision(chosen, True, eligible, "home", scores, rejected)
-        reason = "new home"
-        if len(scorers) > len(self.scorers) and scores[scorers[-1][0].name][chosen] > 0:
+        reason, shared = "new home", request.shared
+        if shared is not None and shared.tokens.get(chosen) and scores[scorers[-1][0].name][chosen]:
             reason = "shared prefix"
         return Decision(chosen, True, eligible, reason, scores, rejected, True)

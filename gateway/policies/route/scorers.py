@@ -55,11 +55,11 @@ class SharedPrefix:
         shared = request.shared
         if shared is None:
             return {r.name: 0.0 for r in replicas}
-        tokens, homes = shared.tokens, shared.homes
         worth = {
-            r.name: tokens.get(r.name, 0)
+            r.name: shared.tokens.get(r.name, 0)
+            - shared.lost.get(r.name, 0)
             - self.call_tokens * max(0, r.in_flight)
-            - self.home_tokens * homes.get(r.name, 0)
+            - self.home_tokens * shared.homes.get(r.name, 0)
             for r in replicas
         }
         fewest = min(max(0, r.in_flight) for r in replicas)
