@@ -14,8 +14,8 @@ from gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefix
 __all__ = ["ROUTERS", "Router", "build"]
 
 _FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided(), HoldsAnswer())
-# A home outweighs any difference in load, which is below 1.
-_HOME_WEIGHT: Final = 2.0
+# A home outweighs all else.
+_HOME_WEIGHT: Final = 10_000.0
 # What is saved by a shared beginning has the load in it already: of a prompt of 100,000 tokens a
 # hundred outweigh all that is left to say of it.
 _SHARED_WEIGHT: Final = 1000.0

@@ -8,6 +8,7 @@ from gateway.engine.health import HealthLoop
 from gateway.engine.lower import ReplicaKind
 from gateway.engine.pool import Timeouts
 from gateway.engine.registry import Registry, Replica
+from gateway.model import Beginning
 
 pytestmark = pytest.mark.anyio
 
@@ -153,3 +154,49 @@ async def test_a_replica_without_our_plugin_is_no_cause_for_a_warning(
 ) -> None:
     await checked(engine(weft=404), rounds=16)
     assert not [r for r in caplog.records if "SECRET" in r.message]
+
+
+@pytest.mark.parametrize(
+    ("engines", "room"),
+    [
+        ([{"cache_tokens": 1024}], 1024),
+        ([{"cache_tokens": 4096}, {"cache_tokens": 512}], 512),
+        ([{"cache_tokens": 0}], 0),
+        ([{"cache_tokens": "many"}, None], 2048),
+        ([], 2048),
+        ("none", 2048),
+    ],
+)
+async def test_what_a_prefix_cache_has_room_for_is_as_told_else_as_set(
+    engines: object, room: int
+) -> None:
+    router = engine()
+    router.get(f"{URL}/weft/state").respond(200, json={"weft": {}, "engines": engines})
+    registry = Registry((URL,), Timeouts(1, 1, 1), cache_tokens=2048)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
+        await HealthLoop(registry, client, 1.0).check_all()
+    assert registry["r0"].kind is ReplicaKind.WEFT
+    beginning = Beginning(tuple(range(100)), 512)
+    registry.beginnings.sent("r0", beginning)
+    shared = registry.beginnings.shared(beginning, ["r0", "another"])
+    assert (0 if shared is None else shared.tokens["r0"]) == room
+
+
+async def test_who_comes_back_is_taken_to_have_lost_its_cache() -> None:
+    router = respx.Router(assert_all_called=False)
+    router.get(f"{URL}/health").mock(
+        side_effect=[httpx.Response(200), httpx.ConnectError("gone"), httpx.Response(200)]
+    )
+    router.get(f"{URL}/v1/models").respond(200, json={"data": [CARD]})
+    router.get(f"{URL}/weft/state").respond(404)
+    registry = Registry((URL,), Timeouts(1, 1, 1), cache_tokens=9000)
+    beginning = Beginning((1, 2), 512)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
+        loop = HealthLoop(registry, client, 1.0)
+        await loop.check_all()
+        registry.beginnings.sent("r0", beginning)
+        await loop.check_all()
+        assert not registry["r0"].circuit.healthy
+        await loop.check_all()
+    assert registry["r0"].circuit.healthy
+    assert registry.beginnings.shared(beginning, ["r0", "another"]) is None

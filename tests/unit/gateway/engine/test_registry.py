@@ -5,6 +5,7 @@ import pytest
 from gateway.engine.errors import ConnectFailed, ReplicaFault
 from gateway.engine.pool import Timeouts
 from gateway.engine.registry import Registry
+from gateway.model import Beginning
 
 URLS = ("http://127.0.0.1:8001", "http://127.0.0.1:8002/engine")
 
@@ -88,3 +89,15 @@ def test_the_head_of_a_request(registry: Registry) -> None:
         b"POST /engine/v1/x?b=1 HTTP/1.1\r\nhost: 127.0.0.1:8002\r\n"
         b"authorization: Bearer sk-replica\r\na: b\r\ncontent-length: 12\r\n\r\n"
     )
+
+
+def test_who_is_out_is_taken_to_have_lost_its_cache(registry: Registry) -> None:
+    beginning = Beginning((1, 2), 512)
+    registry.beginnings.room("r0", 9000)
+    registry.beginnings.sent("r0", beginning)
+    registry.failed("r0", ReplicaFault())
+    shared = registry.beginnings.shared(beginning, ["r0", "r1"])
+    assert shared is not None
+    assert shared.tokens == {"r0": 1024, "r1": 0}
+    registry.failed("r0", ConnectFailed())
+    assert registry.beginnings.shared(beginning, ["r0", "r1"]) is None

@@ -9,6 +9,7 @@ import pytest
 
 from engine_patches.tags import Tag
 from engine_patches.wire import CallReport
+from gateway.policies.route.beginnings import Beginnings
 from loadgen.schema import Part
 from loadgen.sim.front import Front, at_once, tags_of
 
@@ -55,3 +56,19 @@ def test_tags_are_told_where_every_part_has_a_kind():
 def test_what_waits_cannot_be_run_at_once():
     with pytest.raises(RuntimeError, match="not to wait"):
         at_once(asyncio.sleep(0))
+
+
+def test_a_new_program_finds_its_home_by_what_its_prompt_begins_with():
+    sent = Beginnings(50_000)
+    gate = Front(("a", "b", "c"), "locality", Random(0), 2048, sent=sent)
+
+    def home(program, *names):
+        parts = [Part(name, 4000, "system") for name in names]
+        name, _ = gate.place(program, "0", f"{program}/0", 4000 * len(names), 0.0, parts=parts)
+        return name
+
+    first, other = home("p", "s", "x"), home("q", "t", "y")
+    assert first != other
+    assert home("r", "s", "x") == home("u", "s", "z") == first
+    assert home("v", "t", "y") == other
+    assert home("w", "k", "l") not in (first, other), "whose prompt nobody knows goes where room is"

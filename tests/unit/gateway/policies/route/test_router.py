@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from gateway.model import Program, ProgramKey, ReplicaView, RouteRequest
+from gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
 from gateway.policies.route.registry import build
 
 
@@ -13,9 +13,19 @@ def replica(name, in_flight=0, healthy=True, models=("m",)):
     return ReplicaView(name, frozenset(models), healthy, in_flight)
 
 
-def route(router, replicas, *, tokens=100, home="", ordinal=0, model="m", avoid=(), seed=0):
+def route(
+    router, replicas, *, tokens=100, home="", ordinal=0, model="m", avoid=(), seed=0, sent=None
+):
     program = Program(ProgramKey("t", "p"), 0.0, home=home) if home else None
-    request = RouteRequest(model, tokens, program, tuple(replicas), frozenset(avoid), ordinal)
+    request = RouteRequest(
+        model,
+        tokens,
+        program,
+        tuple(replicas),
+        frozenset(avoid),
+        ordinal,
+        shared=None if sent is None else Shared(sent, {}, {}),
+    )
     return build(router, 2048).route(request, 0.0, Random(seed))
 
 
@@ -96,3 +106,34 @@ def test_without_a_scorer_the_picker_decides_alone():
 def test_the_home_of_a_long_call_is_taken_to_be_what_the_table_said_last():
     decision = route("locality", [replica("a"), replica("b", 9)], tokens=5000, home="gone")
     assert (decision.replica, decision.sticky, decision.reason) == ("a", True, "new home")
+
+
+def test_a_new_home_is_where_its_prompt_was_sent_before():
+    decision = route("locality", [replica("a", 3), replica("b", 1)], tokens=9000, sent={"a": 8000})
+    assert (decision.replica, decision.reason, decision.new_home) == ("a", "shared prefix", True)
+    assert 0 < decision.scores["shared_prefix"]["a"] <= 1
+    assert decision.scores["shared_prefix"]["b"] == 0
+
+
+def test_a_queue_that_is_longer_than_what_is_saved_is_not_joined():
+    decision = route("locality", [replica("a", 9), replica("b", 1)], tokens=9000, sent={"a": 2000})
+    assert (decision.replica, decision.reason, decision.new_home) == ("b", "new home", True)
+
+
+def test_a_home_stays_wherever_its_prompt_was_sent_before():
+    replicas = [replica("a", 3), replica("b", 1)]
+    decision = route("locality", replicas, tokens=9000, home="b", sent={"a": 9000})
+    assert (decision.replica, decision.reason, decision.new_home) == ("b", "home", False)
+
+
+def test_only_what_gives_a_program_its_home_is_a_new_home():
+    assert not route("locality", [replica("a")], tokens=2048).new_home
+    assert not route("least_used", [replica("a")], tokens=9000).new_home
+    assert route("locality", [replica("a")], tokens=9000).new_home
+    assert route("locality", [replica("a")], tokens=9000, home="gone").new_home
+
+
+def test_balancers_without_homes_take_no_notice_of_what_prompts_share():
+    replicas = [replica("a", 3), replica("b", 1)]
+    decision = route("least_used", replicas, tokens=9000, sent={"a": 8000})
+    assert (decision.replica, set(decision.scores)) == ("b", {"least_used"})
