@@ -22,14 +22,10 @@ class Beginning:
 
 @record
 class Shared:
-    """What is known of a beginning, by replica. tokens: how many of its tokens were sent there
-    lately. lost: how many tokens of beginnings that programs share would have to go to make room
-    for the rest of it. homes: how many of the programs that were given a home lately were given it
-    there."""
+    """What is known of a beginning. tokens: by replica, how many of its tokens were sent there
+    lately, without those that are to be brought to further replicas."""
 
     tokens: Mapping[str, int]
-    lost: Mapping[str, int]
-    homes: Mapping[str, int]
 
 
 @record

@@ -13,19 +13,18 @@ from typing import Final
 
 from gateway.model import Beginning, Shared
 
-# Homes given last, over all replicas, that count for balance.
-_HOMES: Final = 256
+# So many programs that got a home last tell how many ask for what.
+_LAST: Final = 256
 
 
 class _Held:
-    """What one replica was sent. marks: tokens of each, and whether it was sent again, the longest
-    unused first. used: tokens in all."""
+    """What one replica was sent. marks: tokens of each, the longest unused first."""
 
-    __slots__ = ("marks", "used")
+    __slots__ = ("_used", "marks")
 
     def __init__(self) -> None:
-        self.marks: OrderedDict[int, tuple[int, bool]] = OrderedDict()
-        self.used = 0
+        self.marks: OrderedDict[int, int] = OrderedDict()
+        self._used = 0
 
     def known(self, marks: Sequence[int]) -> int:
         """How many of the marks are held. Of a chain the last is forgotten first, so whoever has a
@@ -33,28 +32,16 @@ class _Held:
         return bisect_left(marks, True, key=self._lacks)
 
     def sent(self, beginning: Beginning, room: int) -> None:
-        """Hold a beginning, and forget what there is no room for."""
+        """Hold a beginning, and forget what there is no room for, tokens."""
         marks = self.marks
         for mark in reversed(beginning.marks):
             if mark in marks:
-                marks[mark] = marks[mark][0], True
                 marks.move_to_end(mark)
             else:
-                marks[mark] = beginning.step_tokens, False
-                self.used += beginning.step_tokens
-        while self.used > room:
-            self.used -= marks.popitem(last=False)[1][0]
-
-    def lost(self, tokens: int) -> int:
-        """Of the tokens that have to go to make room for so many, those that were sent more than
-        once: what was sent once may never be again."""
-        lost = 0
-        for own, again in self.marks.values():
-            if tokens <= 0:
-                break
-            tokens -= own
-            lost += own if again else 0
-        return lost
+                marks[mark] = beginning.step_tokens
+                self._used += beginning.step_tokens
+        while self._used > room:
+            self._used -= marks.popitem(last=False)[1]
 
     def _lacks(self, mark: int) -> bool:
         return mark not in self.marks
@@ -72,29 +59,43 @@ class Beginnings:
         self._room_tokens = room_tokens
         self._rooms: dict[str, int] = {}
         self._held: dict[str, _Held] = {}
-        self._last: deque[str] = deque()
-        self._homes: Counter[str] = Counter()
+        self._last: deque[Beginning] = deque()
+        # Of the last programs, those that begin with a mark.
+        self._asked: Counter[int] = Counter()
 
     def shared(self, beginning: Beginning, replicas: Collection[str]) -> Shared | None:
-        """What is known of a beginning at these replicas; None where it tells them not apart."""
-        known = {name: self._of(name).known(beginning.marks) for name in replicas}
-        if len(set(known.values())) <= 1:
+        """What is known of a beginning at these replicas; None where it tells them not apart.
+
+        What many programs begin with is wanted at many replicas: of n, a share s of all programs
+        wants n * s. While fewer have it, it counts for nothing, and the load decides who is next.
+        """
+        marks, step = beginning.marks, beginning.step_tokens
+        known = {name: self._of(name).known(marks) for name in replicas}
+        levels = sorted(known.values())
+        if levels[0] == levels[-1]:
             return None
-        step, tokens, lost = beginning.step_tokens, {}, {}
-        for name, marks in known.items():
-            held = self._of(name)
-            missing = (len(beginning.marks) - marks) * step
-            tokens[name] = marks * step
-            lost[name] = held.lost(held.used + missing - self._room(name))
-        return Shared(tokens, lost, dict(self._homes))
+        count, without = len(levels), 0
+        # The first few programs of a gateway tell little of what the next will ask for.
+        share = count / (len(self._last) + 2 * count)
+        worth = [0]
+        for reach in range(levels[-1]):
+            while levels[without] <= reach:
+                without += 1
+            enough = count - without >= self._asked[marks[reach]] * share
+            worth.append(worth[-1] + (step if enough else 0))
+        return Shared({name: worth[reach] for name, reach in known.items()})
 
     def sent(self, replica: str, beginning: Beginning) -> None:
         """A program with this beginning got its home there."""
-        if len(self._last) == _HOMES:
-            self._homes[self._last.popleft()] -= 1
-        self._last.append(replica)
-        self._homes[replica] += 1
-        self._of(replica).sent(beginning, self._room(replica))
+        if len(self._last) == _LAST:
+            gone = self._last.popleft().marks
+            self._asked.subtract(gone)
+            for mark in gone:
+                if not self._asked[mark]:
+                    del self._asked[mark]
+        self._last.append(beginning)
+        self._asked.update(beginning.marks)
+        self._of(replica).sent(beginning, self._rooms.get(replica, self._room_tokens))
 
     def room(self, replica: str, tokens: int) -> None:
         """A replica has told the size of its prefix cache."""
@@ -109,6 +110,3 @@ class Beginnings:
         if held is None:
             held = self._held[replica] = _Held()
         return held
-
-    def _room(self, replica: str) -> int:
-        return self._rooms.get(replica, self._room_tokens)

@@ -22,8 +22,6 @@ _SHARED_WEIGHT: Final = 1000.0
 # About what a call of an agent has to compute: some new tokens of its prompt, and a short answer on
 # a context of thousands. Twice as much splits hot documents for mere chance in the load.
 _CALL_TOKENS: Final = 512
-# Programs between their calls load nobody, but their contexts fill the cache.
-_HOME_TOKENS: Final = 128
 
 
 def _locality(threshold_tokens: int) -> Router:
@@ -34,7 +32,7 @@ def _locality(threshold_tokens: int) -> Router:
         scorers,
         MaxScore(),
         threshold_tokens,
-        (SharedPrefix(_CALL_TOKENS, _HOME_TOKENS), _SHARED_WEIGHT),
+        (SharedPrefix(_CALL_TOKENS), _SHARED_WEIGHT),
     )
 
 

@@ -40,29 +40,22 @@ class Home:
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
     """Where other programs' prompts began alike: what going there saves over the least used
-    replica.
+    replica, as Preble weighs recomputation against load (Srivatsa et al., 2024).
 
     call_tokens: prompt tokens that are worth computing again for one call in flight less.
-    home_tokens: the same for one home less among those given lately.
     """
 
     call_tokens: int
-    home_tokens: int
     name: str = "shared_prefix"
 
     def scores(self, request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
-        """Tokens saved, as a share of the prompt."""
-        shared = request.shared
-        if shared is None:
+        """Tokens saved, less what the queue costs, as a share of the prompt."""
+        if request.shared is None:
             return {r.name: 0.0 for r in replicas}
-        worth = {
-            r.name: shared.tokens.get(r.name, 0)
-            - shared.lost.get(r.name, 0)
-            - self.call_tokens * max(0, r.in_flight)
-            - self.home_tokens * shared.homes.get(r.name, 0)
-            for r in replicas
-        }
-        fewest = min(max(0, r.in_flight) for r in replicas)
-        least = min(worth[r.name] for r in replicas if max(0, r.in_flight) == fewest)
+        tokens = request.shared.tokens
+        calls = {r.name: max(0, r.in_flight) for r in replicas}
+        worth = {name: tokens.get(name, 0) - self.call_tokens * n for name, n in calls.items()}
+        fewest = min(calls.values())
+        least = min(one for name, one in worth.items() if calls[name] == fewest)
         prompt = max(1, request.prompt_tokens)
         return {name: min(1.0, max(0, one - least) / prompt) for name, one in worth.items()}
