@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     replica_cache_tokens: int = Field(
         131_072,
         ge=0,
-        le=1_000_000_000,
+        le=100_000_000,
         description="prefix cache of a replica that does not tell its size, for new programs' "
         "placement, tokens; 0: none",
     )

@@ -216,8 +216,8 @@ EDGES: Final = (
         6.0,
         "prefix_tree",
         replace(SYSTEMS["weft"], balancer="prefix_tree"),
-        "a home for each program brings every document to every replica; by prefix each replica "
-        "keeps a few",
+        "a home chosen by load alone brings every document to every replica; by prefix each "
+        "replica keeps a few",
         replicas=4,
     ),
     Edge(

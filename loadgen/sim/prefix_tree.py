@@ -2,7 +2,8 @@
 (Srivatsa et al., 2024), in the few words that Agentix 6.4 has for it: calls whose known prefix is
 long go where most of it is, the others to the replica that is used least.
 
-It must know what every prompt holds, which a simulator does and the gateway, on purpose, does not.
+It looks at every call, and knows nothing of programs, nor of the load where one replica has most;
+what the gateway knows of prompts, and when it looks, is in `gateway.policies.route.beginnings`.
 """
 
 from __future__ import annotations

@@ -68,26 +68,32 @@ def test_a_replica_that_lost_its_cache_is_forgotten_and_no_other_one():
     assert tokens(sent, "sxy", "a", "b") == {"a": 0, "b": 200}
 
 
-def test_what_was_sent_again_is_lost_where_there_is_no_room_and_what_came_once_is_not():
-    sent = Beginnings(600)
-    for text in ("xyz", "xyz", "uvw"):
-        sent.sent("a", begins(text))
-    sent.sent("b", begins("kl"))
-    lost = sent.shared(begins("kl"), ["a", "b", "c"]).lost
-    assert lost == {"a": 200, "b": 0, "c": 0}, "of xyz, which is the older, what kl needs"
-    sent.sent("a", begins("xyz"))
-    lost = sent.shared(begins("kl"), ["a", "b", "c"]).lost
-    assert lost == {"a": 0, "b": 0, "c": 0}, "now uvw would go, which came once"
-
-
-def test_homes_count_as_long_as_they_are_among_the_last():
+def test_what_many_programs_begin_with_counts_only_where_enough_replicas_have_it():
     sent = Beginnings(10_000)
-    sent.sent("a", begins("s"))
-    for _ in range(255):
-        sent.sent("b", begins("s"))
-    assert sent.shared(begins("s"), ["a", "c"]).homes == {"a": 1, "b": 255}
-    sent.sent("b", begins("s"))
-    assert sent.shared(begins("s"), ["a", "c"]).homes == {"a": 0, "b": 256}
+    for _ in range(20):
+        sent.sent("a", begins("hot"))
+    assert tokens(sent, "hot", "a", "b", "c", "d") == {"a": 0, "b": 0, "c": 0, "d": 0}
+    for replica in "bc":
+        sent.sent(replica, begins("hot"))
+    assert tokens(sent, "hot", "a", "b", "c", "d") == {"a": 300, "b": 300, "c": 300, "d": 0}
+
+
+def test_of_a_prompt_that_all_programs_begin_with_only_what_is_its_own_counts():
+    sent = Beginnings(100_000)
+    for letter in "abcdefghijklmnopqrst":
+        sent.sent("a", begins("s" + letter))
+    assert tokens(sent, "sk", "a", "b", "c", "d") == {"a": 100, "b": 0, "c": 0, "d": 0}
+    assert tokens(sent, "s", "a", "b", "c", "d") == {"a": 0, "b": 0, "c": 0, "d": 0}
+
+
+def test_how_many_begin_alike_is_told_by_the_last_programs_alone():
+    sent = Beginnings(1_000_000)
+    for _ in range(200):
+        sent.sent("a", begins("old"))
+    assert tokens(sent, "old", "a", "b", "c", "d")["a"] == 0
+    for number in range(200):
+        sent.sent("b", Beginning((number,), 100))
+    assert tokens(sent, "old", "a", "b", "c", "d")["a"] == 300, "56 of the last 256 begin so"
 
 
 @given(

@@ -24,7 +24,7 @@ def route(
         tuple(replicas),
         frozenset(avoid),
         ordinal,
-        shared=None if sent is None else Shared(sent, {}, {}),
+        shared=None if sent is None else Shared(sent),
     )
     return build(router, 2048).route(request, 0.0, Random(seed))
 

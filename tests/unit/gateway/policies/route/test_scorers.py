@@ -37,12 +37,12 @@ def test_home_is_one_for_the_home_of_a_long_call_and_nothing_else():
     assert home.scores(request(2049), replicas(0, 0)) == {"r0": 0.0, "r1": 0.0}
 
 
-def shared(tokens=(), lost=(), homes=(), prompt=10_000):
-    by_name = [{f"r{i}": n for i, n in enumerate(given)} for given in (tokens, lost, homes)]
-    return RouteRequest("m", prompt, None, (), shared=Shared(*by_name))
+def shared(*tokens, prompt=10_000):
+    sent = Shared({f"r{i}": n for i, n in enumerate(tokens)})
+    return RouteRequest("m", prompt, None, (), shared=sent)
 
 
-PREFIX = SharedPrefix(call_tokens=1000, home_tokens=100)
+PREFIX = SharedPrefix(call_tokens=1000)
 
 
 def test_where_nobody_looked_a_shared_prefix_says_nothing():
@@ -50,36 +50,30 @@ def test_where_nobody_looked_a_shared_prefix_says_nothing():
 
 
 def test_a_shared_prefix_is_worth_what_it_saves_over_the_least_used():
-    assert PREFIX.scores(shared([8000, 0]), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
-    assert PREFIX.scores(shared([8000, 2000]), replicas(0, 0)) == {"r0": 0.6, "r1": 0.0}
+    assert PREFIX.scores(shared(8000, 0), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
+    assert PREFIX.scores(shared(8000, 2000), replicas(0, 0)) == {"r0": 0.6, "r1": 0.0}
+    assert PREFIX.scores(shared(8000), replicas(0, 0)) == {"r0": 0.8, "r1": 0.0}
 
 
 def test_a_queue_takes_off_what_is_saved_until_nothing_is_left():
-    assert PREFIX.scores(shared([8000, 0]), replicas(5, 0)) == {"r0": 0.3, "r1": 0.0}
-    assert PREFIX.scores(shared([8000, 0]), replicas(8, 0)) == {"r0": 0.0, "r1": 0.0}
-    assert PREFIX.scores(shared([8000, 0]), replicas(25, 20)) == {"r0": 0.3, "r1": 0.0}
+    assert PREFIX.scores(shared(8000, 0), replicas(5, 0)) == {"r0": 0.3, "r1": 0.0}
+    assert PREFIX.scores(shared(8000, 0), replicas(8, 0)) == {"r0": 0.0, "r1": 0.0}
+    assert PREFIX.scores(shared(8000, 0), replicas(25, 20)) == {"r0": 0.3, "r1": 0.0}
 
 
-def test_homes_given_lately_take_off_some_too():
-    assert PREFIX.scores(shared([2000, 0], homes=[10, 0]), replicas(0, 0))["r0"] == 0.1
-    assert PREFIX.scores(shared([2000, 0], homes=[20, 0]), replicas(0, 0))["r0"] == 0.0
-
-
-def test_what_would_have_to_go_elsewhere_speaks_for_staying():
-    assert PREFIX.scores(shared([4000, 0]), replicas(5, 0))["r0"] == 0.0
-    assert PREFIX.scores(shared([4000, 0], lost=[0, 4000]), replicas(5, 0))["r0"] == 0.3
+def test_among_replicas_that_have_as_much_the_shorter_queue_scores_higher():
+    scores = PREFIX.scores(shared(8000, 8000, 0), replicas(3, 2, 0))
+    assert scores == {"r0": 0.5, "r1": 0.6, "r2": 0.0}
 
 
 @given(
-    st.lists(
-        st.tuples(*[st.integers(0, 20_000)] * 2, st.integers(0, 300), st.integers(-1, 300)),
-        min_size=2,
-        max_size=8,
-    ),
+    st.lists(st.tuples(st.integers(0, 20_000), st.integers(-1, 300)), min_size=2, max_size=8),
     st.integers(0, 30_000),
 )
-def test_shared_prefixes_score_fractions(rows, prompt):
-    tokens, lost, homes, in_flight = zip(*rows, strict=True)
-    scores = PREFIX.scores(shared(tokens, lost, homes, prompt), replicas(*in_flight))
+def test_shared_prefixes_score_fractions_and_the_best_saves_most(rows, prompt):
+    tokens, in_flight = zip(*rows, strict=True)
+    scores = PREFIX.scores(shared(*tokens, prompt=prompt), replicas(*in_flight))
     assert all(0.0 <= score <= 1.0 for score in scores.values())
-    assert len(scores) == len(rows)
+    worth = [n - 1000 * max(0, calls) for n, calls in rows]
+    best = scores[f"r{worth.index(max(worth))}"]
+    assert best == max(scores.values())
