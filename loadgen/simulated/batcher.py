@@ -144,6 +144,7 @@ class Batcher:
             "promotions": ledger.promotions,
             "demotions": ledger.demotions,
             "kv_usage": 1 - self._pool.free / self._pool.count,
+            "cache_tokens": self._pool.count * self._shape.block_tokens,
             "swap": None,
             "kv": None,
         }

@@ -1,0 +1,142 @@
+"""New programs placed by what their prompts begin with, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.redis_server import RedisServer
+from support.simulated_replica import simulated_replica
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+REPLICAS = ("r0", "r1")
+
+
+@pytest.fixture
+def replicas(tmp_path: Path) -> Iterator[list[str]]:
+    with (
+        simulated_replica(tmp_path, "--speed-up", "1000") as one,
+        simulated_replica(tmp_path, "--speed-up", "1000") as two,
+    ):
+        yield [one, two]
+
+
+def document(name: str) -> str:
+    return f"What is known of {name}, line by line. " * 1000
+
+
+def about(name: str, *said: str, **more: Any) -> dict[str, Any]:
+    told = [{"role": "user", "content": text} for text in said]
+    system = {"role": "system", "content": document(name)}
+    return {"model": "simulated", "max_tokens": 4, "messages": [system, *told], **more}
+
+
+async def call(gateway: Any, session: str, body: dict[str, Any], key: str = "k") -> dict[str, Any]:
+    """The call's receipt."""
+    bearer = {"authorization": f"Bearer {key}"}
+    answer = await gateway.call(body=body, headers={"x-session-id": session, **bearer})
+    assert answer.status_code == 200
+    request = answer.headers["x-request-id"]
+    receipt = (await gateway.client.get(f"/v1/receipts/{request}", headers=bearer)).json()
+    assert receipt["place"]["replica"] == answer.headers["x-weft-replica"]
+    return receipt
+
+
+async def test_programs_that_share_a_document_end_at_one_replica_and_receipts_tell_why(
+    replicas: list[str], weft: Any
+) -> None:
+    async with weft(*replicas, balancer="locality") as gateway:
+        places: dict[str, set[str]] = {"X": set(), "Y": set()}
+        for number in range(4):
+            for name in places:
+                receipt = await call(gateway, f"{name}{number}", about(name, f"Question {number}?"))
+                place = receipt["place"]
+                places[name].add(place["replica"])
+                assert place["reason"] == ("shared prefix" if number else "new home")
+                if number:
+                    scores = place["scores"]["shared_prefix"]
+                    assert scores[place["replica"]] == max(scores.values()) > 0
+                    assert receipt["actual"]["cached_tokens"] > 8000
+        assert {name: len(found) for name, found in places.items()} == {"X": 1, "Y": 1}
+        receipt = await call(gateway, "X0", about("X", "Question 0?", "And then?"))
+        assert receipt["place"]["reason"] == "home"
+        assert set(receipt["place"]["scores"]) == {"home", "least_used"}
+
+
+async def test_tenants_and_clients_with_salts_of_their_own_share_nothing(
+    replicas: list[str], weft: Any
+) -> None:
+    async with weft(*replicas, balancer="locality") as gateway:
+        salted = about("X", "What?", cache_salt="mine")
+        for session, body, key, reason in (
+            ("a", about("X", "What?"), "one", "new home"),
+            ("b", about("X", "Why?"), "two", "new home"),
+            ("c", salted, "one", "new home"),
+            ("d", about("X", "How?"), "one", "shared prefix"),
+            ("e", salted, "one", "shared prefix"),
+        ):
+            receipt = await call(gateway, session, body, key)
+            assert receipt["place"]["reason"] == reason, session
+
+
+async def test_an_emptied_cache_is_forgotten(replicas: list[str], weft: Any) -> None:
+    async with weft(*replicas, balancer="locality") as gateway:
+        await call(gateway, "a", about("X", "What?"))
+        assert (await call(gateway, "b", about("X", "Why?")))["place"]["reason"] == "shared prefix"
+        emptied = {"policy": "plas", "reset_cache": True}
+        assert (await gateway.client.post("/weft/policy", json=emptied)).json()["applied"]
+        receipt = await call(gateway, "c", about("X", "How?"))
+        assert receipt["place"]["reason"] == "new home"
+        assert receipt["actual"]["cached_tokens"] == 0
+
+
+async def test_engines_tell_what_their_prefix_caches_have_room_for(
+    tmp_path: Path, weft: Any
+) -> None:
+    with simulated_replica(tmp_path, "--speed-up", "1000", "--kv-blocks", "600") as small:
+        async with weft(small, balancer="locality") as gateway:
+            await call(gateway, "a", about("X", "What?"))
+            await call(gateway, "b", about("Y", "What?"))
+            held = gateway.services.registry.beginnings._held["r0"]
+            assert 8500 < sum(held.marks.values()) <= 600 * 16, "of two documents of 9,500 tokens"
+
+
+async def test_gateways_that_know_of_different_replicas_agree_on_one_home(
+    tmp_path: Path, engine: Any, weft: Any
+) -> None:
+    redis = RedisServer(tmp_path)
+    settings = {"redis_url": redis.url, "redis_timeout_s": 20, "balancer": "locality"}
+    try:
+        async with (
+            engine() as one,
+            engine() as two,
+            weft(one, two, **settings) as first,
+            weft(one, two, **settings) as second,
+        ):
+            body = about("X", "What?") | {"model": "tiny"}
+            for gateway, replica in ((first, "r0"), (second, "r1")):
+                # What each has sent, as if it had seen it go there.
+                await gateway.call(body=body, headers={"x-session-id": f"before-{replica}"})
+                sent = gateway.services.registry.beginnings
+                (beginning,) = sent._last
+                for other in REPLICAS:
+                    sent.forget(other)
+                sent.sent(replica, beginning)
+            for number in range(8):
+                answers = await asyncio.gather(
+                    *(
+                        gateway.call(body=body, headers={"x-session-id": f"race-{number}"})
+                        for gateway in (first, second) * 3
+                    )
+                )
+                assert {answer.status_code for answer in answers} == {200}
+                assert len({answer.headers["x-weft-replica"] for answer in answers}) == 1
+            # What a gateway knows of the other's calls is as old as its last round trip.
+            for gateway in (first, second):
+                await gateway.call(body=body, headers={"x-session-id": "last"})
+    finally:
+        redis.kill()
