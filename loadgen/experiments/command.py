@@ -139,7 +139,7 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
 
 def write_page() -> None:
     """Write `docs/results.md` from what the runs have left in the project."""
-    sections, missing = [], []
+    documents, sections, missing = [], [], []
     for name in EXPERIMENTS:
         file = RESULTS / f"{name}.json"
         if not file.is_file():
@@ -147,10 +147,11 @@ def write_page() -> None:
         else:
             image = IMAGES / f"{name}.svg"
             beside = image.relative_to(_PAGE.parent).as_posix() if image.is_file() else ""
-            sections.append(report.markdown(json.loads(file.read_text()), beside))
+            documents.append(json.loads(file.read_text()))
+            sections.append(report.markdown(documents[-1], beside))
     others = []
     for file in sorted(RESULTS.parent.glob("*.json")):
         found = json.loads(file.read_text())
         if "command" in found:
             others.append({**found, "file": file.relative_to(ROOT).as_posix()})
-    _PAGE.write_text(report.page(sections, others, missing))
+    _PAGE.write_text(report.page(sections, others, missing, documents))

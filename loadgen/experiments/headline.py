@@ -25,11 +25,13 @@ class Score:
 @dataclass(frozen=True, slots=True)
 class Headline:
     """what: the figure that is compared, and with whose. published: the paper's, in a few words;
-    empty where there is none."""
+    empty where there is none. rival: whether that is one; what nobody can build is none, and not
+    to reach it no loss."""
 
     what: str
     scores: Sequence[Score]
     published: str = ""
+    rival: bool = True
 
     def count(self, outcome: Outcome) -> int:
         """How many comparisons came out so."""

@@ -215,7 +215,7 @@ def _open_findings(found: Measured) -> Sequence[str]:
 
 def _load_headline(found: Measured) -> Headline:
     scores = []
-    for rate in found.levels("rate"):
+    for rate in (one for one in found.levels("rate") if float(one) in PAPER_RATES):
         at = found.where(rate=rate)
         less = saved(at.where(mode=ALL), at.where(mode=BASELINE), "ftr_p50")
         scores.append(more(f"{rate}/s", less, 0.0, "%"))

@@ -140,10 +140,14 @@ def _ours(at: Measured) -> str:
         at.where(world=SHORT, order=order).estimate("hit_rate") for order in (OURS, _BASELINE)
     )
     rivals = ", ".join(f"{_gain(at, OURS, SHORT, rival)} of {rival}'s" for rival in _RIVALS)
-    untold = _gain(at, UNTOLD, SHORT)
-    return (
+    told = (
         f"with a short cache {OURS} takes {short} of fcfs's latency{_verdict(at, OURS)}, {rivals}; "
-        f"hit rate {hits}, fcfs's {before}. Not told when programs end it takes {untold} of "
+        f"hit rate {hits}, fcfs's {before}"
+    )
+    if not at.where(world=SHORT, order=UNTOLD):
+        return told
+    return (
+        f"{told}. Not told when programs end it takes {_gain(at, UNTOLD, SHORT)} of "
         f"fcfs's{_verdict(at, UNTOLD)}"
     )
 
@@ -178,8 +182,8 @@ def _others(at: Measured) -> str:
     faster = [f"{order} ({gain})" for order, gain in gains.items() if gain.below(1)]
     slower = [f"{order} ({gain})" for order, gain in gains.items() if gain.above(1)]
     return (
-        f"of the other orders {_listed(faster)} are shown to be faster than fcfs with a short "
-        f"cache, {_listed(slower)} slower"
+        f"of the other orders, shown to be faster than fcfs with a short cache: {_listed(faster)}; "
+        f"slower: {_listed(slower)}"
     )
 
 

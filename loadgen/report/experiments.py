@@ -14,7 +14,9 @@ from rich.table import Table as RichTable
 
 from loadgen.experiments.experiment import Experiment, Plot
 from loadgen.experiments.runner import Run
-from loadgen.report.figures import machine
+from loadgen.experiments.store import ROOT
+from loadgen.report.figures import commit, machine
+from loadgen.report.summary import summary
 
 # Marks differ by shape, so that lines are told apart without colour too.
 _MARKS: Final = "osD^vPX*"
@@ -32,6 +34,8 @@ def document(experiment: Experiment, run: Run, command: str) -> dict[str, Any]:
         "command": command,
         "machine": machine(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(ROOT),
+        "headline": asdict(experiment.headline(measured)),
         "tables": [asdict(table) for table in experiment.tables(measured)],
         "findings": list(experiment.findings(measured)),
         "cells": [
@@ -62,8 +66,10 @@ def show(found: Mapping[str, Any], console: Console) -> None:
 def markdown(found: Mapping[str, Any], image: str = "") -> str:
     """A section of `docs/results.md` from a document. image: a plot's path beside that file."""
     lines = [f"## {found['title']}", ""]
+    measured = f", commit {found['commit']}" if found.get("commit") else ""
     lines += [
-        f"`{found['command']}`, {found['kind']}, {found['date'][:10]}, {found['machine']}.",
+        f"`{found['command']}`, {found['kind']}, {found['date'][:10]}{measured}, "
+        f"{found['machine']}.",
         "",
     ]
     lines += [f"Source: {found['source']}.", ""]
@@ -79,19 +85,25 @@ def markdown(found: Mapping[str, Any], image: str = "") -> str:
 
 
 def page(
-    sections: Sequence[str], others: Sequence[Mapping[str, Any]], missing: Sequence[str] = ()
+    sections: Sequence[str],
+    others: Sequence[Mapping[str, Any]],
+    missing: Sequence[str] = (),
+    documents: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The whole page. others: what commands of their own have written, as `write_json` does, each
-    with a `file`. missing: experiments without figures."""
+    with a `file`. missing: experiments without figures. documents: of the experiments, for the
+    summary at its top."""
     head = """# Results
 
 Written by `weft bench all`; `weft bench list` says what there is, `weft bench run NAME` measures
-one again. Every figure is a mean over seeds with half of its 95% confidence interval, and all rows
-of a table played the same programs at the same times. A ratio is of rows with the same seed. What
-is simulated says so, and stands in no table with what was measured on a real engine:
-[simulator](simulator.md) says what that is worth. No GPU was measured.
+one again. A figure as `1.23 ± 0.04` is a mean over seeds with half of its 95% confidence interval;
+`122 [46 to 220]` the mean, the least and the greatest seed, where that interval would reach below
+zero. A ratio as `1.16 (0.92 to 1.46)` is the geometric mean over pairs of the same seed, which
+played the same programs at the same times, with its 95% interval. What is simulated says so, and
+stands in no table with what was measured on a real engine: [simulator](simulator.md) says what that
+is worth. No GPU was measured.
 """
-    lines = [head, *sections]
+    lines = [head, *summary(documents), *sections]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         lines += [f"## Open\n\nNot measured yet: {names}.\n"]

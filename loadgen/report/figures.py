@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,21 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {processor}, {platform.system()}, Python " + (
         platform.python_version()
     )
+
+
+def commit(root: Path) -> str:
+    """The commit of a checkout, short, "with changes" where Python files differ from it; empty
+    where there is none, or no git."""
+
+    def git(*arguments: str) -> str:
+        command = ("git", "-C", str(root), *arguments)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        name = git("rev-parse", "--short=9", "HEAD")
+        return f"{name} with changes" if git("status", "--porcelain", "--", "*.py") else name
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def write_json(

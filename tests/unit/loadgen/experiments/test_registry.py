@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import UserDict
 
 import pytest
 
-from loadgen.experiments.cells import Measured
+from loadgen.experiments.cells import Measured, measured
 from loadgen.experiments.experiment import Experiment
 from loadgen.experiments.registry import EXPERIMENTS
 from loadgen.experiments.store import Store
@@ -44,3 +45,24 @@ def test_nothing_measured_gives_nothing_to_show(experiment: Experiment) -> None:
     empty = Measured({})
     assert all(not table.rows for table in experiment.tables(empty))
     assert not list(experiment.findings(empty))
+    assert not experiment.headline(empty).scores
+
+
+class _Every(UserDict[str, float]):
+    """Any figure."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> float:
+        return 0.5
+
+
+@_ALL
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+def test_it_says_in_a_line_what_it_comes_to(experiment: Experiment, quick: bool) -> None:
+    found = experiment.headline(measured((cell, _Every()) for cell in experiment.cells(quick)))
+    assert found.what
+    assert found.scores
+    # Equal figures everywhere: nobody has won.
+    assert {score.outcome for score in found.scores} == {"open"}

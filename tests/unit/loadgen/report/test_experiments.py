@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from io import StringIO
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from rich.console import Console
 
 from loadgen.experiments.cells import Cell, Estimate, Measured, Values, cells, measured
 from loadgen.experiments.experiment import Experiment, Plot, Series, Table
+from loadgen.experiments.headline import Headline, Score
 from loadgen.experiments.runner import Run
+from loadgen.experiments.store import ROOT
 from loadgen.report.experiments import document, draw, markdown, page, show, write
+from loadgen.report.figures import commit
 
 
 def _measure(cell: Cell) -> Values:
@@ -31,6 +35,7 @@ _EXPERIMENT = Experiment(
     measure=_measure,
     tables=_tables,
     findings=lambda found: ["ours is 2 times as fast"],
+    headline=lambda found: Headline("over its own", [Score("x", "0.5", "won")], "0.25"),
 )
 _RUN = Run(measured((cell, {"x": 1.0 + cell.seed}) for cell in cells(3, a=1)), 0, 1.0, 1.0)
 
@@ -40,6 +45,8 @@ def test_a_document_holds_every_cell_and_says_its_command(tmp_path: Path) -> Non
     found = json.loads((tmp_path / "deep" / "one.json").read_text())
     assert found["command"] == "weft bench run one"
     assert found["kind"] == "simulated"
+    assert found["headline"]["scores"][0]["outcome"] == "won"
+    assert found["commit"] == commit(ROOT)
     assert [cell["values"]["x"] for cell in found["cells"]] == [1.0, 2.0, 3.0]
     assert found["tables"][0]["rows"] == [["a|b", "2.00 [1.00 to 3.00]"]]
 
@@ -64,6 +71,36 @@ def test_markdown_keeps_columns_apart() -> None:
 def test_the_page_names_figures_of_other_commands() -> None:
     other = {"command": "weft bench x", "file": "x.json", "date": "2026-01-02T03", "machine": "m"}
     assert "| `weft bench x` | `x.json` | 2026-01-02 | m |" in page(["## A\n"], [other])
+
+
+def test_the_page_begins_with_what_all_of_it_comes_to() -> None:
+    one = document(_EXPERIMENT, _RUN, "weft bench run one")
+    text = page(["## A\n"], [], (), [one])
+    assert text.index("## In short") < text.index("## A")
+    assert "over its own | **better:** x 0.5 | 0.25 |" in text
+
+
+def test_the_commit_that_was_measured_is_told(tmp_path: Path) -> None:
+    assert commit(tmp_path) == ""
+
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True)
+
+    git("init", "-q")
+    code, figures = tmp_path / "a.py", tmp_path / "a.json"
+    code.write_text("x = 1\n")
+    git("add", "-A")
+    git("commit", "-q", "-m", "One")
+    name = commit(tmp_path)
+    # What a measurement writes is no change of what is measured.
+    figures.write_text("{}")
+    assert commit(tmp_path) == name
+    assert 7 <= len(name) <= 12
+    code.write_text("x = 2\n")
+    assert commit(tmp_path) == f"{name} with changes"
+    found = {**document(_EXPERIMENT, _RUN, "weft bench run one"), "commit": f"{name} with changes"}
+    assert f", commit {name} with changes, " in markdown(found)
 
 
 def test_the_page_says_what_is_not_measured_yet() -> None:

@@ -1,0 +1,63 @@
+"""The top of the page of results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loadgen.report.summary import summary
+
+
+def _document(
+    title: str, *scores: tuple[str, str, str], published: str = "", rival: bool = True
+) -> dict[str, Any]:
+    return {
+        "title": title,
+        "kind": "simulated",
+        "headline": {
+            "what": "latency over fcfs's; less is better",
+            "scores": [{"name": n, "shown": s, "outcome": o} for n, s, o in scores],
+            "published": published,
+            "rival": rival,
+        },
+    }
+
+
+def test_wins_and_losses_are_counted_and_stand_in_one_line_each() -> None:
+    lines = summary(
+        [
+            _document("Why, and when", ("bfcl", "0.27 (0.21 to 0.35)", "won"), published="0.5"),
+            _document(
+                "Edges", ("a", "1.96 (1.9 to 2.0)", "lost"), ("b", "1.1 (0.9 to 1.3)", "open")
+            ),
+        ]
+    )
+    text = "\n".join(lines)
+    assert "in 3 comparisons: 1 better, 1 worse, 1 no difference shown" in text
+    what = "simulated: latency over fcfs's; less is better"
+    assert (
+        f"| [Why, and when](#why-and-when) | {what} | **better:** bfcl 0.27 (0.21 to 0.35) | 0.5 |"
+        in lines
+    )
+    (edges,) = [line for line in lines if "[Edges](#edges)" in line]
+    marked = "**worse:** a 1.96 (1.9 to 2.0)<br>**no difference shown:** b 1.1 (0.9 to 1.3)"
+    assert marked in edges
+    assert edges.endswith("| - |")
+
+
+def test_what_nobody_can_build_is_no_rival() -> None:
+    text = "\n".join(
+        summary([_document("Limit", ("bfcl", "1.2 (1.1 to 1.3)", "lost"), rival=False)])
+    )
+    assert "in 0 comparisons" in text
+    assert "**worse:** bfcl" in text
+
+
+def test_what_was_not_measured_is_not_told() -> None:
+    (row,) = summary([_document("A", ("x", "-", "open"), ("y", "0.5", "won"))])[-2:-1]
+    assert "x" not in row.split("|")[3]
+
+
+def test_without_headlines_there_is_no_summary() -> None:
+    assert summary([]) == []
+    assert summary([_document("Nothing")]) == []
+    assert summary([{"title": "of old"}]) == []
