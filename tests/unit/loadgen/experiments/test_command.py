@@ -116,8 +116,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from support.measuring import hang
-from loadgen import experiments_command as command
-from loadgen.experiments import store
+from loadgen.experiments import command, store
 from loadgen.experiments.cells import cells
 from loadgen.experiments.edges import EXPERIMENT
 
@@ -146,7 +145,7 @@ def test_who_is_told_to_stop_stops_at_once(tmp_path: Path, number: int, status: 
         deadline = time.monotonic() + 120
         while not list(kept.rglob("*.json")):
             assert time.monotonic() < deadline, "the first cell was not measured"
-            assert bench.poll() is None
+            assert bench.poll() is None, bench.communicate()
             time.sleep(0.02)
         started = descendants(bench.pid)
         bench.send_signal(number)
