@@ -24,7 +24,7 @@ LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
 SEEDS: Final[Mapping[str, int]] = {"sharegpt": 6, "bfcl": 6, "lats": 4, "mixed": 4}
 QUICK_SEEDS: Final = 3
 _QUICK: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
-    "sharegpt": (90, (0.05, 0.3, 1.0)),
+    "sharegpt": (70, (0.05, 0.3, 1.0)),
 }
 _BASELINE: Final = "vllm-opt"
 _OURS: Final = "weft"
