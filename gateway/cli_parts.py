@@ -1,4 +1,5 @@
-"""The commands that measure one part: `weft bench swap`, `scheduler`, `tags`, `lineage`."""
+"""The commands that measure one part: `weft bench swap`, `scheduler`, `tags`, `lineage`,
+`receipts`."""
 
 from __future__ import annotations
 
@@ -89,3 +90,17 @@ def bench_lineage(
 
     names = tuple(name for name in sets.split(",") if name)
     raise typer.Exit(run(LineageOptions(data, names, seed, rounds, json_file)))
+
+
+@parts.command("receipts")
+def bench_receipts(
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="receipts kept")] = 4096,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="rounds; the median counts")] = 9,
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
+) -> None:
+    """What keeping a call's receipt takes, with room and once it is taken, by tenants."""
+    from loadgen.receipts.command import ReceiptsOptions, run
+
+    raise typer.Exit(run(ReceiptsOptions(limit, rounds, json_file)))

@@ -6,7 +6,6 @@ number and age. A gateway has the receipts of the calls that it served.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -153,7 +152,7 @@ class Receipts:
         self._max_age_s = max_age_s
         self._kept: dict[str, Receipt] = {}  # By call.
         self._by_request: dict[tuple[str, str], str] = {}
-        self._by_program: dict[ProgramKey, OrderedDict[str, None]] = {}
+        self._by_program: dict[ProgramKey, dict[str, None]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -171,7 +170,7 @@ class Receipts:
         self._by_request[receipt.key.tenant, receipt.request_id] = receipt.call
         calls = self._by_program.get(receipt.key)
         if calls is None:
-            calls = self._by_program[receipt.key] = OrderedDict()
+            calls = self._by_program[receipt.key] = {}
         calls[receipt.call] = None
         gone = self._room.put(receipt.key.tenant, receipt.call)
         if gone is not None:

@@ -1,7 +1,7 @@
 """What an orchestrator does beside its calls, so that tools and engine overlap. Pure.
 
 Sutradhara 4, as in production: `docs/prefill.md` says what the gateway does, and
-`loadgen.overlap_player` is such an orchestrator over HTTP.
+`loadgen.overlap.player` is such an orchestrator over HTTP.
 """
 
 from __future__ import annotations

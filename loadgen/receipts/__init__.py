@@ -1,0 +1,1 @@
+"""What keeping receipts takes: `weft bench receipts`."""
