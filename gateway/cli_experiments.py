@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gateway.options import writable
+
 experiments = typer.Typer()
+
+
+def _folder(value: str) -> str:
+    """A folder in which files can be written, or "". A callback of typer's. typer.BadParameter."""
+    if value:
+        writable(str(Path(value) / "experiment.json"))
+    return value
+
 
 _QUICK = Annotated[
     bool, typer.Option("--quick", help="a small form, at most a minute an experiment on two cores")
@@ -16,7 +27,10 @@ _FRESH = Annotated[
     bool, typer.Option("--fresh", help="measure again what was measured with the same code")
 ]
 _OUT = Annotated[
-    str, typer.Option(help="folder for figures and plots; empty: the project's, or .weft/quick")
+    str,
+    typer.Option(
+        callback=_folder, help="folder for figures and plots; empty: the project's, or .weft/quick"
+    ),
 ]
 
 

@@ -113,7 +113,7 @@ def limit(body: Mapping[str, Any], *names: str) -> int:
         if value is not None:
             whole = isinstance(value, int) and not isinstance(value, bool)
             if not whole or not 1 <= value <= _LONGEST_ANSWER:
-                raise Refused(f"{name} must be a number of tokens of at least 1, got {value!r}")
+                raise Refused(f"{name} must be 1 to {_LONGEST_ANSWER} tokens, got {value!r}")
             return int(value)
     return 0
 

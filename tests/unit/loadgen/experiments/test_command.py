@@ -83,6 +83,16 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
+def test_a_folder_that_cannot_be_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    out = str(tmp_path / "file" / "mine")
+    for names in (["run", "one"], ["all"]):
+        done = CliRunner().invoke(app, ["bench", *names, "--fresh", "--out", out])
+        assert done.exit_code == 2, done.output
+        assert "cannot be written" in done.stderr
+        assert "cells" not in done.stdout
+
+
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     done = CliRunner().invoke(app, ["bench", "run", "two"])
     assert done.exit_code == 2

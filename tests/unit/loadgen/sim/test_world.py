@@ -57,6 +57,21 @@ def test_causes_come_before_effects():
                 assert calls[program.id, number].arrival_s >= earliest - 1e-5
 
 
+@pytest.mark.parametrize("long_gap", [0, 1])
+def test_a_call_that_waits_for_two_comes_after_the_gaps_of_both(long_gap):
+    """Steps take a second: the first answers after 2, the second after 5 seconds."""
+    gaps = [0.0, 0.0]
+    gaps[long_gap] = 10.0
+    first = TraceCall(parts=(Part("a", 20),), output_tokens=2, gap_s=gaps[0])
+    second = TraceCall(parts=(Part("b", 20),), output_tokens=5, gap_s=gaps[1], after=())
+    join = TraceCall(parts=(Part("c", 20),), output_tokens=1, after=(0, 1))
+    played = simulate([ready("p", first, second, join)], [0.0], Setup([ticking()]))
+    ends = {call.number: call.end_s for call in played.calls}
+    assert (ends[0], ends[1]) == (2.0, 5.0)
+    (came,) = [call.arrival_s for call in played.calls if call.number == 2]
+    assert came == max(ends[number] + gaps[number] for number in (0, 1))
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_policy_other_ones():
     assert busy()[1].lines() == busy()[1].lines()
     assert busy()[1].lines() != busy("fcfs")[1].lines()
