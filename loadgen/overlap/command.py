@@ -24,7 +24,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadgen.local_stack import StackError, local_stack
 from loadgen.order import OrderError, kept_order, set_order
-from loadgen.overlap.player import ROWS, OverlapPlayer, Result, Work
+from loadgen.overlap.plan import Plan, slowdown
+from loadgen.overlap.player import ROWS, OverlapPlayer, Result, Row
 from loadgen.overlap.probe import Machine, Probe, ProbeError
 from loadgen.overlap.prompts import RESERVE, ready
 from loadgen.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
@@ -41,6 +42,9 @@ PAPER_LOAD: Final = 0.0075 * 61.57
 # Median prompts that an engine's cache holds: what an A100 of 80 GB has left beside Qwen3-14B, some
 # 40 GB, by 160 KiB a token and 20,000 tokens a prompt (section 5.1).
 CACHED_PROMPTS: Final = 12
+# Requests that are played once before all others, so that tools get their part of what requests
+# really take.
+_FIRST: Final = 10
 _BLOCK: Final = 32
 _OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
 
@@ -150,39 +154,45 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
         await set_order(client, base, ORDER, reset_cache=True)
         probe = Probe(client, base)
         with _progress() as progress:
-            bar = progress.add_task("probe", total=1 + options.seeds * options.requests)
+            first = min(_FIRST, options.requests)
+            bar = progress.add_task("probe", total=1 + first + options.seeds * options.requests)
             found = await probe.machine(RESERVE)
             progress.advance(bar)
-            plans = []
-            for seed in range(options.seed, options.seed + options.seeds):
-                plan = []
-                for request in generate(seed, options.requests, options.changed):
-                    plan.append(await _plan(probe, found, seed, request))
+
+            async def planned(seed: int, count: int) -> list[Plan]:
+                plans = []
+                for request in generate(seed, count, options.changed):
+                    plans.append(await _plan(probe, found, seed, request))
                     progress.advance(bar)
-                plans.append((seed, plan))
-            rate = options.rate or PAPER_LOAD / mean([p.e2e_s for _, plan in plans for p in plan])
-            measured = Measured({row.name: [] for row in ROWS}, _notes(options, found, rate))
-            for turn, (seed, plan) in enumerate(plans):
-                arrivals = poisson_arrivals(stream(seed, "arrivals"), rate, len(plan))
-                works = [one.work for one in plan]
+                return plans
+
+            seeds = range(options.seed, options.seed + options.seeds)
+            plans = {seed: await planned(seed, options.requests) for seed in seeds}
+            unseen = await planned(seeds.stop, first)
+
+            async def played(row: Row, seed: int, plan: list[Plan], slower: float) -> list[Result]:
+                name = f"seed {seed} {row.name}" if seed in plans else "tools' times"
+                bar = progress.add_task(name, total=len(plan))
+                await set_order(client, base, ORDER, reset_cache=True)
+                player = OverlapPlayer(client, base, found.model, row, uuid4().hex[:8])
+                arrivals = poisson_arrivals(stream(seed, "arrivals"), rate(slower), len(plan))
+                works = [one.work(slower) for one in plan]
+                return await player.play(works, arrivals, partial(progress.advance, bar))
+
+            def rate(slower: float) -> float:
+                whole = [p.e2e_s(slower) for plan in plans.values() for p in plan]
+                return options.rate or PAPER_LOAD / mean(whole)
+
+            slower = slowdown(unseen, await played(ROWS[0], seeds.stop, unseen, 1.0))
+            notes = _notes(options, found, rate(slower), slower)
+            measured = Measured({row.name: [] for row in ROWS}, notes)
+            for turn, (seed, plan) in enumerate(plans.items()):
                 for row in (*ROWS[turn % len(ROWS) :], *ROWS[: turn % len(ROWS)]):
-                    bar = progress.add_task(f"seed {seed} {row.name}", total=len(works))
-                    await set_order(client, base, ORDER, reset_cache=True)
-                    player = OverlapPlayer(client, base, found.model, row, uuid4().hex[:8])
-                    played = await player.play(works, arrivals, partial(progress.advance, bar))
-                    measured.rows[row.name].append(played)
+                    measured.rows[row.name].append(await played(row, seed, plan, slower))
         return measured
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A request, and how long it would take alone, with nothing cached."""
-
-    work: Work
-    e2e_s: float
-
-
-async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) -> _Plan:
+async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) -> Plan:
     turns = ready(seed, request, found.unit_words)
     told = [await probe.answer(found.model, turn) for turn in turns[:-1]]
     prefill_s = sum(found.prefill_s(turn.size * found.unit) for turn in request.turns)
@@ -191,13 +201,10 @@ async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) 
     calls = sum(len(turn.calls) for turn in request.turns)
     two_calls = 2 * sum(tokens for tokens, _ in told) / calls
     final = max(1, round(request.final * two_calls))
-    seconds = request.tool_seconds(model_s)
-    work = Work(request.number, turns, seconds, final)
-    tools_s = sum(max(each) for each in seconds)
-    return _Plan(work, model_s + tools_s + final * found.token_s)
+    return Plan(request, turns, model_s, final, final * found.token_s)
 
 
-def _notes(options: OverlapOptions, found: Machine, rate: float) -> dict[str, Any]:
+def _notes(options: OverlapOptions, found: Machine, rate: float, slower: float) -> dict[str, Any]:
     one = found.unit
     return {
         "context": found.context,
@@ -206,7 +213,8 @@ def _notes(options: OverlapOptions, found: Machine, rate: float) -> dict[str, An
         "a token": f"{1000 * found.token_s:.2f} ms",
         "rate": f"{rate:.3f}/s",
         "turns with another system prompt": f"{options.changed:.0%}",
-        "tools' times": "from the shape's shares of FTR and this probe",
+        "requests take": f"{slower:.2f} of what the probe says",
+        "tools' times": "from the shape's shares of FTR and that",
     }
 
 
