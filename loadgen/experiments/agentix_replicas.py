@@ -24,7 +24,7 @@ _FIGURES: Final[Mapping[str, str]] = {
 # replica would take an hour to simulate.
 _ENGINE: Final = {**EIGHTH, "slots": 8}
 # Of dialogues more, whose lengths vary more and which take less time.
-_SEEDS: Final[Mapping[str, int]] = {"sharegpt": 5, "lats": 3}
+_SEEDS: Final[Mapping[str, int]] = {"sharegpt": 4, "lats": 3}
 # Workload, preset, replicas, programs, and rates of programs a second.
 _SCENES: Final = (
     ("sharegpt", "8b-a100", 4, 280, (0.4, 1.2, 3.0)),
@@ -158,7 +158,6 @@ def _balancer_findings(found: Measured) -> Sequence[str]:
 _REPLICAS: Final = (1, 2, 4, 8)
 # For each replica.
 _PROGRAMS: Final = 100
-_SCALING_SEEDS: Final = 4
 _RATES: Final = (0.08, 0.3, 0.6, 1.2)
 # In the mean latency of one replica under the lightest load.
 _SLOS: Final = (1.1, 1.25, 1.5)
@@ -170,7 +169,7 @@ def _scaling_cells(quick: bool) -> Sequence[Cell]:
         for replicas in ((1, 2) if quick else _REPLICAS)
         for rate in _RATES
         for cell in cells(
-            3 if quick else _SCALING_SEEDS,
+            3,
             system="weft",
             workload="sharegpt",
             replicas=replicas,

@@ -163,17 +163,24 @@ def _lines(found: Measured, compared: Compared) -> Sequence[Series]:
 
 
 def findings(found: Measured, compared: Sequence[Compared]) -> list[str]:
-    """A sentence for each workload and figure: what weft bears beside each other system."""
+    """Sentences for each workload and figure: what weft bears beside each other system, and what
+    not being told of ends costs it."""
     said = []
     for workload in map(str, found.levels("workload")):
         at = found.where(workload=workload)
         for one in compared:
             others = []
             for over in at.levels("system"):
-                if over != _OURS:
+                if over not in {_OURS, UNTOLD}:
                     ratio = throughput(at, _OURS, str(over), one)
                     others.append(f"{over} {ratio}{_worse(ratio)}")
-            said.append(f"{workload}, {one.label}: weft's throughput over {', '.join(others)}")
+            heaviest = at.where(rate=at.levels("rate")[-1])
+            untold = heaviest.where(system=UNTOLD)
+            cost = untold.ratio(one.figure, heaviest.where(system=_OURS))
+            said.append(
+                f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told when "
+                f"programs end, its latency under the heaviest load is {cost} of what it is told"
+            )
     return said
 
 
