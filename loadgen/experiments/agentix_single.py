@@ -179,7 +179,7 @@ def findings(found: Measured, compared: Sequence[Compared]) -> list[str]:
             cost = untold.ratio(one.figure, heaviest.where(system=_OURS))
             said.append(
                 f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told when "
-                f"programs end, its latency under the heaviest load is {cost} of what it is told"
+                f"programs end, its latency under the heaviest load is {cost} of that when told"
             )
     return said
 
