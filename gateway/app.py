@@ -22,6 +22,7 @@ from gateway.api.services import Services
 from gateway.config import Settings
 from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
+from gateway.engine.farewells import Farewells
 from gateway.engine.health import HealthLoop
 from gateway.engine.pool import Timeouts, watch
 from gateway.engine.registry import Registry
@@ -169,6 +170,8 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
     timeouts = Timeouts(
         settings.connect_timeout_s, settings.first_byte_timeout_s, settings.idle_timeout_s
     )
+    table = services.table
+    farewells = Farewells(services.advisor, lambda key: table.peek(key) is not None)
     upstreams = [replica.upstream for replica in services.registry]
     background = [
         asyncio.create_task(work)
@@ -176,7 +179,8 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
             health.run(),
             watch(upstreams, timeouts),
             services.departures.run(),
-            _reap(services),
+            _reap(services, farewells),
+            farewells.run(),
             _sweep(desk),
         )
     ]
@@ -204,14 +208,16 @@ async def _sweep(desk: PrefillDesk) -> None:
         await desk.sweep()
 
 
-async def _reap(services: Services) -> None:
+async def _reap(services: Services, farewells: Farewells) -> None:
     """End the programs that nobody has called for long, and calls that nobody has any more."""
     idle_s = services.settings.program_idle_s
     shortest_s = min(idle_s, services.settings.program_idle_min_s)
     every_s = min(_REAP_EVERY_S, shortest_s / 2, services.settings.call_lease_s / _SIGNS)
     while True:
         try:
-            services.idle.ended(await services.table.expire(time(), idle_s), time())
+            gone = await services.table.expire(time(), idle_s)
+            services.idle.ended([program.key for program in gone], time())
+            farewells.add(gone)
             await services.chains.flush()
             await services.prefills.flush(time())
         except TableUnavailable as error:

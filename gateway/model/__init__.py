@@ -3,6 +3,7 @@
 from gateway.model.program import (
     Census,
     Closing,
+    Gone,
     Opened,
     Opening,
     Outcome,
@@ -19,6 +20,7 @@ __all__ = [
     "Census",
     "Closing",
     "Decision",
+    "Gone",
     "Opened",
     "Opening",
     "Outcome",

@@ -25,6 +25,14 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
 
 
+class Gone(NamedTuple):
+    """A program that the table has ended by itself, and the engines that it was pinned to, as
+    `Program.replicas`."""
+
+    key: ProgramKey
+    replicas: tuple[str, ...]
+
+
 class Census(NamedTuple):
     """Programs that a table has seen begin and end, and those it has now."""
 

@@ -9,7 +9,7 @@ from heapq import heapify, heapreplace, nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
-from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey, Told
+from gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
 from gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
@@ -153,7 +153,7 @@ class MemoryTable:
         """See ProcessTable. Exact here."""
         return self._in_flight
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
         before = now_s - idle_s
         gone: list[ProgramKey] = []
@@ -162,9 +162,7 @@ class MemoryTable:
                 break
             if counted_s < before and not self._programs[key].threads:
                 gone.append(key)
-        for key in gone:
-            self._remove(key)
-        return gone + self._make_room()
+        return [*map(self._remove, gone), *self._make_room()]
 
     async def census(self) -> Census:
         """See ProcessTable."""
@@ -248,20 +246,22 @@ class MemoryTable:
             if now_s > last_s:
                 self._activity.move_to_end(key)
 
-    def _remove(self, key: ProgramKey) -> None:
+    def _remove(self, key: ProgramKey) -> Gone:
         program = self._programs.pop(key)
         del self._activity[key]
+        gone = Gone(key, program.replicas)
         if program.ephemeral:
-            return
+            return gone
         named = self._named[key.tenant]
         named.ids.remove(key.program)
         named.idle.pop(key.program, None)
         if not named.ids:
             del self._named[key.tenant]
+        return gone
 
-    def _make_room(self) -> list[ProgramKey]:
+    def _make_room(self) -> list[Gone]:
         """Remove what is too many in all."""
-        gone: list[ProgramKey] = []
+        gone: list[Gone] = []
         if len(self._programs) <= self._max_programs:
             return gone
         most = [(-len(named.idle), tenant) for tenant, named in self._named.items() if named.idle]
@@ -270,7 +270,6 @@ class MemoryTable:
             idle, tenant = most[0]
             if not idle:
                 break
-            gone.append(ProgramKey(tenant, next(iter(self._named[tenant].idle))))
-            self._remove(gone[-1])
+            gone.append(self._remove(ProgramKey(tenant, next(iter(self._named[tenant].idle)))))
             heapreplace(most, (idle + 1, tenant))
         return gone

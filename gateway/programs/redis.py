@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from gateway.model import Census, Closing, Opened, Opening, Outcome, Program, ProgramKey, Told
+from gateway.model import Census, Closing, Gone, Opened, Opening, Outcome, Program, ProgramKey, Told
 from gateway.programs import rows, rules
 from gateway.programs.events import Ended, Event, Started, Telling
 from gateway.programs.redis_check import violations
@@ -123,7 +123,7 @@ class RedisTable:
         """See ProcessTable."""
         return self._in_flight
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """See ProcessTable. Also renews the leases of this gateway's calls and closes, as aborted,
         calls whose lease has run out."""
         rules.check_instant(now_s)
@@ -190,8 +190,8 @@ class RedisTable:
         """See ProcessTable."""
         await self._store.aclose()
 
-    async def _close_lapsed(self, now_s: float) -> list[ProgramKey]:
-        gone: list[ProgramKey] = []
+    async def _close_lapsed(self, now_s: float) -> list[Gone]:
+        gone: list[Gone] = []
         if now_s < self._grace_until_s:
             return gone
         keys, before = self._store.keys, now_s - self._lease_s
@@ -199,18 +199,18 @@ class RedisTable:
             key, call = rows.leased(lease)
             program = await self.close_call(Closing(key, call, now_s, Outcome.ABORTED))
             if program is not None and rules.goes(program):
-                gone.append(key)
+                gone.append(Gone(key, program.replicas))
         return gone
 
-    async def _remove_idle(self, before: float) -> list[ProgramKey]:
-        gone: list[ProgramKey] = []
+    async def _remove_idle(self, before: float) -> list[Gone]:
+        gone: list[Gone] = []
         # Busy programs stay, however long their calls have been running.
         busy = 0
         while True:
             idle = await self._store.older(self._store.keys.activity, before, busy, _BATCH)
             removed = await self._store.end_idle([rows.key_of(raw) for raw in idle], before)
-            for key in removed:
-                self._seen.pop(key, None)
+            for each in removed:
+                self._seen.pop(each.key, None)
             gone += removed
             busy += len(idle) - len(removed)
             if len(idle) < _BATCH:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 
 from redis.exceptions import ResponseError
 
-from gateway.model import Census, Closing, Opening, Outcome, Program, ProgramKey
+from gateway.model import Census, Closing, Gone, Opening, Outcome, Program, ProgramKey
 from gateway.programs import rows, rules
 from gateway.programs.events import Ended, Event, Started, Telling
 from gateway.programs.redis_link import RedisLink
@@ -127,7 +127,7 @@ class RedisStore(RedisLink):
                 await self._restore(self._index_keys(key)[:5], arguments, client=pipe)
             await pipe.execute()
 
-    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[ProgramKey]:
+    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[Gone]:
         """End those programs that have no open call and were last active earlier than `before`.
         The script looks again: they may have been called since they were found."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
@@ -135,7 +135,11 @@ class RedisStore(RedisLink):
                 event = Ended(key, before)
                 await self._end(*self._ending(event, before=number(before)), client=pipe)
             ended = await pipe.execute()
-        return [key for key, reply in zip(keys, ended, strict=True) if reply is not None]
+        return [
+            Gone(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
+            for key, reply in zip(keys, ended, strict=True)
+            if reply is not None
+        ]
 
     async def read(self, keys: Iterable[ProgramKey]) -> list[Program | None]:
         """Programs as they are now; None for those that do not exist."""

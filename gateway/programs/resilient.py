@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from time import monotonic, time
 from typing import Final
 
-from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey, Told
+from gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
 from gateway.programs.events import Event, new_id
 from gateway.programs.outage import MAX_EVENTS, Held, Outage
 from gateway.programs.redis import RedisTable
@@ -156,7 +156,7 @@ class ResilientTable:
         outage = self._outage
         return self._shared.in_flight() if outage is None else outage.view.in_flight()
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """See ProcessTable. While the store is away, only the view is kept small: which programs
         are idle is not this gateway's alone to say."""
         if self._outage is None:

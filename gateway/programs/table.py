@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gateway.model import Census, Closing, Opened, Opening, Program, ProgramKey, Told
+from gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
 
 
 class TableUnavailable(Exception):
@@ -87,10 +87,11 @@ class ProcessTable(Protocol):
         """Calls open per replica, as of this process's last round trip. No I/O."""
         ...
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[ProgramKey]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """Remove programs without active calls whose last activity (start, opening or closing) is
         older than `idle_s`, less what the opening or closing gave as `sooner_s`. Returns what was
-        removed.
+        removed: each program at one of the gateways that share the table, or, where the store's
+        answer is lost, at none.
 
         To be called every 30 seconds or so by every gateway that shares the table: calls of a
         gateway that does not are taken for lost after a while and closed as aborted."""

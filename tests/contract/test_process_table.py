@@ -8,7 +8,7 @@ import anyio
 import pytest
 from support.table import KEY, closing, opening, scenario
 
-from gateway.model import Outcome, ProgramKey
+from gateway.model import Gone, Outcome, ProgramKey
 
 
 def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):
@@ -214,7 +214,7 @@ def test_idle_programs_are_removed_and_busy_ones_stay(make_table):
         await table.start(ProgramKey("t", "idle"), 1.0)
         await table.start(ProgramKey("t", "fresh"), 95.0)
         await table.open_call(opening(ProgramKey("t", "busy"), now=1.0))
-        assert list(await table.expire(100.0, 10.0)) == [ProgramKey("t", "idle")]
+        assert list(await table.expire(100.0, 10.0)) == [Gone(ProgramKey("t", "idle"), ())]
         assert [p.key.program for p in await table.programs("t", 9)] == ["busy", "fresh"]
 
     scenario(make_table, steps)
@@ -228,8 +228,20 @@ def test_a_program_may_be_taken_for_idle_sooner_than_others(make_table):
             await table.open_call(o)
             await table.close_call(closing(o, now=1005.0, sooner_s=sooner_s))
         assert list(await table.expire(1014.0, 100.0)) == []
-        assert list(await table.expire(1016.0, 100.0)) == [quick]
-        assert list(await table.expire(1106.0, 100.0)) == [slow]
+        assert list(await table.expire(1016.0, 100.0)) == [Gone(quick, ())]
+        assert list(await table.expire(1106.0, 100.0)) == [Gone(slow, ())]
+
+    scenario(make_table, steps)
+
+
+def test_of_what_is_removed_the_replicas_are_known_that_it_was_pinned_to(make_table):
+    async def steps(table):
+        for number, sticky in enumerate((True, False)):
+            o = opening(ProgramKey("t", f"{number}"), replica="r1", sticky=sticky, now=1.0)
+            await table.open_call(o)
+            await table.close_call(closing(o, now=2.0))
+        gone = sorted(await table.expire(100.0, 10.0))
+        assert gone == [Gone(ProgramKey("t", "0"), ("r1",)), Gone(ProgramKey("t", "1"), ())]
 
     scenario(make_table, steps)
 
@@ -257,7 +269,7 @@ def test_a_session_that_is_started_again_is_active_again(make_table):
         await table.start(KEY, 1.0)
         await table.start(KEY, 95.0)
         assert list(await table.expire(100.0, 10.0)) == []
-        assert list(await table.expire(110.0, 10.0)) == [KEY]
+        assert list(await table.expire(110.0, 10.0)) == [Gone(KEY, ())]
 
     scenario(make_table, steps)
 

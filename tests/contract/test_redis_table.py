@@ -16,7 +16,7 @@ import redis
 from support.redis_server import RedisServer
 from support.table import KEY, Twin, closing, opening
 
-from gateway.model import ProgramKey
+from gateway.model import Gone, ProgramKey
 from gateway.programs.redis import RedisTable
 from gateway.programs.table import TableUnavailable
 
@@ -124,7 +124,7 @@ def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_
         # Its leases hold for a while without a sign.
         assert list(await alive.expire(100.0, 1000.0)) == []
         assert alive.in_flight() == {"r0": 1}
-        assert list(await alive.expire(130.0, 1000.0)) == [nameless.key]
+        assert list(await alive.expire(130.0, 1000.0)) == [Gone(nameless.key, ())]
         program = await alive.get(KEY)
         assert [t.call for t in program.threads] == [mine.call]
         assert alive.in_flight() == {"r0": 1}
@@ -153,7 +153,7 @@ def test_idle_programs_go_in_any_number_and_busy_ones_do_not_hide_them(redis_ser
         await asyncio.gather(*[table.open_call(o) for o in busy])
         idle = [ProgramKey("t", f"idle{i:04}") for i in range(1010)]
         await asyncio.gather(*[table.start(key, 2.0) for key in idle])
-        assert sorted(await table.expire(50.0, 10.0)) == idle
+        assert sorted(await table.expire(50.0, 10.0)) == [Gone(key, ()) for key in idle]
         assert len(await table.programs("t", 2000)) == len(busy)
 
     run(redis_server, steps)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.model import Closing, Opening, Outcome, ProgramKey
+from gateway.model import Closing, Gone, Opening, Outcome, ProgramKey
 from gateway.programs.memory import MemoryTable
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ async def test_beyond_its_limit_it_lets_go_of_those_longest_without_a_call():
     for now, name in enumerate(("old", "older", "new"), start=2):
         await table.start(key(name), float(now))
     await table.start(key("old"), 9.0)
-    assert await table.expire(10.0, idle_s=1000.0) == [key("older"), key("new")]
+    assert await table.expire(10.0, idle_s=1000.0) == [Gone(key("older"), ()), Gone(key("new"), ())]
     assert [p.key.program for p in await table.programs("t", 9)] == ["busy", "old"]
     assert await table.check() == []
 
@@ -36,7 +36,8 @@ async def test_who_has_most_makes_room_for_all():
     await table.start(ProgramKey("small", "first"), 1.0)
     for now in range(2, 8):
         await table.start(key(str(now)), float(now))
-    assert await table.expire(10.0, idle_s=1000.0) == [key("2"), key("3"), key("4")]
+    gone = await table.expire(10.0, idle_s=1000.0)
+    assert [program.key for program in gone] == [key("2"), key("3"), key("4")]
     assert await table.get(ProgramKey("small", "first")) is not None
     assert await table.check() == []
 

@@ -1,0 +1,98 @@
+"""How many are told at once, how many wait, and who is not told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Iterable, Iterator
+
+import pytest
+
+from gateway.engine.farewells import Farewells
+from gateway.model import Gone, ProgramKey
+
+pytestmark = pytest.mark.anyio
+
+
+class Engines:
+    """Notes who is told, and holds on to each one until it may `go`."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.most = 0
+        self.go = asyncio.Event()
+        self._telling = 0
+
+    async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
+        assert list(names) == ["r0"]
+        self._telling += 1
+        self.most = max(self.most, self._telling)
+        await self.go.wait()
+        await asyncio.sleep(0)
+        self._telling -= 1
+        self.told.append(key.program)
+
+
+def gone(names: Iterable[object], *replicas: str) -> Iterator[Gone]:
+    return (Gone(ProgramKey("t", str(name)), replicas) for name in names)
+
+
+@contextlib.asynccontextmanager
+async def running(farewells: Farewells) -> AsyncIterator[None]:
+    task = asyncio.create_task(farewells.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(engines: Engines, count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(engines.told) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first_never() -> (
+    None
+):
+    engines = Engines()
+    farewells = Farewells(engines, lambda key: False, most=500, patience_s=math.inf)
+    async with running(farewells):
+        farewells.add(gone(range(1_000_000), "r0"))
+        engines.go.set()
+        await until(engines, 500)
+        farewells.add(gone(["later"], "r0"))
+        await until(engines, 501)
+    assert sorted(engines.told[:500], key=int) == [str(n) for n in range(999_500, 1_000_000)]
+    assert engines.told[500:] == ["later"]
+    assert 1 < engines.most <= 8
+
+
+async def test_who_is_back_or_was_pinned_nowhere_is_not_told_of() -> None:
+    engines = Engines()
+    engines.go.set()
+    farewells = Farewells(engines, lambda key: key.program == "back")
+    async with running(farewells):
+        farewells.add(gone(["nowhere"]))
+        farewells.add(gone(["back", "gone"], "r0"))
+        await until(engines, 1)
+    assert engines.told == ["gone"]
+
+
+async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
+    engines = Engines()
+    farewells = Farewells(engines, lambda key: False, patience_s=0.05)
+    loop = asyncio.get_running_loop()
+    async with running(farewells):
+        farewells.add(gone(range(20), "r0"))
+        over = loop.time() + 0.05
+        async with asyncio.timeout(20):
+            while loop.time() <= over:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        engines.go.set()
+        await until(engines, 8)
+        farewells.add(gone(["fresh"], "r0"))
+        await until(engines, 9)
+    assert set(engines.told) == {*map(str, range(8)), "fresh"}
