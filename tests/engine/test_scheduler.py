@@ -184,6 +184,13 @@ def test_the_policy_can_be_switched_between_two_steps(engine):
     assert len(e.tokens["heavy"]) == 5
 
 
+def test_it_tells_what_the_prefix_cache_has_room_for(engine):
+    e = engine(blocks=40)
+    assert e.scheduler.state()["cache_tokens"] == 40 * e.scheduler.block_size
+    e.scheduler.kv_cache_manager.enable_caching = False
+    assert e.scheduler.state()["cache_tokens"] == 0
+
+
 def test_the_prefix_cache_can_be_emptied_while_calls_run(engine):
     from engine_patches.channel import Command
 

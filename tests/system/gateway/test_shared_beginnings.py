@@ -62,9 +62,12 @@ async def test_programs_that_share_a_document_end_at_one_replica_and_receipts_te
                     assert scores[place["replica"]] == max(scores.values()) > 0
                     assert receipt["actual"]["cached_tokens"] > 8000
         assert {name: len(found) for name, found in places.items()} == {"X": 1, "Y": 1}
+        known = len(gateway.services.registry.beginnings._last)
+        assert known == 8
         receipt = await call(gateway, "X0", about("X", "Question 0?", "And then?"))
         assert receipt["place"]["reason"] == "home"
         assert set(receipt["place"]["scores"]) == {"home", "least_used"}
+        assert len(gateway.services.registry.beginnings._last) == known, "nobody looked"
 
 
 async def test_tenants_and_clients_with_salts_of_their_own_share_nothing(

@@ -49,6 +49,8 @@ def test_every_call_ends_once_with_all_its_tokens_and_all_blocks_are_free(policy
         assert report.policy == policy
     state = batcher.state()
     assert (state["running"], state["waiting"], state["kv_usage"]) == (0, 0, 0)
+    shape = shape_of(**changes)
+    assert state["cache_tokens"] == shape.kv_blocks * shape.block_tokens
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "plas", "mlfq", "vtc"])
