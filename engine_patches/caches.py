@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from engine_patches.channel import Command
-from engine_patches.compat import SchedulerHooks
+from engine_patches.compat import SchedulerHooks, contents_of
 from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS
 from engine_patches.retention import Retention
 from engine_patches.tags import TagSpans
@@ -39,7 +39,11 @@ class Caches:
         self._blocks = blocks = scheduler.kv_blocks()
         self._block_sizes = scheduler.block_sizes()
         self.retention = Retention(
-            len(blocks), scheduler.settings.pin_share, blocks.__getitem__, self._retier
+            len(blocks),
+            scheduler.settings.pin_share,
+            blocks.__getitem__,
+            self._retier,
+            contents_of,
         )
         self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tiers, self.retention.reused)
 
@@ -125,5 +129,5 @@ class Caches:
     def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
         self.retention.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)
 
-    def _retier(self, block: Any) -> None:
-        self._queue.retier(block)
+    def _retier(self, blocks: Sequence[Any]) -> None:
+        self._queue.retier_n(blocks)

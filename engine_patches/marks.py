@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
-from operator import eq
 from typing import Any, Final, NamedTuple
 
 from engine_patches.tags import Tag
@@ -98,4 +96,11 @@ def _common(one: Sequence[Any], other: Sequence[Any], count: int) -> int:
     # Lists are compared far faster at once than one by one.
     if one[:count] == other[:count]:
         return count
-    return sum(1 for _ in takewhile(bool, map(eq, one, other[:count])))
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

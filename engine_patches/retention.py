@@ -18,6 +18,7 @@ from engine_patches.tags import Tag, TagSpans
 # Programs that are remembered: so many, and no more blocks of theirs than four caches hold.
 _KEPT_PROGRAMS: Final = 4096
 _KEPT_CACHES: Final = 4
+_NOBODY: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(slots=True)
@@ -37,7 +38,9 @@ class Retention:
     """Tags, priorities and pins of one engine's blocks.
 
     total: blocks in the cache. pin_share: at most so much of it is pinned; beyond that the oldest
-    pin yields. block: a block by its id. retier: called for a block whose tier may have changed.
+    pin yields. block: a block by its id. retier: called for blocks whose tiers may have changed, in
+    the order in which they are to be reused. contents: what identifies the content of each block,
+    None where it cannot be found; asked for whole contexts.
     """
 
     def __init__(
@@ -45,11 +48,13 @@ class Retention:
         total: int,
         pin_share: float,
         block: Callable[[int], Any],
-        retier: Callable[[Any], None],
+        retier: Callable[[Sequence[Any]], None],
+        contents: Callable[[Sequence[Any]], list[Any]],
     ) -> None:
         self._total = total
         self._block = block
         self._retier = retier
+        self._contents = contents
         self._marks: dict[int, Mark] = {}
         # Where each marked block ends in its context, tokens. What it holds stands for that, too.
         self._ends = [0] * total
@@ -61,15 +66,17 @@ class Retention:
 
     def tiers(self, blocks: Sequence[Any]) -> list[int]:
         """The tier of each block by its content."""
-        marks = list(map(self._marks.get, [block.block_id for block in blocks]))
+        numbers = [block.block_id for block in blocks]
+        marks = list(map(self._marks.get, numbers))
+        contents = self._contents(blocks)
         found = [
-            mark.tier if mark is not None and mark.content == block.block_hash else 0
-            for mark, block in zip(marks, blocks, strict=True)
+            mark.tier if mark is not None and mark.content == content else 0
+            for mark, content in zip(marks, contents, strict=True)
         ]
         pinned = self.pins.blocks
         if pinned:
-            for index, (mark, block) in enumerate(zip(marks, blocks, strict=True)):
-                if block.block_id in pinned and mark and mark.content == block.block_hash:
+            for index, (number, mark) in enumerate(zip(numbers, marks, strict=True)):
+                if number in pinned and mark and mark.content == contents[index]:
                     found[index] = PINNED
         return found
 
@@ -100,13 +107,14 @@ class Retention:
         before = len(known.blocks)
         left = known.left.setdefault(group, Left())
         numbers = [block.block_id for block in blocks]
-        contents = [block.block_hash for block in blocks]
+        contents = self._contents(blocks)
         tags = spans.of_blocks(len(blocks), block_size)
         marks = list(map(self._marks.get, numbers))
         same = left.alike(numbers, contents, tags, marks)
         left.keep(same)
         noted = numbers[:same]
         fresh = []
+        pinned, mine = self.pins.blocks, frozenset((program,))
         end = same * block_size
         for number, content, tag, was, block in zip(
             numbers[same:], contents[same:], tags[same:], marks[same:], blocks[same:], strict=True
@@ -116,11 +124,12 @@ class Retention:
             if content is None or self._block(number) is not block:
                 continue
             if was is None or was.content != content:
-                self.pins.drop(number)
+                if number in pinned:
+                    self.pins.drop(number)
                 self._ends[number] = end
-                ahead = {program} if tag is Tag.PARTIAL_PREFILL else ()
-                highest = Tag.NONE if ahead else tag
-                mark = marked(content, program, highest, known.priority, frozenset(ahead))
+                ahead = tag is Tag.PARTIAL_PREFILL
+                highest, partial = (Tag.NONE, mine) if ahead else (tag, _NOBODY)
+                mark = marked(content, program, highest, known.priority, partial)
             else:
                 mark = self._remark(program, known.priority, tag, was, ended)
             fresh.append(mark)
@@ -176,32 +185,24 @@ class Retention:
 
     def release(self, program: str) -> bool:
         """End a program's pin, and what was prefilled ahead for it. False if it had neither."""
-        partial = self.give_up(program)
-        pinned = program in self.pins
-        if program in self._programs:
-            self._move(self.pins.release(program))
-        return pinned or partial
+        known = self._programs.get(program)
+        return known is not None and self._release(program, self._current(known))
 
     def give_up(self, program: str) -> bool:
         """Nobody will use what was prefilled ahead for a program. False if nothing was."""
         known = self._programs.get(program)
-        if known is None:
-            return False
-        partial = [n for n in self._current(known) if program in self._marks[n].partial]
-        for number in partial:
-            content, owner, tag, priority, ahead, _ = self._marks[number]
-            self._marks[number] = marked(content, owner, tag, priority, ahead - {program})
-        self._move(partial)
-        return bool(partial)
+        return known is not None and self._give_up(program, self._current(known))
 
     def forget(self, program: str) -> bool:
         """The program has ended: its pins end, and what nobody else has used goes before all else
         that is tagged. Another program of that name begins anew. False if it was not known."""
-        if program not in self._programs:
+        known = self._programs.pop(program, None)
+        if known is None:
             return False
-        self.release(program)
-        self.prioritise(program, LOWEST_PRIORITY)
-        self._kept_blocks -= len(self._programs.pop(program).blocks)
+        current = self._current(known)
+        self._release(program, current)
+        self._prioritise(program, LOWEST_PRIORITY, current)
+        self._kept_blocks -= len(known.blocks)
         return True
 
     def prioritise(self, program: str, priority: int) -> bool:
@@ -211,12 +212,7 @@ class Retention:
         known = self._known(program)
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
         current = self._current(known)
-        for number in current:
-            content, owner, tag, was, partial, _ = self._marks[number]
-            new = known.priority if owner == program else max(was, known.priority)
-            if new != was:
-                self._marks[number] = marked(content, owner, tag, new, partial)
-        self._move(current)
+        self._prioritise(program, known.priority, current)
         return bool(current)
 
     def expire(self, now: float) -> list[str]:
@@ -298,13 +294,14 @@ class Retention:
 
     def _current(self, known: _Known) -> list[int]:
         """Blocks of a program that still hold what they held; the others are forgotten."""
-        marks, block = self._marks.get, self._block
+        marks = map(self._marks.get, known.blocks)
+        contents = self._contents(list(map(self._block, known.blocks)))
         gone = [
             number
-            for number, content in known.blocks.items()
-            if (mark := marks(number)) is None
-            or mark.content != content
-            or block(number).block_hash != content
+            for (number, was), mark, content in zip(
+                known.blocks.items(), marks, contents, strict=True
+            )
+            if mark is None or mark.content != was or content != was
         ]
         for number in gone:
             del known.blocks[number]
@@ -312,6 +309,28 @@ class Retention:
             known.left.clear()
             self._kept_blocks -= len(gone)
         return list(known.blocks)
+
+    def _release(self, program: str, current: Sequence[int]) -> bool:
+        partial = self._give_up(program, current)
+        pinned = program in self.pins
+        self._move(self.pins.release(program))
+        return pinned or partial
+
+    def _give_up(self, program: str, current: Sequence[int]) -> bool:
+        partial = [n for n in current if program in self._marks[n].partial]
+        for number in partial:
+            content, owner, tag, priority, ahead, _ = self._marks[number]
+            self._marks[number] = marked(content, owner, tag, priority, ahead - {program})
+        self._move(partial)
+        return bool(partial)
+
+    def _prioritise(self, program: str, priority: int, current: Sequence[int]) -> None:
+        for number in current:
+            content, owner, tag, was, partial, _ = self._marks[number]
+            new = priority if owner == program else max(was, priority)
+            if new != was:
+                self._marks[number] = marked(content, owner, tag, new, partial)
+        self._move(current)
 
     def _pin(self, program: str, blocks: Sequence[int]) -> None:
         added, yielded = self.pins.extend(program, self.reached(program, blocks))
@@ -326,5 +345,4 @@ class Retention:
     def _move(self, numbers: Sequence[int]) -> None:
         """Put blocks of a context into their tiers, the deepest to be reused first: what comes
         before a block is of use without it, what comes after it is not."""
-        for number in reversed(numbers):
-            self._retier(self._block(number))
+        self._retier(list(map(self._block, reversed(numbers))))

@@ -86,11 +86,7 @@ class TieredFreeQueue:
 
     def append_n(self, blocks: Sequence[Any]) -> None:
         """Several blocks were freed, the first to be reused first."""
-        tiers = self._tiers_of(blocks)
-        self._place.update(zip([block.block_id for block in blocks], tiers, strict=True))
-        for tier, begun, end in _runs(tiers):
-            self._queues[tier].append_n(blocks[begun:end])
-        self.num_free_blocks += len(blocks)
+        self._append(blocks, self._tiers_of(blocks))
 
     def prepend_n(self, blocks: Sequence[Any]) -> None:
         """Blocks with nothing in them: the first of all."""
@@ -110,13 +106,28 @@ class TieredFreeQueue:
         for queue in self._queues[tier + 1 :]:
             yield from queue.iter_blocks_after(None)
 
-    def retier(self, block: Any) -> None:
-        """What is known of a block has changed: put it into its tier, if it is free. There it
-        counts as just used."""
-        place = self._place.get(block.block_id)
-        if place is not None and place != self._tiers_of((block,))[0]:
-            self.remove(block)
-            self.append(block)
+    def retier_n(self, blocks: Sequence[Any]) -> None:
+        """What is known of these blocks has changed: put those that are free into their tiers.
+        There they count as just used, in this order."""
+        place = self._place
+        free = [block for block in blocks if block.block_id in place]
+        tiers = self._tiers_of(free)
+        moved = [
+            (block, tier)
+            for block, tier in zip(free, tiers, strict=True)
+            if place[block.block_id] != tier
+        ]
+        if moved:
+            gone = [block for block, _ in moved]
+            # Blocks of a context come deepest first here, and leave the quickest the other way.
+            self.remove_n(gone[::-1])
+            self._append(gone, [tier for _, tier in moved])
+
+    def _append(self, blocks: Sequence[Any], tiers: Sequence[int]) -> None:
+        self._place.update(zip([block.block_id for block in blocks], tiers, strict=True))
+        for tier, begun, end in _runs(tiers):
+            self._queues[tier].append_n(blocks[begun:end])
+        self.num_free_blocks += len(blocks)
 
     def counts(self) -> list[int]:
         """Free blocks in each tier."""
@@ -148,6 +159,6 @@ def _runs(tiers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Each tier with where it begins and ends: neighbours in a context are mostly of one."""
     begun = 0
     for tier, same in groupby(tiers):
-        end = begun + sum(1 for _ in same)
+        end = begun + len(list(same))
         yield tier, begun, end
         begun = end

@@ -51,6 +51,22 @@ class BulkManager(KVCacheManager):  # type: ignore[misc]
             found = [next(iter(b.values())) if type(b) is dict else b for b in found]
         return self.create_kv_cache_blocks((found,)), len(found) * size, 0
 
+    def grow(self, request: Any, tokens: int) -> None:
+        """Blocks for so many more tokens of a request that runs, and full ones into the cache, as
+        `allocate_slots` does. There must be blocks enough."""
+        name, (group,) = request.request_id, self.coordinator.single_type_managers
+        size, blocks = group.block_size, group.req_to_blocks[name]
+        end = request.num_computed_tokens + tokens
+        missing = -(-end // size) - len(blocks)
+        if missing > 0:
+            blocks += self.block_pool.get_new_blocks(missing)
+        full = min(end, request.num_tokens) // size
+        if group.enable_caching:
+            before = group.num_cached_block[name]
+            if before < full:
+                self.block_pool.cache_full_blocks(request, blocks, before, full, size, 0)
+                group.num_cached_block[name] = full
+
     def estimate_cached_tokens(self, request: Any) -> int:
         """Tokens of the last block that is full and cached: no later one is."""
         for block in reversed(self.get_blocks(request.request_id).blocks[0]):

@@ -4,44 +4,69 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from itertools import takewhile
+from operator import eq
+from struct import pack
+from typing import Any, Final
 
 from loadgen.fit import ReadyCall, message_bytes
 from loadgen.schema import Part
 
-# Size and digest of messages that were met before, by their identity; they must stay alive.
-Seen = dict[int, tuple[int, str]]
+_BLOCK: Final = 16
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was met in earlier calls of a program, whose prompts mostly begin alike.
+
+    messages: their size and digest, by their identity; they must stay alive. ids, parts: the last
+    prompt of token ids, and its parts.
+    """
+
+    messages: dict[int, tuple[int, str]] = field(default_factory=dict)
+    ids: tuple[int, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 def parts_of(call: ReadyCall, seen: Seen, bytes_per_token: float) -> tuple[Part, ...]:
     """A call's prompt as parts, whatever form the trace has it in; `call.prompt_tokens` in all.
-    seen: kept over the calls of a program, whose messages come again with each of them.
+    seen: kept over the calls of a program.
     bytes_per_token: what the program's lengths were estimated with.
 
-    Messages are known by their content. Token ids are one part a block of 16, known by the ids
-    before and in it: what two prompts begin with in common is found block by block.
+    Messages are known by their content. Token ids are one part a block of 16, known by the ids in
+    it and the block before: what two prompts begin with in common is found block by block.
     """
     trace = call.call
     if trace.parts:
         return trace.parts
     if trace.prompt_ids:
-        return _of_ids(trace.prompt_ids)
-    return _of_messages(trace.messages, seen, bytes_per_token)
+        return _of_ids(trace.prompt_ids, seen)
+    return _of_messages(trace.messages, seen.messages, bytes_per_token)
 
 
-def _of_ids(ids: Sequence[int]) -> tuple[Part, ...]:
-    found = []
-    digest = sha256()
-    for start in range(0, len(ids), 16):
-        block = ids[start : start + 16]
-        digest.update(repr(block).encode())
-        found.append(Part(f"ids/{digest.hexdigest()}", len(block)))
-    return tuple(found)
+def _of_ids(ids: tuple[int, ...], seen: Seen) -> tuple[Part, ...]:
+    known = min(len(seen.ids), len(ids))
+    # Most often the ids have grown; tuples are compared far faster at once.
+    if seen.ids[:known] != ids[:known]:
+        known = sum(1 for _ in takewhile(bool, map(eq, seen.ids, ids)))
+    kept = seen.parts[: known // _BLOCK]
+    found = list(kept)
+    name = kept[-1].name if kept else ""
+    for start in range(len(kept) * _BLOCK, len(ids), _BLOCK):
+        block = ids[start : start + _BLOCK]
+        held = name.encode() + pack(f"<{len(block)}q", *block)
+        name = f"ids/{sha256(held).hexdigest()}"
+        found.append(Part(name, len(block)))
+    seen.ids, seen.parts = ids, tuple(found)
+    return seen.parts
 
 
 def _of_messages(
-    messages: Sequence[Mapping[str, Any]], seen: Seen, bytes_per_token: float
+    messages: Sequence[Mapping[str, Any]],
+    seen: dict[int, tuple[int, str]],
+    bytes_per_token: float,
 ) -> tuple[Part, ...]:
     for message in messages:
         if id(message) not in seen:

@@ -118,7 +118,7 @@ class Parking(SchedulerHooks):
             computed = request.num_computed_tokens
             # A block begins or is completed: a full one goes into the prefix cache.
             if computed % size == 0 or computed // size != (computed + steps) // size:
-                self.kv_cache_manager.allocate_slots(request, steps)
+                self.kv_cache_manager.grow(request, steps)
             request.num_computed_tokens = computed + steps
 
     def _append(self, request: Request, answer: int, count: int) -> None:

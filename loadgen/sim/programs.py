@@ -40,7 +40,7 @@ def begin_program(
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
     costs = []
-    seen: Seen = {}
+    seen = Seen()
     for number, call in enumerate(ready.calls):
         for needed in needs[number]:
             followers[needed].append(number)

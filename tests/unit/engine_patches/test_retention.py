@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +33,15 @@ class World:
         self.blocks = [Block(number, f"hash{number}") for number in range(8)]
         self.moved: list[int] = []
         self.retention = Retention(
-            8, pin_share, self.blocks.__getitem__, lambda block: self.moved.append(block.block_id)
+            8,
+            pin_share,
+            self.blocks.__getitem__,
+            self._move,
+            lambda blocks: [block.block_hash for block in blocks],
         )
+
+    def _move(self, blocks: Sequence[Block]) -> None:
+        self.moved += [block.block_id for block in blocks]
 
     def note(self, program: str, spans: TagSpans, *numbers: int, ended: bool = True) -> list[int]:
         blocks = [self.blocks[n] for n in numbers]

@@ -101,11 +101,12 @@ def test_it_behaves_as_lists_in_order_whatever_comes(steps):
             world.queue.prepend_n([world.blocks[number]])
             world.model[0].insert(0, number)
         elif kind == "retier":
-            world.tier[number] = tier
-            world.queue.retier(world.blocks[number])
-            if number in free and number not in world.model[tier]:
-                world.model = [[b for b in t if b != number] for t in world.model]
-                world.model[tier].append(number)
+            several = [number, (number + 5) % COUNT, (number + 1) % COUNT]
+            world.tier.update(dict.fromkeys(several, tier))
+            world.queue.retier_n([world.blocks[n] for n in several])
+            moved = [n for n in several if n in free and n not in world.model[tier]]
+            world.model = [[b for b in t if b not in moved] for t in world.model]
+            world.model[tier] += moved
         world.check()
         assert world.queue.violations(world.blocks) == []
 
@@ -115,7 +116,7 @@ def test_what_is_inconsistent_is_found():
     world.check()
     world.tier[3] = 2
     assert "[3]" in world.queue.violations(world.blocks)[0]
-    world.queue.retier(world.blocks[3])
+    world.queue.retier_n([world.blocks[3]])
     assert world.queue.violations(world.blocks) == []
     world.blocks[5].ref_cnt = 1
     assert "nobody uses" in world.queue.violations(world.blocks)[0]

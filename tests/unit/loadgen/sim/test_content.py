@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from loadgen.fit import ReadyCall, fit
 from loadgen.schema import Part, TraceCall, TraceProgram
-from loadgen.sim.content import parts_of
+from loadgen.sim.content import Seen, parts_of
 
 
 def test_messages_become_parts_of_the_same_length_and_of_the_same_content():
@@ -16,7 +19,7 @@ def test_messages_become_parts_of_the_same_length_and_of_the_same_content():
     for count in range(1, len(messages) + 1):
         trace = TraceProgram("p", (TraceCall(messages=messages[:count], output_tokens=1),))
         (call,) = fit(trace, 10_000, 3.7).calls
-        parts = parts_of(call, {}, 3.7)
+        parts = parts_of(call, Seen(), 3.7)
         assert sum(part.tokens for part in parts) == call.prompt_tokens
         assert parts[: len(longest)] == longest
         longest = parts
@@ -25,8 +28,20 @@ def test_messages_become_parts_of_the_same_length_and_of_the_same_content():
 
 def test_token_ids_become_parts_by_what_they_begin_with():
     ids = tuple(range(300, 350))
-    mine = parts_of(ReadyCall(TraceCall(prompt_ids=ids), 50, 5), {}, 4.0)
-    other = parts_of(ReadyCall(TraceCall(prompt_ids=(*ids[:32], *ids[:18])), 50, 5), {}, 4.0)
+    mine = of_ids(ids, Seen())
+    other = of_ids((*ids[:32], *ids[:18]), Seen())
     assert sum(part.tokens for part in mine) == 50
     assert mine[:2] == other[:2]
     assert mine[2] != other[2]
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=70), min_size=1, max_size=5))
+def test_token_ids_become_the_same_parts_whatever_prompts_came_before(prompts):
+    seen = Seen()
+    for number, prompt in enumerate(prompts, 1):
+        ids = (*prompts[0], number, *prompt)
+        assert of_ids(ids, seen) == of_ids(ids, Seen())
+
+
+def of_ids(ids: tuple[int, ...], seen: Seen) -> tuple[Part, ...]:
+    return parts_of(ReadyCall(TraceCall(prompt_ids=ids), len(ids), 5), seen, 4.0)
