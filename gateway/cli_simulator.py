@@ -59,6 +59,9 @@ def bench_sim(
         bool,
         typer.Option("--async-scheduling", help="schedule a step while the last one runs; slower"),
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="also say in which functions the CPU time was spent")
+    ] = False,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -86,6 +89,7 @@ def bench_sim(
         naive=naive,
         steady=steady,
         asynchronous=asynchronous,
+        profile=profile,
         json_file=json_file,
     )
     if not options.policies or not options.balancers:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
 from loadgen.report import sim as report
 from loadgen.report.figures import machine, write_json
+from loadgen.sampler import sampled
 from loadgen.schema import TraceError
 from loadgen.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
     from loadgen.sim.records import Simulation
+
+# Functions in a profile.
+_PROFILED: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class SimOptions:
     naive: bool = False
     steady: bool = False
     asynchronous: bool = False
+    profile: bool = False
     json_file: str = ""
 
 
@@ -55,15 +61,18 @@ def run(options: SimOptions) -> int:
     except (ImportError, RuntimeError) as error:
         print(f"weft bench sim: needs vLLM: {error}", file=sys.stderr)
         return 2
-    begun = time.process_time()
     try:
-        found = _simulate(options)
+        begun = time.process_time()
+        _start(options)
+        started = time.process_time()
+        with sampled() if options.profile else nullcontext() as samples:
+            found = _simulate(options)
     except (TraceError, SimulationError, ValueError) as error:
         print(f"weft bench sim: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    used = time.process_time() - begun
+    used = time.process_time() - started
     played = min(len({c.program for c in one.calls}) for runs in found.values() for one in runs)
     programs = f"{played} programs"
     if played < options.programs:
@@ -75,9 +84,15 @@ def run(options: SimOptions) -> int:
     if options.steady:
         title += ", programs of the steady middle"
     report.show(found, title)
-    calls = sum(len(one.calls) for runs in found.values() for one in runs)
-    print(f"{calls:,} calls simulated in {used:.1f} CPU seconds: {calls / used:,.0f} a second")
+    calls = [call for runs in found.values() for one in runs for call in one.calls]
+    tokens = sum(call.prompt_tokens + call.output_tokens for call in calls)
+    print(
+        f"{len(calls):,} calls simulated in {used:.1f} CPU seconds: {len(calls) / used:,.0f} calls "
+        f"and {tokens / used:,.0f} tokens a second; starting vLLM took {started - begun:.1f} more"
+    )
     print(machine())
+    if samples is not None:
+        print("\n".join(samples.lines(_PROFILED)))
     if options.json_file:
         configuration: dict[str, Any] = {
             **asdict(options),
@@ -89,6 +104,14 @@ def run(options: SimOptions) -> int:
     for violation in violations[:5]:
         print(f"error: {violation}", file=sys.stderr)
     return 1 if violations else 0
+
+
+def _start(options: SimOptions) -> None:
+    """Have vLLM load what it loads for its first engine: once a process, whatever is simulated."""
+    from loadgen.sim.engine import EngineSettings, build_scheduler
+    from loadgen.sim.shapes import shapes
+
+    build_scheduler(shapes(options.preset, 1)[0], EngineSettings("fcfs"))
 
 
 def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import shake_128
+from itertools import chain
+from struct import unpack
 from typing import Any, Final
 
 from loadgen.schema import TraceCall, TraceProgram
@@ -84,7 +86,7 @@ class _Prompts:
         self._tag(hashes)
         self._answer = round(request["out"] / self._shrink)
         self._stop = str(request.get("stop", ""))
-        ids = tuple(token for block in hashes for token in self._blocks[block])
+        ids = tuple(chain.from_iterable(map(self._blocks.__getitem__, hashes)))
         return ids, tuple(_spans(self._tags, self._width))
 
     def _tag(self, hashes: list[int]) -> None:
@@ -112,4 +114,4 @@ def _spans(tags: list[str], width: int) -> Iterator[tuple[int, str]]:
 
 def _tokens(name: str, width: int) -> list[int]:
     digest = shake_128(name.encode()).digest(2 * width)
-    return [FIRST_ID + int.from_bytes(digest[2 * i : 2 * i + 2], "big") % IDS for i in range(width)]
+    return [FIRST_ID + number % IDS for number in unpack(f">{width}H", digest)]

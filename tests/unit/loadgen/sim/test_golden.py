@@ -1,0 +1,73 @@
+"""Results of the simulator as digests: what is made faster gives the same bytes as before.
+
+Everything here is whole numbers and multiples of a tick, so that no machine's logarithm has a say.
+A digest that changes says that decisions have changed. Where that was meant, the new one is in the
+failed test's message, and the changelog says what decides otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from support.simulated import engine, ready
+
+from loadgen.schema import Part, TraceCall
+from loadgen.sim.engine import EngineSettings
+from loadgen.sim.overlap import Overlap
+from loadgen.sim.world import Setup, simulate
+from loadgen.streams import stream
+
+pytestmark = pytest.mark.engine
+
+OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
+AHEAD = Overlap(split=True, dispatch=True, retain_s=4.0)
+# Order, replicas, what happens beside calls, and the digest of all records.
+CASES = {
+    "plas": ("plas", 1, Overlap(), {}, "52d735c58c21d48a"),
+    "plas, ahead": ("plas", 1, AHEAD, {}, "f40f4baf1e3063e1"),
+    "plas, three replicas": ("plas", 3, Overlap(), {}, "88d8ba8247cf8d63"),
+    "fcfs, three replicas, ahead": ("fcfs", 3, AHEAD, {}, "ac7111e7740c0adf"),
+    "mlfq, swap": ("mlfq", 1, Overlap(), {"swap_gib": 0.25}, "df6b3fe42710633c"),
+    "atlas, no tags": ("atlas", 2, Overlap(), {"tags": False}, "f69728e9e0f647d2"),
+    "srpt, no cache": ("srpt", 1, Overlap(), {"prefix_cache": False}, "a6c77b96a157a51d"),
+}
+
+
+def agent(number):
+    """A program whose context grows, with tools, and two calls side by side now and then."""
+    draw = stream(11, f"golden/{number}")
+    name = f"agent-{number}"
+    parts = (Part("system", 150, "system"), Part(f"{name}/task", draw.randrange(20, 200), "user"))
+    calls, last = [], ()
+    for turn in range(draw.randrange(2, 6)):
+        tools = tuple(draw.randrange(1, 9) / 4 for _ in range(draw.randrange(3)))
+        tokens = draw.randrange(2, 130)
+        call = TraceCall(
+            parts=parts,
+            output_tokens=tokens,
+            gap_s=max(tools, default=0.0),
+            tool_s=tools,
+            after=last,
+            answer=f"{name}/answer/{turn}",
+        )
+        width = 1 + (draw.randrange(4) == 0)
+        last = tuple(range(len(calls), len(calls) + width))
+        calls += [call] * width
+        said = Part(f"{name}/tools/{turn}", draw.randrange(1, 120), "tool")
+        parts += (Part(f"{name}/answer/{turn}", tokens, "assistant"), said)
+    return ready(name, *calls)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_records_are_what_they_were(case):
+    policy, replicas, overlap, changes, digest = CASES[case]
+    shapes = [engine(slots=4 + i, kv_blocks=150 + 20 * i) for i in range(replicas)]
+    programs = [agent(number) for number in range(24)]
+    arrivals = [number / (4 * replicas) for number in range(24)]
+    setup = Setup(shapes, EngineSettings(policy, OPTIONS, **changes), "locality", 200, 1)
+    played = simulate(programs, arrivals, replace(setup, overlap=overlap))
+    assert played.violations == ()
+    assert max(call.waiting_s for call in played.calls) > 0.1
+    assert sha256(played.lines().encode()).hexdigest()[:16] == digest
