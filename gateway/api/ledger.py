@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import time
 from typing import Any, Final
 
@@ -30,7 +30,8 @@ class OpenCall:
     """A call that is open in the table. final: its program ends with it. local: it was opened while
     the table's store was away. sooner_s: as in Opening. model, body_bytes, counted: what estimators
     learn from. receipt: what is kept of it. prefill: the handle that it extends. saved_s: seconds
-    by overlap. closed: the closing has been decided, whether written yet or not."""
+    by overlap, None where there are none. closed: the closing has been decided, whether written yet
+    or not."""
 
     key: ProgramKey
     call: str
@@ -45,7 +46,7 @@ class OpenCall:
     counted: Counted | None = None
     receipt: Receipt | None = None
     prefill: Prefill | None = None
-    saved_s: Mapping[str, float] = field(default_factory=dict)
+    saved_s: Mapping[str, float] | None = None
     closed: bool = False
 
 
@@ -176,7 +177,7 @@ class Ledger:
 
     def _saved(self, call: OpenCall, overlap: str, seconds: float) -> None:
         self._metrics.saved.labels(overlap).inc(seconds)
-        call.saved_s = {**call.saved_s, overlap: seconds}
+        call.saved_s = {**(call.saved_s or {}), overlap: seconds}
         if call.receipt is not None:
             call.receipt.saved_s = call.saved_s
 

@@ -4,6 +4,7 @@ process table before the client can know that its answer is complete."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Final
 
@@ -121,7 +122,7 @@ class Relay:
         if self._watch is not None and good:
             await self._watch.closed(body, parsed)
         if call.saved_s and self._asks_what_was_saved():
-            headers.append((SAVED_HEADER, _saved(call)))
+            headers.append((SAVED_HEADER, _saved(call.saved_s)))
         headers.append((b"content-length", str(len(body)).encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -232,7 +233,7 @@ class Relay:
         """A comment before a stream's last frame: by then its headers have gone."""
         if not (self._call.saved_s and self._asks_what_was_saved()):
             return b""
-        return b": %b %b\n\n" % (SAVED_HEADER, _saved(self._call))
+        return b": %b %b\n\n" % (SAVED_HEADER, _saved(self._call.saved_s))
 
     def _stores(self, response_id: str | None) -> None:
         """The replica stores this answer, unless the client did not want that."""
@@ -248,9 +249,9 @@ class Relay:
             await self._s.chains.remember(self._call.key, stored, self._replica.name)
 
 
-def _saved(call: OpenCall) -> bytes:
+def _saved(saved_s: Mapping[str, float]) -> bytes:
     """Seconds by overlap: `prefill=0.25, dispatch=0.1`."""
-    return ", ".join(f"{name}={seconds:.6f}" for name, seconds in call.saved_s.items()).encode()
+    return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved_s.items()).encode()
 
 
 def _content_type(headers: Headers) -> bytes:

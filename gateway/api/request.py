@@ -112,14 +112,17 @@ async def join_lineage(services: Services, request: Request) -> None:
     lineage = services.lineage
     if lineage is None or request.identity.source != "none" or not request.endpoint.spoken:
         return
-    own = request.identity
+    own, now = request.identity, time()
+    tenant, fresh = own.key
+    kept = lineage.keep(tenant, request.body, fresh, now)
+    if kept is not None:
+        request.asked = kept
+        return
     try:
-        asked = await lineage.ask(own.key.tenant, request.body, own.key.program, time())
+        asked = await lineage.look(tenant, request.body, fresh, now)
     except TableUnavailable:
         return
     request.asked = asked
-    if isinstance(asked, Opening):
-        return
     verdict, key = asked.verdict, own.key
     request.identity = Identity(
         key if verdict.program == key.program else ProgramKey(key.tenant, verdict.program),

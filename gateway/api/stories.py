@@ -58,7 +58,7 @@ def router(services: Services) -> APIRouter:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
         saved: dict[str, float] = {}
         for one in told:
-            for overlap, seconds in one.saved_s.items():
+            for overlap, seconds in (one.saved_s or {}).items():
                 saved[overlap] = saved.get(overlap, 0.0) + seconds
         return {
             "object": "session.story",

@@ -21,6 +21,7 @@ from gateway.overlap.answers import AnswerTape
 from gateway.overlap.dispatch import ToolDispatch, as_json
 from gateway.overlap.tool_calls import ToolCall
 from gateway.overlap.whole import calls_of
+from gateway.programs.lineage.openings import Opening
 from gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -153,6 +154,8 @@ async def remember(services: Services, request: Request, raw: bytes | None, stre
     asked, request.asked = request.asked, None
     lineage = services.lineage
     if asked is None or lineage is None:
+        return
+    if raw is not None and isinstance(asked, Opening) and lineage.keep_answer(asked, raw, stream):
         return
     try:
         if raw is None:

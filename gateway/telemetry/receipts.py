@@ -1,21 +1,21 @@
 """Receipts: why a call went where it went and in what order, kept a while for people to read.
 
-Keeping one is a few references put together; what people see is written when they ask. Bounded in
-number and age. A gateway has the receipts of the calls that it served.
+Keeping one is a few references put together; what people see is looked for, and written, when they
+ask. Bounded in number and age. A gateway has the receipts of the calls that it served.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from engine_patches.wire import CallContext, CallReport
 from gateway.model import Decision, ProgramKey
 from gateway.policies.retain.fair import FairRoom
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Receipt:
     """One call. It grows while the call runs; `outcome` is "" until it has ended.
 
@@ -53,7 +53,7 @@ class Receipt:
     total_s: float = 0.0
     failed: tuple[tuple[str, str], ...] = ()
     hints: tuple[tuple[str, str], ...] = ()
-    saved_s: Mapping[str, float] = field(default_factory=dict)
+    saved_s: Mapping[str, float] | None = None
     tools: tuple[tuple[str, float], ...] = ()
     joined: tuple[str, ...] = ()
 
@@ -86,7 +86,7 @@ class Receipt:
                 "total_s": self.total_s or None,
             },
             "hints": self._hints(),
-            "saved_s": dict(self.saved_s),
+            "saved_s": dict(self.saved_s or {}),
             "tools_dispatched": [{"name": name, "ahead_s": s} for name, s in self.tools],
         }
 
@@ -144,68 +144,43 @@ class Receipt:
 
 class Receipts:
     """The last receipts. limit: how many, 0 for none at all; the tenant that has most gives way to
-    others. max_age_s: older ones are gone."""
+    others. max_age_s: older ones are gone.
+
+    There is no index: one for each way to ask cost a call more than all else of its receipt, and
+    whoever asks waits some 50 ns for each one that his tenant has.
+    """
 
     def __init__(self, limit: int, max_age_s: float) -> None:
-        self._limit = limit
-        self._room = FairRoom[str](max(1, limit))
+        self.on: Final = limit > 0
+        """Whether any are kept."""
+        self._room = FairRoom[Receipt](max(1, limit))
         self._max_age_s = max_age_s
-        self._kept: dict[str, Receipt] = {}  # By call.
-        self._by_request: dict[tuple[str, str], str] = {}
-        self._by_program: dict[ProgramKey, dict[str, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
-
-    @property
-    def on(self) -> bool:
-        """Whether any are kept."""
-        return self._limit > 0
+        return len(self._room)
 
     def add(self, receipt: Receipt) -> None:
-        """Keep one; another may go. Of two requests with one id, the later is found by it."""
-        if not self._limit:
-            return
-        self._kept[receipt.call] = receipt
-        self._by_request[receipt.key.tenant, receipt.request_id] = receipt.call
-        calls = self._by_program.get(receipt.key)
-        if calls is None:
-            calls = self._by_program[receipt.key] = {}
-        calls[receipt.call] = None
-        gone = self._room.put(receipt.key.tenant, receipt.call)
-        if gone is not None:
-            self._forget(self._kept.pop(gone[1]))
+        """Keep one; another may go."""
+        if self.on:
+            self._room.put(receipt.key.tenant, receipt)
 
     def find(self, tenant: str, request_id: str, now_s: float) -> Receipt | None:
-        """The receipt of a tenant's request, None where there is none (any more)."""
+        """The receipt of a tenant's request, None where there is none (any more). Of two requests
+        with one id it is the later one's."""
         self._expire(tenant, now_s)
-        call = self._by_request.get((tenant, request_id))
-        return None if call is None else self._kept.get(call)
+        for receipt in reversed(self._room.of(tenant)):
+            if receipt.request_id == request_id:
+                return receipt
+        return None
 
     def story(self, key: ProgramKey, now_s: float) -> list[Receipt]:
         """A program's receipts, in the order of their calls' arrival."""
         self._expire(key.tenant, now_s)
-        return list(self._of(key))
-
-    def _of(self, key: ProgramKey) -> Iterator[Receipt]:
-        return (self._kept[call] for call in self._by_program.get(key, ()))
+        return [receipt for receipt in self._room.of(key.tenant) if receipt.key == key]
 
     def _expire(self, tenant: str, now_s: float) -> None:
         """Forget a tenant's old ones, before anybody looks."""
-        while (call := self._room.oldest(tenant)) is not None:
-            oldest = self._kept[call]
+        while (oldest := self._room.oldest(tenant)) is not None:
             if oldest.arrived_s >= now_s - self._max_age_s:
                 return
-            del self._kept[call]
-            self._room.drop(tenant, call)
-            self._forget(oldest)
-
-    def _forget(self, receipt: Receipt) -> None:
-        call = receipt.call
-        request = (receipt.key.tenant, receipt.request_id)
-        if self._by_request.get(request) == call:
-            del self._by_request[request]
-        calls = self._by_program[receipt.key]
-        calls.pop(call, None)
-        if not calls:
-            del self._by_program[receipt.key]
+            self._room.drop(tenant, oldest)

@@ -7,7 +7,7 @@ one of them asks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Reversible
 from typing import Generic, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
@@ -71,6 +71,10 @@ class FairRoom(Generic[_K]):
         """The one that a tenant used longest ago, None where he has none."""
         own = self._of.get(tenant)
         return next(iter(own)) if own else None
+
+    def of(self, tenant: str) -> Reversible[_K]:
+        """All of a tenant's, the one used longest ago first."""
+        return self._of.get(tenant, ())
 
     def use(self, tenant: str, name: _K) -> None:
         """One that is kept was used: it is the latest of its tenant. KeyError."""

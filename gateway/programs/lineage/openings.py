@@ -5,8 +5,8 @@ A classifier, a batch or a load generator sends first turns alone, thousands a s
 lineage learns of them is in vain. So after ALONE of a tenant's calls in a row have been first turns
 that nothing came of, the next ones are only kept, with their answers, as they came. A call that
 begins with the text of a kept one has it read, before it is looked into itself. A call with
-anything but a first turn ends this state; and one first turn of SAMPLED is looked into all the
-same, so that those which quote each other's answers are found out.
+anything but a first turn ends this state; and one first turn of SAMPLED, later of SELDOM, is looked
+into all the same, so that those which quote each other's answers are found out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from gateway.programs.lineage.store import MAX_MARKS
 
 ALONE: Final = 256
 SAMPLED: Final = 16
+# The same after LONG calls in a row: a sample costs ten times what keeping a call does.
+SELDOM: Final = 64
+LONG: Final = 4096
 # Texts and answers that are kept, of all tenants. What does not fit is forgotten, the oldest first:
 # who comes back to it begins a program.
 KEPT_BYTES: Final = 8 << 20
@@ -114,16 +117,19 @@ class Openings:
         if texts is None:
             return None
         self._alone[tenant] = count + 1
-        size = _size(texts)
+        size = _EACH_BYTES
+        for _, text in texts:
+            size += _TEXT_BYTES + len(text)
         if size > _MOST_BYTES:
             return None
-        group = self._groups.get((tenant, texts[-1][1]))
+        place = tenant, texts[-1][1]
+        group = self._groups.get(place)
         if group is None:
             if len(texts) > 1 and self._passed(tenant, body):
                 return None
-            if not count % SAMPLED:
+            if not count % (SAMPLED if count < LONG else SELDOM):
                 return None
-            group = self._groups[tenant, texts[-1][1]] = _Group(size)
+            group = self._groups[place] = _Group(size)
             self._held += size
         group.seen += 1
         if 1 < group.seen <= MAX_TWINS or group.failed:
@@ -190,15 +196,11 @@ class Openings:
             group.kept.clear()
 
 
-def _size(texts: Texts) -> int:
-    return _EACH_BYTES + sum([_TEXT_BYTES + len(text) for _, text in texts])
-
-
 def texts_of(body: Mapping[str, Any]) -> list[tuple[str, str]] | None:
     """The messages of a first turn: of clients alone, of plain text, and without tools, with which
     an agent goes on. None for any other call."""
     messages = body.get("messages")
-    if not isinstance(messages, list) or not messages or body.keys() & _MORE:
+    if not isinstance(messages, list) or not messages or not _MORE.isdisjoint(body):
         return None
     texts = []
     for message in messages:

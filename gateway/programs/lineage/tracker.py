@@ -38,11 +38,19 @@ class Lineage:
     ) -> Asked | Opening:
         """Place a call. body: as parsed. fresh: the name for a new program and a new thread. An
         Opening is not looked into: by all that is known it is a program of its own."""
+        return self.keep(tenant, body, fresh, now_s) or await self.look(tenant, body, fresh, now_s)
+
+    def keep(
+        self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float
+    ) -> Opening | None:
+        """As `ask`, for a call that is only kept, which takes no waiting; None for any other, which
+        `look` then places."""
         openings = self._openings
-        if openings is not None:
-            opening = openings.keep(tenant, body, fresh, now_s)
-            if opening is not None:
-                return opening
+        return None if openings is None else openings.keep(tenant, body, fresh, now_s)
+
+    async def look(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> Asked:
+        """As `ask`, for a call that `keep` has not taken."""
+        openings = self._openings
         verdict, sketch = await self._place(tenant, body, fresh, now_s)
         if openings is not None:
             openings.saw(tenant, body, verdict.how in _ALONE)
@@ -81,9 +89,7 @@ class Lineage:
         """Remember what the model said. raw: the answer's body; stream: it is server-sent events.
         What is not understood counts as nothing."""
         if isinstance(call, Opening):
-            if call.placed is None:
-                if self._openings is not None:
-                    self._openings.answered(call, raw, stream)
+            if self.keep_answer(call, raw, stream) or call.placed is None:
                 return
             call = call.placed
         answer = parse_answer(raw, stream)
@@ -105,6 +111,14 @@ class Lineage:
             said = Mark(owner, thread, State.SAID | (state & State.GUESS), now_s)
             entries += [Entry(key, said) for key in keys(_spread({*found} - sketch.own()))]
         await self._store.put(call.tenant, entries, (), now_s)
+
+    def keep_answer(self, call: Opening, raw: bytes, stream: bool) -> bool:
+        """As `answered`, for a call that is still only kept, which takes no waiting; False for one
+        that has been read meanwhile, whose answer `answered` remembers."""
+        if call.placed is not None or self._openings is None:
+            return False
+        self._openings.answered(call, raw, stream)
+        return True
 
     async def failed(self, call: Asked | Opening, now_s: float) -> None:
         """The call ended without an answer: whoever asks the same tries again."""

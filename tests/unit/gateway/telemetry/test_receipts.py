@@ -45,7 +45,7 @@ def test_of_two_requests_with_one_id_the_later_is_found_and_the_story_has_both()
     st.integers(0, 7),
     st.floats(0, 80),
 )
-def test_never_more_than_the_limit_nor_older_than_the_age_and_no_index_is_left(calls, limit, now):
+def test_never_more_than_the_limit_nor_older_than_the_age(calls, limit, now):
     kept = Receipts(limit, 20.0)
     for number, (program, request) in enumerate(calls):
         kept.add(receipt(number, f"p{program}", request=f"r{request}"))
@@ -54,8 +54,12 @@ def test_never_more_than_the_limit_nor_older_than_the_age_and_no_index_is_left(c
     alive = [n for n in newest if n >= now - 20.0]
     found = [r.call for p in range(4) for r in kept.story(ProgramKey("t", f"p{p}"), now)]
     assert sorted(found) == sorted(f"call-{n}" for n in alive)
+    for request in range(6):
+        last = max((n for n in alive if calls[n][1] == request), default=None)
+        one = kept.find("t", f"r{request}", now)
+        assert (one and one.call) == (None if last is None else f"call-{last}")
     kept.find("t", "none", 1e9)
-    assert (len(kept), kept._by_request, kept._by_program) == (0, {}, {})
+    assert len(kept) == 0
 
 
 def test_one_tenants_calls_push_out_his_own_receipts_and_not_anothers():

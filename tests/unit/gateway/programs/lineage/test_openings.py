@@ -8,7 +8,15 @@ import pytest
 from support.lineage import SYSTEM, Gateway, called, result, run, said, user
 
 from gateway.programs.lineage.memory import MemoryLineage
-from gateway.programs.lineage.openings import ALONE, SAMPLED, Opening, Openings, texts_of
+from gateway.programs.lineage.openings import (
+    ALONE,
+    LONG,
+    SAMPLED,
+    SELDOM,
+    Opening,
+    Openings,
+    texts_of,
+)
 from gateway.programs.lineage.rules import MAX_TWINS, Asked, How
 
 TOOLS = [{"type": "function", "function": {"name": "find"}}]
@@ -104,6 +112,19 @@ def test_calls_that_quote_each_others_answers_are_found_out():
     assert True in found
     # And from then on they are looked into.
     assert all(found[found.index(True) + 1 :])
+
+
+def test_the_longer_nothing_goes_on_the_fewer_are_looked_into():
+    openings = Openings()
+    for number in range(ALONE):
+        openings.saw("t", {"messages": [user(f"{number}")]}, alone=True)
+
+    def looked_into(calls: range) -> int:
+        asked = [{"messages": [user(f"{number}")]} for number in calls]
+        return sum(openings.keep("t", body, "p", 1.0) is None for body in asked)
+
+    assert looked_into(range(ALONE, LONG)) == (LONG - ALONE) // SAMPLED
+    assert looked_into(range(LONG, 2 * LONG)) == LONG // SELDOM
 
 
 @pytest.mark.parametrize(
