@@ -54,9 +54,7 @@ async def until(engines: Engines, count: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first_never() -> (
-    None
-):
+async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first_never() -> None:
     engines = Engines()
     farewells = Farewells(engines, lambda key: False, most=500, patience_s=math.inf)
     async with running(farewells):
