@@ -178,8 +178,8 @@ def findings(found: Measured, compared: Sequence[Compared]) -> list[str]:
             untold = heaviest.where(system=UNTOLD)
             cost = untold.ratio(one.figure, heaviest.where(system=_OURS))
             said.append(
-                f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told "
-                f"when programs end, its latency under the heaviest load is {cost} of that when told"
+                f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told when "
+                f"programs end, its latency under the heaviest load is {cost} of that when told"
             )
     return said
 
