@@ -13,7 +13,7 @@ from loadgen.experiments.simulating import EIGHTH, UNTOLD, measure, systems
 _WORKLOAD: Final = "sharegpt"
 _BATCHES: Final = (60, 125, 250, 500)
 _QUICK: Final = (30, 100)
-_SEEDS: Final = 5
+_SEEDS: Final = 3
 _OURS: Final = "weft"
 _RIVAL: Final = "mlfq"
 

@@ -24,7 +24,7 @@ _FIGURES: Final[Mapping[str, str]] = {
 # replica would take an hour to simulate.
 _ENGINE: Final = {**EIGHTH, "slots": 8}
 # Of dialogues more, whose lengths vary more and which take less time.
-_SEEDS: Final[Mapping[str, int]] = {"sharegpt": 4, "lats": 3}
+_SEEDS: Final[Mapping[str, int]] = {"sharegpt": 3, "lats": 3}
 # Workload, preset, replicas, programs, and rates of programs a second.
 _SCENES: Final = (
     ("sharegpt", "8b-a100", 4, 280, (0.4, 1.2, 3.0)),

@@ -21,7 +21,7 @@ LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
 }
 # More where a few long programs decide a seed's mean; programs of many threads cost more time and
 # vary less.
-SEEDS: Final[Mapping[str, int]] = {"sharegpt": 6, "bfcl": 6, "lats": 4, "mixed": 4}
+SEEDS: Final[Mapping[str, int]] = {"sharegpt": 4, "bfcl": 4, "lats": 3, "mixed": 3}
 QUICK_SEEDS: Final = 3
 _QUICK: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
     "sharegpt": (70, (0.05, 0.3, 1.0)),
@@ -178,8 +178,9 @@ def findings(found: Measured, compared: Sequence[Compared]) -> list[str]:
             untold = heaviest.where(system=UNTOLD)
             cost = untold.ratio(one.figure, heaviest.where(system=_OURS))
             said.append(
-                f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told when "
-                f"programs end, its latency under the heaviest load is {cost} of that when told"
+                f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told "
+                "when programs end, its latency under the heaviest load is "
+                f"{cost} of that when told"
             )
     return said
 

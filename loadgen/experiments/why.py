@@ -29,7 +29,7 @@ ORDERS: Final = tuple(name for name in ORDER_NAMES if name not in _LEFT_OUT)
 _QUICK_ORDERS: Final = tuple(name for name in ORDERS if name in ("fcfs", "mlfq", "plas", OURS))
 _RIVALS: Final = ("mlfq", "plas")
 # Where the cache is short a few long programs decide a seed's mean.
-_SEEDS: Final[Mapping[str, int]] = {SHORT: 10, ENDLESS: 5, NONE: 8}
+_SEEDS: Final[Mapping[str, int]] = {SHORT: 8, ENDLESS: 3, NONE: 5}
 # Workload to programs, and rates by world in programs a second.
 _LOADS: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
     "sharegpt": (200, {SHORT: 0.35, ENDLESS: 1.0, NONE: 0.25}),
