@@ -11,6 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from itertools import compress, islice
 from typing import Any
 
 from engine_patches.release import check_version, installed_version
@@ -116,20 +117,22 @@ def contents_of(blocks: Sequence[Any]) -> list[Any]:
 
 
 def rearranged(
-    requests: Iterable[Request], rank: Callable[[str], Rank], moved: set[str]
+    requests: Iterable[Request], rank: Callable[[str], Rank], moved: set[Request]
 ) -> list[Request]:
     """The requests by rank, the best first. moved: those of them that may not be in their place;
     the others are in order. Equal ranks stay as they are, where those are moved together."""
     ordered = list(requests)
     # What came was put at an end; only for what was moved in between all are looked at.
     head, tail = 0, len(ordered)
-    while head < tail and ordered[head].request_id in moved:
+    while head < tail and ordered[head] in moved:
         head += 1
-    while tail > head and ordered[tail - 1].request_id in moved:
+    while tail > head and ordered[tail - 1] in moved:
         tail -= 1
     between: Sequence[int] = ()
     if head + len(ordered) - tail < len(moved):
-        between = [i for i in range(head, tail) if ordered[i].request_id in moved]
+        # Without a step of Python for each, of which there may be thousands.
+        found = map(moved.__contains__, islice(ordered, head, tail))
+        between = list(compress(range(head, tail), found))
     strays = ordered[:head] + [ordered[i] for i in between] + ordered[tail:]
     if len(strays) * 8 > len(ordered):
         ordered.sort(key=lambda r: rank(r.request_id))
@@ -264,12 +267,12 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     def sort_queues(self, rank: Callable[[str], Rank], moved: set[str]) -> None:
         """Bring the waiting queue and the running list in order, best rank first; vLLM takes the
         last that runs when blocks run out. moved: all that may not be in their place."""
-        alive = [self.requests[name] for name in moved if name in self.requests]
-        running = {r.request_id for r in alive if r.status == RequestStatus.RUNNING}
+        alive = {self.requests[name] for name in moved if name in self.requests}
+        running = {r for r in alive if r.status == RequestStatus.RUNNING}
         if running:
             self.running[:] = rearranged(self.running, rank, running)
         if len(running) < len(alive) and len(self.waiting) > 1:
-            waiting = {r.request_id for r in alive} - running
+            waiting = alive - running
             ordered = rearranged(self.waiting, rank, waiting)
             self.waiting.clear()
             self.waiting.extend(ordered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from importlib.metadata import version
 from time import time
 
@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
 _SWEEP_EVERY_S = 1.0
+_CANCEL_AGAIN_S = 0.5
 # Signs that the calls of this gateway are alive, for each lease.
 _SIGNS = 4
 
@@ -187,9 +188,7 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
     try:
         yield
     finally:
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await _cancel(background)
         await desk.aclose()
         services.registry.close()
         await services.ledger.settle(timeout_s=5.0)
@@ -199,6 +198,16 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
             await services.lineage.aclose()
         await services.chains.aclose()
         await services.prefills.aclose()
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """End tasks. A client that bounds its waiting by cancelling itself may take a cancellation that
+    comes at that moment for its own, so they are asked again until they have ended."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
 
 
 async def _sweep(desk: PrefillDesk) -> None:

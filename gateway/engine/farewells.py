@@ -46,9 +46,7 @@ class Farewells:
 
     async def run(self) -> None:
         """Tell of whoever comes, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
-                group.create_task(self._tell())
+        await asyncio.gather(*(self._tell() for _ in range(_AT_ONCE)))
 
     async def _tell(self) -> None:
         now = asyncio.get_running_loop().time

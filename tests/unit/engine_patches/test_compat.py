@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,6 +16,13 @@ from engine_patches.orders import build_order
 from engine_patches.wire import CallContext
 
 compat = pytest.importorskip("engine_patches.compat", exc_type=ImportError)
+
+
+@dataclass(eq=False)
+class Waiting:
+    """What a queue is of."""
+
+    request_id: str
 
 
 def test_a_foreign_package_named_kernels_is_warned_of(tmp_path, monkeypatch):
@@ -35,19 +42,19 @@ def test_a_foreign_package_named_kernels_is_warned_of(tmp_path, monkeypatch):
 def test_putting_what_moved_into_place_is_sorting(settled, put_first, put_last):
     """Some changed their rank where they stand, some were put before all, some after all."""
     ranks: dict[str, tuple[int, float, int]] = {}
-    moved: set[str] = set()
-    queue: list[Any] = []
+    moved: set[Waiting] = set()
+    queue: list[Waiting] = []
     for place, (before, moves) in enumerate(sorted(settled)):
         name = f"s{place}"
         # Who moves gets a rank that has nothing to do with its place.
         ranks[name] = ((before * 7 + place) % 5 if moves else before, 0.0, place)
-        moved |= {name} if moves else set()
-        queue.append(SimpleNamespace(request_id=name))
+        queue.append(Waiting(name))
+        moved |= {queue[-1]} if moves else set()
     for front, rank_ in [*((True, r) for r in put_first), *((False, r) for r in put_last)]:
         name = f"n{len(queue)}"
         ranks[name] = (rank_, 0.0, len(queue))
-        moved.add(name)
-        queue.insert(0 if front else len(queue), SimpleNamespace(request_id=name))
+        moved.add(one := Waiting(name))
+        queue.insert(0 if front else len(queue), one)
     found = compat.rearranged(queue, ranks.__getitem__, moved)
     assert found == sorted(queue, key=lambda r: ranks[r.request_id])
     assert len(found) == len(queue)
@@ -84,7 +91,7 @@ def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(se
         if event == "a" and name not in names:
             program = CallContext(f"c{number % 10}", f"p{number % 5}", 3.0 * (number % 3), 1.0)
             book.arrive(name, program, now)
-            waiting.append(SimpleNamespace(request_id=name))
+            waiting.append(Waiting(name))
             if book.order.sees_cache:
                 book.look(name, 700 * (number % 5), 2000, now)
         elif event == "s" and waiting:
@@ -106,7 +113,7 @@ def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(se
             book.promote(now)
             book.refresh(now)
             for queue in (waiting, running):
-                moved = {one.request_id for one in queue} & book.moved
+                moved = {one for one in queue if one.request_id in book.moved}
                 found = compat.rearranged(queue, book.rank, moved)
                 assert found == sorted(queue, key=lambda one: book.rank(one.request_id))
                 queue[:] = found
