@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from support.redis_server import RedisServer
 from support.stack import free_port
 
 from gateway.programs.redis import RedisTable
+from gateway.programs.redis_handles import RedisHandles
+from gateway.programs.redis_link import RedisLink
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -35,6 +38,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
     tmp_path: Path, engine: Any, until: Any
 ) -> None:
     stopped = 0
+    handles = []
 
     async def script(wire: Any, request: Any) -> None:
         nonlocal stopped
@@ -69,6 +73,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
                         body = {"messages": messages, "session_id": f"run-{number}"}
                         got = await client.post("/v1/hints/prefill", json=body)
                         assert got.status_code == 201
+                        handles.append(got.json()["id"])
                     await until(lambda: len(stub.requests) == 3)
                     async with client.stream("GET", "/v1/sessions/run-0/events") as events:
                         lines = events.aiter_lines()
@@ -92,5 +97,12 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
             assert [(p.calls, p.calls_closed, p.threads) for p in programs] == [(1, 1, ())] * 3
         finally:
             await table.aclose()
+        # Whoever has such a handle is told by any other gateway that nothing was computed.
+        store = RedisHandles(RedisLink(redis.url, "weft", 20.0), lambda: False)
+        try:
+            found = [await store.find("public", handle, time.time()) for handle in handles]
+            assert [fields and fields["state"] for fields in found] == ["failed"] * 3
+        finally:
+            await store.aclose()
     finally:
         redis.kill()
