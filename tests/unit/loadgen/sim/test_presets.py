@@ -30,6 +30,31 @@ def test_an_8b_model_on_an_a100_by_hand():
     assert (shape.slots, shape.step_tokens) == (256, 2048)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "gigabytes", "bandwidth", "arithmetic", "peers", "host", "slots", "step_tokens"),
+    [
+        ("a100", 80, 2.039e12, 312e12, 300e9, 32e9, 256, 2048),
+        ("h100", 80, 3.35e12, 989e12, 450e9, 64e9, 1024, 8192),
+        ("l40", 48, 0.864e12, 181.05e12, 32e9, 32e9, 256, 2048),
+        ("a6000", 48, 0.768e12, 154.85e12, 32e9, 32e9, 256, 2048),
+    ],
+)
+def test_every_gpu_by_its_data_sheet(
+    gpu, gigabytes, bandwidth, arithmetic, peers, host, slots, step_tokens
+):
+    one, four = preset(f"8b-{gpu}"), preset(f"70b-{gpu}")
+    assert (one.slots, one.step_tokens) == (four.slots, four.step_tokens) == (slots, step_tokens)
+    assert one.cost.weights_s == pytest.approx(16.06e9 / (0.75 * bandwidth))
+    assert one.cost.prefill_token_s == pytest.approx(16.06e9 / (0.5 * arithmetic))
+    assert one.cost.swapped_block_s == pytest.approx(2**21 / host)
+    assert one.kv_blocks == int((0.92 * gigabytes * 1e9 - 16.06e9 - 2e9) / 2**21)
+    # 70.6 billion parameters on four; 80 layers tell each other 8,192 numbers twice.
+    told = 2 * 80 * 2 * 3 / 4 * 8192 * 2 / peers
+    assert four.cost.weights_s == pytest.approx(141.2e9 / (4 * 0.75 * bandwidth))
+    assert four.cost.prefill_token_s == pytest.approx(141.2e9 / (4 * 0.5 * arithmetic) + told)
+    assert four.kv_blocks == int(4 * (0.92 * gigabytes * 1e9 - 35.3e9 - 2e9) / (5 * 2**20))
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_a_faster_gpu_is_faster_in_everything(model):
     fast, slow = preset(f"{model}-h100").cost, preset(f"{model}-a6000").cost

@@ -72,6 +72,21 @@ def test_a_call_that_waits_for_two_comes_after_the_gaps_of_both(long_gap):
     assert came == max(ends[number] + gaps[number] for number in (0, 1))
 
 
+def test_what_a_call_takes_outside_of_the_engine_comes_before_its_gap():
+    """Steps take a second, and two replicas differ in what is beside them."""
+    shapes = [ticking(call_s=0.5), ticking(call_s=0.25)]
+    ask = TraceCall(parts=(Part("a", 20),), output_tokens=3, gap_s=2.0)
+    setup = Setup(shapes, EngineSettings("fcfs"), "round_robin")
+    played = simulate([ready("p", ask, ask)], [0.0], setup)
+    outside = {"replica-0": 0.5, "replica-1": 0.25}
+    first, second = played.calls
+    assert first.replica != second.replica
+    assert first.end_s == 3.0 + outside[first.replica]
+    assert second.arrival_s == first.end_s + 2.0
+    assert second.end_s == second.arrival_s + 3.0 + outside[second.replica]
+    assert [call.service_s for call in played.calls] == [3.0, 3.0]
+
+
 def test_the_same_seed_gives_the_same_bytes_and_another_policy_other_ones():
     assert busy()[1].lines() == busy()[1].lines()
     assert busy()[1].lines() != busy("fcfs")[1].lines()

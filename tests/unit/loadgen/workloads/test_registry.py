@@ -52,6 +52,16 @@ def test_it_is_as_published(name, statistic):
     assert found[statistic] == pytest.approx(published, rel=relative, abs=absolute)
 
 
+@pytest.mark.parametrize("statistic", ["calls", "output"])
+@pytest.mark.parametrize("name", ["sharegpt", "bfcl", "lats", "web_search", "swe"])
+def test_most_are_short_and_a_few_are_long(name, statistic):
+    """As in Agentix, Figure 11: half lie well below the mean, and the longest far above it."""
+    _, found = drawn(name)
+    mean = found[f"{statistic} mean"]
+    assert found[f"{statistic} p50"] < 0.96 * mean
+    assert found[f"{statistic} max"] > 2.5 * mean
+
+
 @pytest.mark.parametrize("name", ["sharegpt", "bfcl"])
 def test_no_program_is_longer_than_the_longest_published(name):
     programs, _ = drawn(name)
