@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.options import writable
+from gateway.options import one_name, writable
 
 simulator = typer.Typer()
 
@@ -33,6 +33,9 @@ def bench_sim(
     replicas: Annotated[int, typer.Option(min=1, max=256, help="engines to simulate")] = 1,
     programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 200,
     rate: Annotated[float, typer.Option(min=0.0001, help="program arrivals per second")] = 1.0,
+    arrivals: Annotated[
+        str, typer.Option(help="poisson, bursty, stepped, or recorded: the trace's")
+    ] = "poisson",
     seeds: Annotated[int, typer.Option(min=1, max=100, help="seeds; means are over them")] = 3,
     slots: Annotated[int, typer.Option(min=0, help="calls at once; 0: the preset's")] = 0,
     kv_blocks: Annotated[int, typer.Option(min=0, help="KV blocks; 0: the preset's")] = 0,
@@ -68,6 +71,7 @@ def bench_sim(
 ) -> None:
     """Simulate: vLLM's scheduler, our orders and routing, a model that only costs time."""
     from engine_patches.wire import ORDER_NAMES
+    from loadgen.arrivals import KINDS, RECORDED
     from loadgen.sim_command import SimOptions, run
 
     names = ORDER_NAMES if policy.strip() == "all" else tuple(p.strip() for p in policy.split(","))
@@ -79,6 +83,7 @@ def bench_sim(
         replicas=replicas,
         programs=programs,
         rate=rate,
+        arrivals=one_name(arrivals, (*KINDS, RECORDED), "--arrivals"),
         seeds=seeds,
         slots=slots,
         kv_blocks=kv_blocks,

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
+from loadgen.arrivals import arrivals
 from loadgen.report import sim as report
 from loadgen.report.figures import machine, write_json
 from loadgen.sampler import sampled
 from loadgen.schema import TraceError
-from loadgen.streams import poisson_arrivals, stream
+from loadgen.streams import stream
 
 if TYPE_CHECKING:
     from loadgen.sim.records import Simulation
@@ -37,6 +38,7 @@ class SimOptions:
     replicas: int = 1
     programs: int = 200
     rate: float = 1.0
+    arrivals: str = "poisson"
     seeds: int = 3
     slots: int = 0
     kv_blocks: int = 0
@@ -81,6 +83,8 @@ def run(options: SimOptions) -> int:
         f"{options.workload}, {programs} at {options.rate:g}/s, "
         f"{options.replicas} x {options.preset}, {options.seeds} seeds"
     )
+    if options.arrivals != "poisson":
+        title += f", {options.arrivals} arrivals"
     if options.steady:
         title += ", programs of the steady middle"
     report.show(found, title)
@@ -135,7 +139,8 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
                 options.workload, seed, options.programs, min(e.context for e in engines)
             )
             draw = stream(seed, "arrivals")
-            arrivals = poisson_arrivals(draw, options.rate, len(programs))
+            recorded = [program.arrival_s for program in programs]
+            times = arrivals(options.arrivals, draw, options.rate, recorded)
             for balancer, policy in kinds:
                 settings = EngineSettings(
                     policy=policy,
@@ -149,7 +154,7 @@ def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
                 setup = Setup(
                     engines, settings, balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN
                 )
-                played = simulate(programs, arrivals, setup)
+                played = simulate(programs, times, setup)
                 if options.steady:
                     played = replace(played, programs=steady(played.programs).programs)
                 found.setdefault((balancer, policy), []).append(played)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from loadgen.sim.costs import CostModel
 from loadgen.sim.presets import PRESETS, EngineShape, preset
+
+_COUNTS: Final = ("slots", "step_tokens", "kv_blocks", "block_tokens", "block_bytes", "context")
 
 
 def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> list[EngineShape]:
@@ -45,4 +47,11 @@ def to_json(shape: EngineShape) -> dict[str, Any]:
 
 def of_json(values: Any) -> EngineShape:
     """An engine from parsed JSON. KeyError, TypeError or ValueError if it is none."""
-    return EngineShape(**{**values, "cost": CostModel(**values["cost"])})
+    shape = EngineShape(**{**values, "cost": CostModel(**values["cost"])})
+    for name in _COUNTS:
+        value = getattr(shape, name)
+        if type(value) is not int or value < 1:
+            raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+    if not shape.call_s >= 0:
+        raise ValueError(f"call_s must not be negative, got {shape.call_s!r}")
+    return shape

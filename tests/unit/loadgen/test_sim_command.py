@@ -57,3 +57,27 @@ def test_a_recording_of_fewer_programs_is_told_as_what_it_is(tmp_path):
     done = CliRunner().invoke(app, [*SMALL, "--workload", str(file)])
     assert done.exit_code == 0, done.output
     assert "2 programs of 6 asked for" in done.output.replace("\n", " ")
+
+
+def test_programs_come_as_they_are_asked_to(tmp_path):
+    """The same programs at other times: nothing but the arrivals differs."""
+    file = tmp_path / "six.jsonl"
+    made = ["bench", "workload", "--name", "bfcl", "--programs", "6", "--arrivals", "bursty"]
+    assert CliRunner().invoke(app, [*made, "--out", str(file)]).exit_code == 0
+    ends = {}
+    for kind in ("poisson", "stepped", "recorded"):
+        out = tmp_path / f"{kind}.json"
+        options = ["--workload", str(file), "--arrivals", kind, "--json", str(out)]
+        done = CliRunner().invoke(app, [*SMALL, "--policy", "fcfs", *options])
+        assert done.exit_code == 0, done.output
+        assert (f"{kind} arrivals" in done.output.replace("\n", " ")) == (kind != "poisson")
+        figures = json.loads(out.read_text())["figures"]
+        (ends[kind],) = [f["value"] for f in figures if f["name"].endswith("/end")]
+    assert len(set(ends.values())) == 3
+
+
+@pytest.mark.parametrize("kind", ["weekly", "recorded"])
+def test_arrivals_that_cannot_be_are_refused(kind):
+    done = CliRunner().invoke(app, [*SMALL, "--arrivals", kind])
+    assert done.exit_code == 2
+    assert "known are" in done.output or "when its programs came" in done.output

@@ -36,3 +36,20 @@ def test_no_name_is_no_engine():
         shapes(" ,", 1)
     with pytest.raises(ValueError, match="unknown preset"):
         shapes("13b-a100", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"slots": 0}, "slots must be a whole number from 1"),
+        ({"kv_blocks": -4}, "kv_blocks must be"),
+        ({"step_tokens": 1.5}, "step_tokens must be"),
+        ({"context": "4096"}, "context must be"),
+        ({"call_s": -1.0}, "call_s must not be negative"),
+    ],
+)
+def test_an_engine_without_room_is_refused(tmp_path, change, why):
+    file = tmp_path / "engine.json"
+    file.write_text(json.dumps({"engine": {**to_json(preset("8b-a100")), **change}}))
+    with pytest.raises(ValueError, match=why):
+        find(str(file))
