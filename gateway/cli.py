@@ -303,6 +303,7 @@ def bench_overhead(
     ] = "litellm,vllm-router",
     concurrency: Annotated[str, typer.Option(help="calls at once, comma-separated")] = "1,8,64",
     requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests a cell")] = 2000,
+    seconds: Annotated[float, typer.Option(min=0, max=60, help="and so long at least")] = 2.0,
     rounds: Annotated[int, typer.Option(min=1, max=20, help="rounds; the median counts")] = 3,
     session: Annotated[
         bool, typer.Option("--session", help="calls name their program, as most agents' do")
@@ -321,6 +322,7 @@ def bench_overhead(
         peers=tuple(p for p in peers.split(",") if p and p != "none"),
         concurrency=counts(concurrency, "--concurrency"),
         requests=requests,
+        seconds=seconds,
         rounds=rounds,
         session=session,
         distinct=distinct,

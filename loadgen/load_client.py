@@ -105,8 +105,11 @@ def requests_of(request: bytes, distinct: bool) -> Iterator[bytes]:
     return (b"%b%016d%b" % (begun, number, rest) for number in numbers(first))
 
 
-async def load(url: str, requests: Iterator[bytes], count: int, concurrency: int) -> dict[str, Any]:
-    """Send `count` requests, `concurrency` at once. Latencies in milliseconds."""
+async def load(
+    url: str, requests: Iterator[bytes], count: int, concurrency: int, seconds: float = 0.0
+) -> dict[str, Any]:
+    """Send `count` requests, `concurrency` at once, and more until `seconds` are over. Latencies in
+    milliseconds."""
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
     left = count
@@ -117,25 +120,26 @@ async def load(url: str, requests: Iterator[bytes], count: int, concurrency: int
     async def worker() -> None:
         nonlocal left, errors
         connection: Connection | None = None
-        while left > 0:
+        while (now := time.perf_counter()) < until or left > 0:
             left -= 1
-            begun = time.perf_counter()
             try:
                 if connection is None or not connection.usable:
                     _, connection = await loop.create_connection(Connection, host, port)
                 status = await asyncio.wait_for(connection.ask(next(requests)), 60)
             except (OSError, TimeoutError):
                 status, connection = 0, None
-            latencies.append(1000 * (time.perf_counter() - begun))
+            latencies.append(1000 * (time.perf_counter() - now))
             errors += status != 200
         if connection is not None:
             connection.close()
 
     begun = time.perf_counter()
+    until = begun + seconds
     await asyncio.gather(*(worker() for _ in range(concurrency)))
     duration = time.perf_counter() - begun
     return {
-        "per_second": count / duration,
+        "requests": len(latencies),
+        "per_second": len(latencies) / duration,
         "p50_ms": percentile(latencies, 0.50),
         "p99_ms": percentile(latencies, 0.99),
         "errors": errors,
@@ -150,6 +154,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--model", default="mock")
     parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--seconds", type=float, default=0.0, help="and at least for so long")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--session", default="")
@@ -157,9 +162,8 @@ def main() -> None:
     options = parser.parse_args()
     request = make_request(options.url, options.model, options.stream, options.session)
     requests = requests_of(request, options.distinct)
-    print(
-        json.dumps(uvloop.run(load(options.url, requests, options.requests, options.concurrency)))
-    )
+    amount = options.requests, options.concurrency, options.seconds
+    print(json.dumps(uvloop.run(load(options.url, requests, *amount))))
 
 
 if __name__ == "__main__":

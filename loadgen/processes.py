@@ -73,14 +73,20 @@ def running(
 def cpu_seconds(pid: int) -> float:
     """Processor time that a process and those of its group have used, seconds; 0 where the system
     does not tell. A busy machine changes rates and latencies more than this."""
-    ticks = 0
+    used = 0.0
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             # The name, in parentheses, may hold spaces.
             fields = file.read_text().rpartition(")")[2].split()
             if int(fields[2]) == pid:
-                ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+                used += _clock(int(file.parent.name))
+    return used
+
+
+def _clock(pid: int) -> float:
+    """A process's own clock, to the nanosecond: /proc counts in hundredths of a second, in which a
+    gateway serves a hundred calls. The number is clock_getcpuclockid(3)'s, on Linux."""
+    return time.clock_gettime((~pid << 3) | 2)
 
 
 def _answers(url: str) -> bool:

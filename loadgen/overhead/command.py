@@ -28,11 +28,13 @@ _SLOW_SHARE: Final = {"litellm": 4}
 
 @dataclass(frozen=True, slots=True)
 class OverheadOptions:
-    """Options of the command; see `weft bench overhead --help`."""
+    """Options of the command; see `weft bench overhead --help`. A cell has `requests` at least, and
+    takes `seconds` at least: a fast proxy's would be over before it could be told from noise."""
 
     peers: tuple[str, ...] = ("litellm", "vllm-router")
     concurrency: tuple[int, ...] = (1, 8, 64)
     requests: int = 600
+    seconds: float = 2.0
     rounds: int = 3
     session: bool = False
     distinct: bool = False
@@ -134,7 +136,8 @@ def _measure(
                     count = max(width, options.requests // _SLOW_SHARE.get(name, 1))
                     count = count if round_ else max(width, count // 5)
                     before, used = answered(engines), _used(pids, name)
-                    cell = _load(options, url, count, width, stream)
+                    seconds = options.seconds if round_ else 0.0
+                    count, cell = _load(options, url, count, width, stream, seconds)
                     cell = checked(cell, count, answered(engines) - before)
                     cell = replace(cell, cpu_us=1e6 * (_used(pids, name) - used) / count)
                     if round_:
@@ -163,12 +166,16 @@ def checked(cell: Cell, count: int, at_engines: int) -> Cell:
     return replace(cell, errors=max(cell.errors, count - at_engines))
 
 
-def _load(options: OverheadOptions, url: str, count: int, width: int, stream: bool) -> Cell:
+def _load(
+    options: OverheadOptions, url: str, count: int, width: int, stream: bool, seconds: float
+) -> tuple[int, Cell]:
+    """How many requests were sent, and what came of them."""
     command = [
         sys.executable, "-m", "loadgen.load_client", url, "--requests", str(count),
-        "--concurrency", str(width), *(["--stream"] if stream else []),
+        "--concurrency", str(width), "--seconds", str(seconds), *(["--stream"] if stream else []),
         *(["--session", "bench"] if options.session else []),
         *(["--distinct"] if options.distinct else []),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return Cell(**json.loads(done.stdout))
+    found = json.loads(done.stdout)
+    return found.pop("requests"), Cell(**found)

@@ -23,7 +23,7 @@ def test_overhead_measures_ours_against_the_mock_and_writes_figures(tmp_path):
     file = tmp_path / "overhead.json"
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "none", "--concurrency", "1,4", "--requests", "40",
-         "--rounds", "1", "--json", str(file)],
+         "--seconds", "0.1", "--rounds", "1", "--json", str(file)],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -173,8 +173,8 @@ def test_the_processor_time_of_a_process_is_counted(tmp_path):
     port = free_port()
     command = [sys.executable, "-c", code, str(port)]
     with running(command, f"http://127.0.0.1:{port}/", tmp_path / "x.log") as pid:
-        # The system counts in ticks of a hundredth of a second.
-        assert cpu_seconds(pid) >= 0.4
+        # By its own clock, and not in hundredths of a second.
+        assert cpu_seconds(pid) >= 0.5
     assert cpu_seconds(pid) == 0.0
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from itertools import islice
+from itertools import count, islice, repeat
+from types import SimpleNamespace
 
-from loadgen.load_client import make_request, requests_of
+import pytest
+
+from loadgen import load_client
+from loadgen.load_client import load, make_request, requests_of
 
 REQUEST = make_request("http://localhost:1", "m", stream=False)
 
@@ -27,3 +32,22 @@ def test_requests_are_the_same_in_every_byte_unless_they_are_to_differ():
 
 def test_no_two_runs_send_the_same():
     assert not set(prompts(distinct=True)) & set(prompts(distinct=True))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("seconds", "sent"), [(0.0, 3), (2.0, 3), (20.0, 10)])
+async def test_so_many_are_sent_and_more_until_the_time_is_over(monkeypatch, seconds, sent):
+    # A second passes with each look at the clock: one before a request and one after it.
+    ticks = count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    monkeypatch.setattr(load_client, "time", clock)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        found = await load(f"http://127.0.0.1:{port}", repeat(REQUEST), 3, 1, seconds)
+    assert (found["requests"], found["errors"]) == (sent, 0)
