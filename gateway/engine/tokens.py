@@ -15,10 +15,10 @@ Keyed by hashes: no text is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from gateway.engine.tokens_fit import SPREAD, Estimates, TokenFit
+from gateway.model.record import record
 from gateway.policies.tags_sections import Section
 
 # What templates write after the last message, so that the model answers: 0 to 5 tokens.
@@ -69,7 +69,7 @@ class Recent(Generic[_V]):
         self._old.pop(key, None)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Counted:
     """A prompt, counted. ends: the token before which each section ends, never falling. model, and
     the rest, are for learning: the chain of hashes at the prompt's end and at the last exact end,
@@ -160,8 +160,10 @@ class TokenCounter:
             self._exact.drop(counted.origin)
             since = []
         elif counted.estimates is not None and counted.new_tokens:
-            features = counted.estimates.features(counted.first_new)
-            self._fit(counted.model).learn(features, counted.new_tokens + error, variance)
+            fit = self._fit(counted.model)
+            if fit.wants():
+                features = counted.estimates.features(counted.first_new)
+                fit.learn(features, counted.new_tokens + error, variance)
         if impossible:
             if -error > end / 2:
                 # The engine had not all of what we read. What was thought of it is forgotten.

@@ -36,6 +36,8 @@ SPREAD: Final = 0.08
 # From here on the fit changes slowly, and one observation in some will do.
 _SETTLED: Final = 128
 _EVERY: Final = 8
+_LONG: Final = 1024
+_SELDOM: Final = 64
 _OUTLIER: Final = 4.0
 # So many characters are read of a call's new text, in so many slices of a long one.
 _READ: Final = 8192
@@ -117,11 +119,14 @@ class TokenFit:
         """Count sections of which nothing better is known."""
         return Estimates(self._weights, sections)
 
+    def wants(self) -> bool:
+        """Whether the next observation is to be learned; the others are not worth their time."""
+        self._seen += 1
+        seen = self._seen
+        return seen <= _SETTLED or not seen % (_EVERY if seen <= _LONG else _SELDOM)
+
     def learn(self, vector: Vector, tokens: float, variance: float) -> None:
         """Take in that sections with these features, summed, had so many tokens, give or take."""
-        self._seen += 1
-        if self._seen > _SETTLED and self._seen % _EVERY:
-            return
         gain = [sum(map(mul, row, vector)) for row in self._covariance]
         spread = sum(map(mul, gain, vector)) + variance
         error = tokens - sum(map(mul, self._weights, vector))

@@ -49,6 +49,8 @@ def wire_tags(
     The last span reaches beyond the prompt, because the engine knows where that ends, and cuts it
     there. A prompt without sections is one USER_QUERY: nobody knows better.
     """
+    if len(sections) == 1 and not own:  # A first turn, as classifiers send them by thousands.
+        return (BEYOND, int(sections[0].tag)), ()
     if not sections:
         spans: Spans = [(BEYOND, Tag.USER_QUERY)]
     else:

@@ -91,3 +91,11 @@ def test_long_texts_and_many_are_read_in_part_and_come_out_alike() -> None:
 @pytest.mark.parametrize("text", ["", "\ud800", "\x00", "漢字かな交じり文", "\n" * 40])
 def test_every_text_has_a_token(text: str) -> None:
     assert TokenFit().estimates(read(text)).tokens[0] >= 1
+
+
+def test_the_more_it_has_seen_the_fewer_it_wants() -> None:
+    fit = TokenFit()
+    wanted = [fit.wants() for _ in range(2048)]
+    assert all(wanted[:128])
+    assert sum(wanted[128:1024]) == (1024 - 128) // 8
+    assert sum(wanted[1024:]) == 1024 // 64

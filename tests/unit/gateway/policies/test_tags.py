@@ -44,6 +44,11 @@ def test_a_prompt_of_which_nothing_is_known_is_a_query() -> None:
     assert wire_tags([], []) == ((BEYOND, U), ())
 
 
+def test_a_prompt_of_one_message_is_what_that_is() -> None:
+    for tag in (S, U, T, R):
+        assert wire_tags(prompt(tag), [0.4]) == ((BEYOND, tag), ())
+
+
 def test_the_clients_own_tags_win() -> None:
     found = prompt(S, U, R, T, U)
     ends = [10.0, 20.0, 30.0, 40.0, 50.0]
