@@ -62,7 +62,7 @@ class BulkManager(KVCacheManager):  # type: ignore[misc]
             blocks += self.block_pool.get_new_blocks(missing)
         full = min(end, request.num_tokens) // size
         if group.enable_caching:
-            before = group.num_cached_block[name]
+            before = group.num_cached_block.get(name, 0)
             if before < full:
                 self.block_pool.cache_full_blocks(request, blocks, before, full, size, 0)
                 group.num_cached_block[name] = full
