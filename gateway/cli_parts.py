@@ -1,4 +1,4 @@
-"""The commands that measure one part: `weft bench swap`, `scheduler`, `tags`, `lineage`,
+"""The commands that measure one part: `weft bench swap`, `scheduler`, `tags`, `placing`, `lineage`,
 `receipts`."""
 
 from __future__ import annotations
@@ -70,6 +70,20 @@ def bench_tags(
 
     options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
     raise typer.Exit(run(options))
+
+
+@parts.command("placing")
+def bench_placing(
+    replicas: Annotated[int, typer.Option(min=2, max=1024, help="to choose among")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="rounds of 20 calls")] = 100,
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
+) -> None:
+    """What a call costs that chooses its program's home by what prompts begin with."""
+    from loadgen.placing.command import PlacingOptions, run
+
+    raise typer.Exit(run(PlacingOptions(replicas, rounds, json_file)))
 
 
 @parts.command("lineage")

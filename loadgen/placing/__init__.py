@@ -1,0 +1,1 @@
+"""What choosing a home takes: `weft bench placing`."""

@@ -1,0 +1,24 @@
+"""What choosing a home costs, measured."""
+
+from __future__ import annotations
+
+import json
+
+from loadgen.placing.command import PlacingOptions, measure, run
+
+
+def test_programs_that_share_a_prompt_are_placed_by_it():
+    placed = measure(36_000, 2, replicas=3, rounds=4)
+    assert placed.marks >= 36_000 // 2048
+    assert len(placed.read_s) == len(placed.choose_s) == 4
+    assert all(seconds >= 0 for seconds in (*placed.read_s, *placed.choose_s))
+
+
+def test_the_command_shows_a_line_for_each_prompt_and_writes_figures(tmp_path, capsys):
+    file = tmp_path / "placing.json"
+    assert run(PlacingOptions(rounds=2, json_file=str(file))) == 0
+    assert "36,000" in capsys.readouterr().out
+    document = json.loads(file.read_text())
+    assert document["command"] == "weft bench placing"
+    assert {figure["unit"] for figure in document["figures"]} == {"s"}
+    assert len(document["figures"]) == 12
