@@ -29,6 +29,7 @@ ELSEWHERE = {
     "gateway/api/hints.py": f"{SERVED}/test_hints.py",
     "gateway/api/models.py": f"{SERVED}/test_routes.py",
     "gateway/api/openapi.py": f"{SERVED}/test_routes.py",
+    "gateway/api/placing.py": f"{SERVED}/test_shared_beginnings.py",
     "gateway/api/prefills.py": f"{SERVED}/test_prefills.py",
     "gateway/api/relay.py": f"{SERVED}/test_calls.py",
     "gateway/api/request.py": f"{SERVED}/test_refusals.py",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from math import sqrt
 from statistics import mean, stdev
 
 import pytest
+from support.shared_prompts import REPLICAS, document, hit_rate, homes, homes_of, latency, play
 from support.simulated import chats, engine, ready, single, ticking
 
 from loadgen.schema import Part, TraceCall
@@ -179,3 +181,45 @@ def test_what_cannot_be_simulated_is_refused():
         simulate([single("p", 10, 1)], [], setup)
     with pytest.raises(ValueError, match="unknown policy"):
         simulate([single("p", 10, 1)], [0.0], Setup([engine()], EngineSettings("guess")))
+
+
+def test_each_replica_keeps_a_few_of_the_documents_that_programs_share():
+    def asked(rng, _):
+        return document(rng.randrange(10))
+
+    ours, begins = play(asked, 80, 6.0)
+    tree, _ = play(asked, 80, 6.0, "prefix_tree")
+    assert latency(ours) <= 1.15 * latency(tree)
+    assert hit_rate(ours) > 0.85
+    places = defaultdict(set)
+    for program in ours.programs:
+        places[begins[program.id]].update(program.replicas)
+    assert mean([len(names) for names in places.values()]) < 2
+
+
+def test_one_system_prompt_of_all_programs_leaves_the_load_balanced():
+    found, _ = play(lambda *_: Part("system", 2000, "system"), 80, 6.0, said=600)
+    counts = homes(found)
+    assert len(counts) == REPLICAS
+    assert max(counts.values()) <= 1.3 * 80 / REPLICAS
+    assert hit_rate(found) > 0.8
+
+
+def test_programs_that_come_one_by_one_do_not_all_go_where_the_first_one_went():
+    found, _ = play(lambda *_: Part("system", 2000, "system"), 60, 0.5, said=600)
+    counts = homes(found)
+    assert len(counts) == REPLICAS
+    assert max(counts.values()) <= 30
+
+
+def test_a_document_that_most_ask_for_is_brought_to_more_replicas_and_rare_ones_are_not():
+    def asked(rng, _):
+        return document(0 if rng.random() < 0.7 else rng.randrange(1, 8))
+
+    ours, begins = play(asked, 100, 14.0, answered=100)
+    tree, _ = play(asked, 100, 14.0, "prefix_tree", answered=100)
+    hot = homes_of(ours, begins, document(0).name)
+    rare = [homes_of(ours, begins, document(n).name) for n in range(1, 8)]
+    assert len(hot) >= 2
+    assert mean([len(names) for names in rare if names]) < len(hot)
+    assert latency(ours) <= latency(tree)
