@@ -38,3 +38,11 @@ def test_a_bucket_holds_silences_up_to_its_power_of_two(gap_s, index):
 )
 def test_the_time_follows_what_was_observed_within_its_bounds(gaps, idle_s):
     assert POLICY.idle_s(observed(**gaps)) == idle_s
+
+
+def test_what_the_gateway_goes_by_is_as_the_page_on_programs_has_it():
+    policy = IdlePolicy(shortest_s=1.0, longest_s=3600.0)
+    assert policy.idle_s(observed(s30=32)) == 4 * 32
+    assert policy.idle_s(observed(s30=31)) == 3600.0
+    assert policy.idle_s(observed(s1=99, s30=1)) == 4
+    assert policy.idle_s(observed(s1=98, s30=2)) == 4 * 32
