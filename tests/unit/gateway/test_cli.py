@@ -162,13 +162,13 @@ def test_overhead_wants_numbers_of_calls(value: str, taken: Taken) -> None:
 
 
 BENCHES = [
-    ("replay", "--json"),
-    ("replay", "--plot"),
-    ("overhead", "--json"),
-    ("swap", "--json"),
-    ("scheduler", "--json"),
-    ("workload", "--out"),
-    ("workload", "--json"),
+    ("loadgen.replay.command", "replay", "--json"),
+    ("loadgen.replay.command", "replay", "--plot"),
+    ("loadgen.overhead.command", "overhead", "--json"),
+    ("loadgen.swap.command", "swap", "--json"),
+    ("loadgen.scheduler.command", "scheduler", "--json"),
+    ("loadgen.workload_command", "workload", "--out"),
+    ("loadgen.workload_command", "workload", "--json"),
 ]
 
 
@@ -197,13 +197,11 @@ def test_a_workload_hands_its_options_on(taken: Taken) -> None:
     assert options["describe"] == ("a", "b")
 
 
-@pytest.mark.parametrize(("bench", "option"), BENCHES)
+@pytest.mark.parametrize(("taken", "bench", "option"), BENCHES, indirect=["taken"])
 @pytest.mark.parametrize("kind", ["folder", "below a file"])
 def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
-    bench: str, option: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    taken: Taken, bench: str, option: str, kind: str, tmp_path: Path
 ) -> None:
-    taken = Taken(f"loadgen.{bench}_command")
-    monkeypatch.setitem(sys.modules, taken.__name__, taken)
     (tmp_path / "file").touch()
     target = tmp_path if kind == "folder" else tmp_path / "file" / "x"
     result = runner.invoke(app, ["bench", bench, option, str(target)])
@@ -211,15 +209,15 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
     assert option in result.output
 
 
-@pytest.mark.parametrize(("bench", "option"), BENCHES)
+@pytest.mark.parametrize(("taken", "bench", "option"), BENCHES, indirect=["taken"])
 def test_a_file_that_can_be_written_is_left_as_it_was(
-    bench: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    taken: Taken, bench: str, option: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, f"loadgen.{bench}_command", Taken("x"))
     old, new = tmp_path / "old", tmp_path / "a" / "new"
     old.write_text("kept")
     for target in (old, new):
         assert runner.invoke(app, ["bench", bench, option, str(target)]).exit_code == 7
+    assert len(taken.got) == 2
     assert old.read_text() == "kept"
     assert not new.exists()
 
