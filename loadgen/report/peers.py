@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from pathlib import Path
 from typing import Any, Final
 
+from loadgen.experiments.cells import Estimate, geometric
 from loadgen.report.figures import Figure
 from loadgen.stats import half_width, mean
 
@@ -89,27 +91,32 @@ def findings(turns: Sequence[Turn]) -> list[str]:
 
 
 def _worse(turns: Sequence[Turn], workload: str, one: str, peer: str) -> str:
-    told = []
+    told: list[str] = []
+    if len(_pairs(turns, workload, one, peer)) < 2:
+        return ""
     for name, less in _JUDGED.items():
-        ratio, width = compared(turns, workload, one, peer, name)
-        if (ratio - 1 if less else 1 - ratio) > width:
-            told.append(f"{name} {ratio:.3f} ± {width:.3f}")
+        ratio = compared(turns, workload, one, peer, name)
+        if ratio.above(1) if less else ratio.below(1):
+            told.append(f"{name} {ratio}")
     return ", ".join(told)
 
 
-def compared(
-    turns: Sequence[Turn], workload: str, one: str, other: str, name: str
-) -> tuple[float, float]:
-    """The ratio of two fronts' figure, mean over the seeds that both have played, and half of its
-    95% interval."""
-    mine = {turn.seed: turn for turn in _of(turns, workload, one)}
-    theirs = {turn.seed: turn for turn in _of(turns, workload, other)}
-    ratios = [
-        mine[seed].slices[_ALL][name] / theirs[seed].slices[_ALL][name]
-        for seed in mine
-        if seed in theirs and theirs[seed].slices[_ALL][name]
-    ]
-    return mean(ratios), half_width(ratios)
+def compared(turns: Sequence[Turn], workload: str, one: str, other: str, name: str) -> Estimate:
+    """The ratio of two fronts' figure over the seeds that both have played without an error:
+    programs that failed have no times, and what is left of them is no longer the same programs."""
+    pairs = _pairs(turns, workload, one, other)
+    return geometric([log(a[name] / b[name]) for a, b in pairs if a[name] > 0 < b[name]])
+
+
+def _pairs(
+    turns: Sequence[Turn], workload: str, one: str, other: str
+) -> list[tuple[Mapping[str, float], Mapping[str, float]]]:
+    mine, theirs = (
+        {turn.seed: turn.slices[_ALL] for turn in _of(turns, workload, front)}
+        for front in (one, other)
+    )
+    pairs = [(mine[seed], theirs[seed]) for seed in sorted(mine.keys() & theirs.keys())]
+    return [(a, b) for a, b in pairs if not a["errors"] and not b["errors"]]
 
 
 def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
@@ -173,8 +180,7 @@ def _main(workload: str, turns: Sequence[Turn]) -> dict[str, Any]:
         of = _of(turns, workload, front)
         row = [front, *(_cell(_samples(of, name), name) for name in _COLUMNS)]
         if BASELINE in fronts:
-            ratio, width = compared(turns, workload, front, BASELINE, "mean")
-            row.append(f"{ratio:.2f} ± {width:.2f}" if width else f"{ratio:.2f}")
+            row.append(str(compared(turns, workload, front, BASELINE, "mean")))
         rows.append(row)
     programs = turns[0].slices[_ALL]
     return {

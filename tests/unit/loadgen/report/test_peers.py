@@ -21,9 +21,20 @@ def turns(front: str, means: list[float], **more: float) -> list[Turn]:
 
 def test_ratios_are_of_the_same_seed():
     found = turns("weft/plas", [10.0, 20.0, 40.0]) + turns("peer", [5.0, 10.0, 20.0])
-    assert compared(found, "w", "weft/plas", "peer", "mean") == pytest.approx((2.0, 0.0))
+    ratio = compared(found, "w", "weft/plas", "peer", "mean")
+    assert (ratio.low, ratio.middle, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
     short = turns("weft/plas", [10.0, 20.0]) + turns("peer", [5.0, 10.0, 1.0])
-    assert compared(short, "w", "weft/plas", "peer", "mean")[0] == pytest.approx(2)
+    assert compared(short, "w", "weft/plas", "peer", "mean").middle == pytest.approx(2)
+
+
+def test_plays_in_which_programs_failed_are_compared_with_none():
+    failed = turns("peer", [1.0], errors=1.0) + turns("peer", [2.0, 5.0, 10.0])[1:]
+    found = turns("weft/plas", [9.0, 10.0, 20.0]) + failed
+    assert compared(found, "w", "weft/plas", "peer", "mean").middle == pytest.approx(2)
+    (told,) = findings(found)
+    assert "mean 2.00" in told
+    (told,) = findings(turns("weft/plas", [9.0, 10.0]) + failed[:2])
+    assert "worse than no peer" in told
 
 
 def test_where_ours_is_worse_it_is_said_and_only_there():
@@ -39,7 +50,7 @@ def test_where_ours_is_worse_it_is_said_and_only_there():
 def test_less_fairness_is_worse():
     found = turns("weft/plas", [9.0, 9.0], jain=0.4) + turns("peer", [9.0, 9.0])
     (told,) = findings(found)
-    assert told == "w: weft/plas is worse than peer: jain 0.800 ± 0.000"
+    assert told == "w: weft/plas is worse than peer: jain 0.800"
 
 
 def test_of_one_seed_nothing_is_concluded():
@@ -56,13 +67,14 @@ def test_figures_have_means_units_and_half_intervals():
 
 
 def test_a_table_a_workload_with_slices_apart_and_errors_added_up():
-    found = turns("weft/round_robin", [2.0, 4.0], errors=1.0) + turns("peer", [1.0, 2.0])
+    found = turns("weft/round_robin", [2.0, 4.0]) + turns("peer", [1.0, 2.0])
+    found += turns("failing", [1.0, 2.0], errors=1.0)
     (table,) = tables(found)
-    assert [row[0] for row in table["rows"]] == ["weft/round_robin", "peer"]
-    columns = dict(zip(table["columns"], table["rows"][0], strict=True))
+    assert [row[0] for row in table["rows"]] == ["weft/round_robin", "peer", "failing"]
+    columns = dict(zip(table["columns"], table["rows"][2], strict=True))
     assert columns["errors"] == "2"
     ratios = [row[-1] for row in table["rows"]]
-    assert ratios == ["1.00", "0.50"]
+    assert ratios == ["1.00", "0.50", "-"]
     slow = [
         Turn("w", t.front, t.seed, {**t.slices, "rest": NOUGHT, "long gaps": NOUGHT}) for t in found
     ]
@@ -73,6 +85,8 @@ def test_a_table_a_workload_with_slices_apart_and_errors_added_up():
         ["weft/round_robin", "long gaps"],
         ["peer", "rest"],
         ["peer", "long gaps"],
+        ["failing", "rest"],
+        ["failing", "long gaps"],
     ]
 
 
