@@ -74,7 +74,7 @@ def test_a_table_a_workload_with_slices_apart_and_errors_added_up():
     columns = dict(zip(table["columns"], table["rows"][2], strict=True))
     assert columns["errors"] == "2"
     ratios = [row[-1] for row in table["rows"]]
-    assert ratios == ["1.00", "0.50", "-"]
+    assert ratios == ["1.00", "0.500", "-"]
     slow = [
         Turn("w", t.front, t.seed, {**t.slices, "rest": NOUGHT, "long gaps": NOUGHT}) for t in found
     ]
