@@ -311,6 +311,9 @@ def bench_overhead(
     distinct: Annotated[
         bool, typer.Option("--distinct", help="prompts differ, as those of first turns do")
     ] = False,
+    plugin: Annotated[
+        bool, typer.Option("--plugin", help="engines pass for Weft's own: calls carry tags")
+    ] = False,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
@@ -326,6 +329,7 @@ def bench_overhead(
         rounds=rounds,
         session=session,
         distinct=distinct,
+        plugin=plugin,
         json_file=json_file,
     )
     raise typer.Exit(run(options))

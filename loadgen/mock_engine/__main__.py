@@ -17,6 +17,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0, help="0: any free port, printed")
     parser.add_argument("--model", default="mock", help="the one model's name")
     parser.add_argument("--chunks", type=int, default=50, help="words of an answer")
+    parser.add_argument("--plugin", action="store_true", help="pass for one with Weft's plugin")
     return parser.parse_args()
 
 
@@ -36,7 +37,7 @@ async def serve(engine: Engine, host: str, port: int) -> None:
 def main() -> None:
     """Entry point."""
     args = _arguments()
-    uvloop.run(serve(Engine(args.model, args.chunks), args.host, args.port))
+    uvloop.run(serve(Engine(args.model, args.chunks, args.plugin), args.host, args.port))
 
 
 if __name__ == "__main__":

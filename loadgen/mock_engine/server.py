@@ -21,16 +21,20 @@ from loadgen.simulated.http import error, json_response, response
 
 _BYTES_PER_TOKEN: Final = 4
 _OK: Final = json_response({})
+_PLUGIN: Final = json_response({"weft": "mock", "engines": []})
 _NOT_FOUND: Final = error(404, "Not Found")
 _BAD_JSON: Final = error(400, "body is not JSON")
 
 
 @dataclass(slots=True)
 class Engine:
-    """What all connections share. chunks: words of an answer where a call sets no other limit."""
+    """What all connections share. chunks: words of an answer where a call sets no other limit.
+    plugin: whether it passes for an engine with Weft's plugin, which is told a call's tags and
+    program. It reports nothing."""
 
     model: str
     chunks: int = 50
+    plugin: bool = False
     requests: int = 0
     running: int = 0
     aborted: int = 0
@@ -51,6 +55,8 @@ class Engine:
             return self.models
         if path == b"/metrics":
             return self._metrics()
+        if path == b"/weft/state" and self.plugin:
+            return _PLUGIN
         return _NOT_FOUND
 
     def post(self, path: bytes, raw: bytes) -> tuple[bytes, ...]:

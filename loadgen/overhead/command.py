@@ -38,6 +38,7 @@ class OverheadOptions:
     rounds: int = 3
     session: bool = False
     distinct: bool = False
+    plugin: bool = False
     json_file: str = ""
 
 
@@ -51,7 +52,7 @@ def run(options: OverheadOptions) -> int:
     absent: dict[str, str] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
-            engines = _start_engines(Path(folder), processes)
+            engines = _start_engines(options, Path(folder), processes)
             urls, pids = _start(options, engines, Path(folder), processes, absent)
             cells = _measure(options, urls, pids, engines)
     except NotReady as error:
@@ -71,11 +72,12 @@ def run(options: OverheadOptions) -> int:
     return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
 
 
-def _start_engines(work: Path, processes: ExitStack) -> list[str]:
+def _start_engines(options: OverheadOptions, work: Path, processes: ExitStack) -> list[str]:
     engines = []
     for number in range(_ENGINES):
         port = free_port()
         command = [sys.executable, "-m", "loadgen.mock_engine", "--port", str(port)]
+        command += ["--plugin"] if options.plugin else []
         url = f"http://127.0.0.1:{port}"
         processes.enter_context(running(command, f"{url}/health", work / f"mock{number}.log"))
         engines.append(url)

@@ -72,7 +72,6 @@ ELSEWHERE = {
     # Clients, servers and commands: they do nothing without the other side.
     "loadgen/tiny_model.py": "tests/unit/loadgen/scheduler/test_scene.py",
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
-    "loadgen/mock_engine/server.py": "tests/system/test_benches.py",
     **{
         f"loadgen/simulated/{name}.py": "tests/system/test_simulated_replica.py"
         for name in ("admin", "answering", "command", "http", "server", "service")

@@ -19,11 +19,12 @@ pytestmark = pytest.mark.system
 WEFT = [sys.executable, "-m", "gateway.cli"]
 
 
-def test_overhead_measures_ours_against_the_mock_and_writes_figures(tmp_path):
+@pytest.mark.parametrize("more", [[], ["--plugin", "--session"]])
+def test_overhead_measures_ours_against_the_mock_and_writes_figures(more, tmp_path):
     file = tmp_path / "overhead.json"
     done = subprocess.run(
         [*WEFT, "bench", "overhead", "--peers", "none", "--concurrency", "1,4", "--requests", "40",
-         "--seconds", "0.1", "--rounds", "1", "--json", str(file)],
+         "--seconds", "0.1", "--rounds", "1", "--json", str(file), *more],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
