@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from time import time
 from typing import Any, Final
 
@@ -265,6 +266,9 @@ class PrefillDesk:
         views = s.registry.views(s.table.in_flight())
         question = RouteRequest(model, tokens, s.table.peek(key), views, frozenset())
         decision = s.router.route(question, now, s.rng)
+        if not decision.replica:
+            question = replace(question, replicas=s.registry.last_resort(s.table.in_flight()))
+            decision = s.router.route(question, now, s.rng)
         if not decision.replica:
             raise errors.no_replica(s.settings.retry_after_s)
         beginning = None

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from support.turns import CALLS, RESULT, SYSTEM, USER
 
+from gateway.engine.errors import ReplicaFault
+
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 PREFIX = [SYSTEM, USER, CALLS]
@@ -40,6 +42,22 @@ async def done(gateway: Any, handle: str) -> Any:
             if shown["status"] != "running":
                 return shown
             await asyncio.sleep(0.01)
+
+
+async def test_a_replica_that_is_out_but_alive_is_asked_where_there_is_no_other(
+    engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=reporting(), asides={"/weft/kv": {}}) as only,
+        weft(only) as gateway,
+    ):
+        registry = gateway.services.registry
+        for _ in range(3):
+            registry.failed("r0", ReplicaFault("The replica answered 500."))
+        assert not registry["r0"].circuit.healthy
+        submitted = await announce(gateway)
+        assert submitted.status_code == 201
+        assert (await done(gateway, submitted.json()["id"]))["status"] == "done"
 
 
 def kv(stub: Any) -> list[Any]:
