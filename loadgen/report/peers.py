@@ -70,33 +70,35 @@ def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
 
 
 def findings(turns: Sequence[Turn]) -> list[str]:
-    """Where ours is worse than a peer, and by how much: ratios of plays with the same seed of which
-    the interval says that. Of a single seed nothing is found."""
+    """Where ours is worse than a peer, where it is better, and by how much: ratios of plays with the
+    same seed of which the interval says that. Of a single seed nothing is found."""
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals: nothing is concluded"]
     found = []
     for workload in _names(turn.workload for turn in turns):
         rows = _names(turn.front for turn in turns if turn.workload == workload)
         peers = [row for row in rows if not row.startswith(OURS)]
-        worse = []
-        for one in rows:
-            if one in peers or one == BASELINE:
-                continue
-            for peer in peers:
-                told = _worse(turns, workload, one, peer)
-                if told:
-                    worse.append(f"{workload}: {one} is worse than {peer}: {told}")
-        found += worse or [f"{workload}: ours is worse than no peer, as far as the intervals tell"]
+        ours = [row for row in rows if row not in peers and row != BASELINE]
+        for worse, word in ((True, "worse"), (False, "better")):
+            said = [
+                f"{workload}: {one} is {word} than {peer}: {told}"
+                for one in ours
+                for peer in peers
+                if (told := _beside(turns, workload, one, peer, worse=worse))
+            ]
+            none = f"{workload}: ours is {word} than no peer, as far as the intervals tell"
+            found += said or [none]
     return found
 
 
-def _worse(turns: Sequence[Turn], workload: str, one: str, peer: str) -> str:
+def _beside(turns: Sequence[Turn], workload: str, one: str, peer: str, *, worse: bool) -> str:
+    """The figures by which one front is worse than another, or better."""
     told: list[str] = []
     if len(_pairs(turns, workload, one, peer)) < 2:
         return ""
     for name, less in _JUDGED.items():
         ratio = compared(turns, workload, one, peer, name)
-        if ratio.above(1) if less else ratio.below(1):
+        if ratio.above(1) if less is worse else ratio.below(1):
             told.append(f"{name} {ratio}")
     return ", ".join(told)
 
