@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,19 @@ _STOP_S: Final = 60.0
 
 class StackError(RuntimeError):
     """The stack did not start. The message holds what it printed."""
+
+
+Setup = tuple[Sequence[str], Mapping[str, str]]
+
+
+def stack_at(base_url: str, setup: Callable[[], Setup]) -> AbstractContextManager[str]:
+    """The gateway at this URL, or, where it is "", a stack of one's own, which is then set up.
+    Gives the base URL, without /v1. Raises what `setup` and, entered, `local_stack` raise."""
+    if base_url:
+        return nullcontext(base_url.rstrip("/").removesuffix("/v1"))
+    options, environment = setup()
+    print("starting replicas and a gateway ...", flush=True)
+    return local_stack(options, environment)
 
 
 @contextmanager

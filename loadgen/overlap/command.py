@@ -22,7 +22,7 @@ from uuid import uuid4
 import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadgen.local_stack import StackError, local_stack
+from loadgen.local_stack import StackError, stack_at
 from loadgen.order import OrderError, kept_order, set_order
 from loadgen.overlap.plan import Plan, slowdown
 from loadgen.overlap.player import ROWS, OverlapPlayer, Result, Row
@@ -78,14 +78,7 @@ class Measured:
 def run(options: OverlapOptions) -> int:
     """Play and report. Returns the exit status: 1 when a request failed, 2 for bad input."""
     try:
-        stack = (
-            nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
-            if options.base_url
-            else local_stack(*setup(options, os.environ))
-        )
-        if not options.base_url:
-            print("starting replicas and a gateway ...", flush=True)
-        with stack as base:
+        with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             measured = asyncio.run(_measure(options, base))
     except (ProbeError, OrderError, StackError, ValueError) as error:
         print(f"weft bench overlap: {error}", file=sys.stderr)

@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from loadgen.arrivals import arrivals
 from loadgen.counters import simulated
 from loadgen.fit import ReadyProgram, fit, message_bytes
-from loadgen.local_stack import StackError, local_stack
+from loadgen.local_stack import StackError, stack_at
 from loadgen.order import OrderError, kept_order, set_order
 from loadgen.replay.player import Gaps, Play, Player
 from loadgen.report import replay as report
@@ -79,14 +79,7 @@ def run(options: ReplayOptions) -> int:
         # Before anything is started: a trace that cannot be read is told at once.
         name, programs = _load(options)
         _check_arrivals(options, programs)
-        stack = (
-            nullcontext(options.base_url.rstrip("/").removesuffix("/v1"))
-            if options.base_url
-            else local_stack(*setup(options, os.environ))
-        )
-        if not options.base_url:
-            print("starting replicas and a gateway ...", flush=True)
-        with stack as base:
+        with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             results, notes = asyncio.run(_replay(options, base))
     except (TraceError, ReplayError, OrderError, StackError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)

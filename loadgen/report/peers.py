@@ -70,8 +70,8 @@ def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
 
 
 def findings(turns: Sequence[Turn]) -> list[str]:
-    """Where ours is worse than a peer, where it is better, and by how much: ratios of plays with the
-    same seed of which the interval says that. Of a single seed nothing is found."""
+    """Where ours is worse than a peer, where it is better, and by how much: ratios of plays with
+    the same seed of which the interval says that. Of a single seed nothing is found."""
     if len({turn.seed for turn in turns}) < 2:
         return ["one seed has no intervals: nothing is concluded"]
     found = []

@@ -21,7 +21,8 @@ _SYSTEM: Final = (
 )
 # After the last tool of a turn.
 _DONE: Final = "That is done. The result is as you asked; tell me what to do next."
-_APIS: Final = {
+# Classes of the benchmark, and the names under which its tools are told.
+APIS: Final = {
     "GorillaFileSystem": "gorilla_file_system",
     "MathAPI": "math_api",
     "MessageAPI": "message_api",
@@ -57,9 +58,9 @@ def read(
         excluded = set(record.get("excluded_function") or ())
         known: dict[str, Mapping[str, Any]] = {}
         for name in record["involved_classes"]:
-            if name not in _APIS:
+            if name not in APIS:
                 raise ValueError(f"no interface {name} is known")
-            known |= tools.get(_APIS[name], {})
+            known |= tools.get(APIS[name], {})
         offered = tuple(tool_of(f) for name, f in known.items() if name not in excluded)
         yield TraceProgram(record["id"], tuple(_calls(record, known, offered, rng)))
 

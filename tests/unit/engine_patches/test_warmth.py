@@ -188,7 +188,8 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side():
     assert scene.warmth.kept_blocks == 0
 
 
-def test_a_program_that_will_not_call_again_gives_its_room_back():
+def held_back():
+    """A cold call waits for the room that is kept for a program which is away."""
     scene = Scene()
     scene.come("runs", 0, 100)
     scene.start("runs")
@@ -197,6 +198,11 @@ def test_a_program_that_will_not_call_again_gives_its_room_back():
     scene.end("away", 60)
     scene.come("cold", 0, 1000, 50)
     scene.warmth.look(0.0)
+    return scene
+
+
+def test_a_program_that_will_not_call_again_gives_its_room_back():
+    scene = held_back()
     assert scene.warmth.held == 1
     scene.warmth.ended("away")
     scene.warmth.look(0.1)
@@ -204,14 +210,7 @@ def test_a_program_that_will_not_call_again_gives_its_room_back():
 
 
 def test_an_emptied_cache_keeps_nothing_and_is_looked_up_anew():
-    scene = Scene()
-    scene.come("runs", 0, 100)
-    scene.start("runs")
-    scene.come("away", 0, 100)
-    scene.start("away")
-    scene.end("away", 60)
-    scene.come("cold", 0, 1000, 50)
-    scene.warmth.look(0.0)
+    scene = held_back()
     scene.warmth.reset()
     assert (scene.warmth.kept_blocks, scene.warmth.held) == (0, 0)
     scene.cache.asked.clear()
