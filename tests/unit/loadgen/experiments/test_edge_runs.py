@@ -17,7 +17,7 @@ def test_whoever_plays_ends_the_same_programs() -> None:
     }
     assert {one["latency"] > 0 for one in found.values()} == {True}
     # The rival that this workload was made for is one of the others.
-    assert found[RIVAL] == found["vllm-opt"] != found["mlfq"]
+    assert found[RIVAL] == found["vllm-opt"] != found[OURS]
 
 
 def test_a_system_that_is_none_is_an_error() -> None:
