@@ -10,12 +10,14 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import httpx
 
 _STOP_S: Final = 10.0
+_STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class NotReady(Exception):
@@ -42,16 +44,24 @@ def running(
     wait_s: float = 120.0,
 ) -> Iterator[int]:
     """Run a command while the block runs; gives its process id once `ready_url` answers 200."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=dict(environment) if environment is not None else None,
-            start_new_session=True,
-        )
+    # Who is told to stop while a child starts is stopped where the child is ended, too.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment) if environment is not None else None,
+                start_new_session=True,
+                preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
+            )
+    except BaseException:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         deadline = time.monotonic() + wait_s
         while not _answers(ready_url):
             if process.poll() is not None or time.monotonic() > deadline:

@@ -82,7 +82,6 @@ ELSEWHERE = {
     },
     "loadgen/simulated/engine.py": "tests/unit/loadgen/simulated/test_batcher.py",
     "loadgen/peers/replicas.py": "tests/system/test_peers.py",
-    "loadgen/processes.py": "tests/system/test_benches.py",
     # Agents to run against a real engine.
     "gateway/sdk/examples/langgraph_agent.py": "tests/system/real/test_examples.py",
     "gateway/sdk/examples/openai_agents.py": "tests/system/real/test_examples.py",
