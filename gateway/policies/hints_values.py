@@ -88,8 +88,10 @@ def deadline(value: Any, limits: HintLimits) -> tuple[float, bool]:
 
 def milliseconds(value: Any, limits: HintLimits) -> tuple[float, bool]:
     """A wanted latency in milliseconds, as seconds."""
-    found, clamped = number(value, 0.0, 1e3 * limits.max_deadline_s)
-    return found / 1e3, clamped
+    # The limit is of the seconds: 1e3 times as much, divided again, may be a bit more than it.
+    found, less = number(value, 0.0, 2e3 * limits.max_deadline_s)
+    found, more = number(found / 1e3, 0.0, limits.max_deadline_s)
+    return found, less or more
 
 
 def length(value: Any, limits: HintLimits) -> tuple[int, bool]:

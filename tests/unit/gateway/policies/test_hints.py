@@ -261,3 +261,16 @@ def test_whatever_is_said_nothing_raises_and_all_is_within_the_limits(
         assert fate.isascii()
         assert fate.isprintable()
         assert "=" in fate
+
+
+@pytest.mark.parametrize("milliseconds", [536_871_096.5974058, 536_871_097.0, 1e300, 10**400])
+def test_a_latency_in_milliseconds_never_exceeds_the_limit_by_a_rounding(
+    milliseconds: float,
+) -> None:
+    # 1e3 times this limit, divided by 1e3 again, is a bit more than it.
+    limit = 536_871.0965974057
+    hints = read_hints(
+        {"weft": {"ttft_ms": milliseconds}}, {}, HintLimits(max_deadline_s=limit), b""
+    )
+    assert hints.ttft_s is not None
+    assert hints.ttft_s <= limit
