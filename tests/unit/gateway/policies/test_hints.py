@@ -263,7 +263,9 @@ def test_whatever_is_said_nothing_raises_and_all_is_within_the_limits(
         assert "=" in fate
 
 
-@pytest.mark.parametrize("milliseconds", [536_871_096.5974058, 536_871_097.0, 1e300, 10**400])
+@pytest.mark.parametrize(
+    "milliseconds", [536_871_096.5974058, 536_871_097.0, pytest.param(10**400, id="huge")]
+)
 def test_a_latency_in_milliseconds_never_exceeds_the_limit_by_a_rounding(
     milliseconds: float,
 ) -> None:
