@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isnan, log, nan
+from math import isnan, log, nan, sqrt
 from typing import Final, Literal
 
 from loadgen.experiments.cells import Estimate, Measured, geometric
@@ -105,3 +105,14 @@ def doubled(baseline: Measured, figure: str) -> dict[int, float]:
     """By seed, twice what the figure is at the lightest load: the latency at which systems are
     compared."""
     return {seed: 2 * line[0][1] for seed, line in curves(baseline, figure).items()}
+
+
+def risen(baseline: Measured, figure: str) -> dict[int, float]:
+    """By seed, `doubled` where the figure rises as far under the loads measured; elsewhere the
+    geometric mean of its least and its greatest, so that what is compared was measured."""
+    levels = {}
+    for seed, line in curves(baseline, figure).items():
+        values = [value for _, value in line]
+        twice = 2 * values[0]
+        levels[seed] = twice if twice <= max(values) else sqrt(min(values) * max(values))
+    return levels

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loadgen.experiments.cells import Cell, Measured, measured
-from loadgen.experiments.curves import doubled, load_at, throughput_ratio
+from loadgen.experiments.curves import doubled, load_at, risen, throughput_ratio
 
 _CURVE = [(1.0, 0.1), (2.0, 0.3), (4.0, 1.1)]
 
@@ -76,3 +76,13 @@ def test_bounds_from_both_sides_tell_nothing() -> None:
 
 def test_the_latency_to_compare_at_follows_from_the_lightest_load() -> None:
     assert doubled(_found(_CURVE, [(4.0, 2.0), (2.0, 0.5)]), "latency") == {0: 0.2, 1: 1.0}
+
+
+def test_where_it_never_doubles_what_is_compared_at_lies_within_what_was_measured() -> None:
+    flat = [(1.0, 0.4), (2.0, 0.5), (4.0, 0.625)]
+    found = _found(_CURVE, flat)
+    assert risen(found, "latency") == {0: 0.2, 1: pytest.approx(0.5)}
+    # Ours is as slow at twice the load: it bears twice as much, and that is no bound.
+    ours = _found(_CURVE, [(2.0, 0.4), (4.0, 0.5), (8.0, 0.625)])
+    level = risen(found, "latency")
+    assert throughput_ratio(ours, found, level, "latency").bound == ""
