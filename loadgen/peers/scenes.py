@@ -58,9 +58,9 @@ SIMULATED_SCENES: Final = (
     Scene("tree_of_thoughts", "tree_of_thoughts", 30, 0.28, 50, 3.0),
 )
 REAL_SCENES: Final = (
-    Scene("coding_sessions", "coding_sessions", 12, 2.0, 4, 1.0),
-    Scene("tau_airline", "tau_airline", 12, 2.0, 4, 1.0),
-    Scene("tree_of_thoughts", "tree_of_thoughts", 4, 0.2, 30, 1.0),
+    Scene("coding_sessions", "coding_sessions", 24, 4.0, 4, 1.0),
+    Scene("tau_airline", "tau_airline", 24, 8.0, 4, 1.0),
+    Scene("tree_of_thoughts", "tree_of_thoughts", 16, 4.0, 30, 1.0),
 )
 QUICK_SCENES: Final = (Scene("tau_airline", "tau_airline", 12, 4.0, 3, 1.0),)
 
