@@ -12,7 +12,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups"
 
 
 def test_a_childs_output_and_status_are_kept(tmp_path):
-    script = "import os, sys; print(os.environ['A']); print('no', file=sys.stderr); sys.exit(7)"
+    first = "import os, sys; print(os.environ['A'], flush=True)"
+    script = f"{first}; print('no', file=sys.stderr); sys.exit(7)"
     with Children(tmp_path / "logs") as children:
         child = children.start("one", [sys.executable, "-c", script], {"A": "first"})
         assert child.process.wait(30) == 7
