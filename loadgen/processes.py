@@ -55,6 +55,7 @@ def running(
                 stderr=subprocess.STDOUT,
                 env=dict(environment) if environment is not None else None,
                 start_new_session=True,
+                # A mask is inherited: the child could not be told to stop.
                 preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
             )
     except BaseException:
