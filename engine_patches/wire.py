@@ -23,6 +23,8 @@ REPORT_COMMENT: Final = b": weft-report "
 
 XARG_CALL: Final = "weft_call"
 XARG_PROGRAM: Final = "weft_program"
+XARG_TENANT: Final = "weft_tenant"
+XARG_WEIGHT: Final = "weft_weight"
 XARG_SERVICE: Final = "weft_service"
 XARG_WAITING: Final = "weft_waiting"
 XARG_ARRIVAL: Final = "weft_arrival"
@@ -57,7 +59,8 @@ class CallContext:
     list of ends and tags (`engine_patches.tags`). retain_s: keep its blocks so long, seconds;
     retain_tokens: only those of the prompt's first so many tokens. priority: raise or lower its
     tags by so many tiers. None: not told. ignored: names of entries that were no such value and
-    count as absent.
+    count as absent. tenant: a digest of the API key behind the call, "" for calls that name none;
+    weight: the tenant's share of engine time relative to other tenants, positive.
     """
 
     call: str
@@ -74,6 +77,8 @@ class CallContext:
     priority: int | None = None
     retain_tokens: int | None = None
     ignored: tuple[str, ...] = ()
+    tenant: str = ""
+    weight: float = 1.0
 
     def to_xargs(self) -> dict[str, str | float | list[int]]:
         """The flat `vllm_xargs` entries that carry this context."""
@@ -85,6 +90,10 @@ class CallContext:
             XARG_ARRIVAL: self.arrival_s,
             XARG_CRITICAL_PATH: self.critical_path_s,
         }
+        if self.tenant:
+            xargs[XARG_TENANT] = self.tenant
+        if self.weight != 1.0:
+            xargs[XARG_WEIGHT] = self.weight
         if self.budget_s is not None:
             xargs[XARG_BUDGET] = self.budget_s
         if self.cost_s is not None:
@@ -139,6 +148,9 @@ class CallContext:
             # To keep more than was asked for is not what was asked for.
             ignored.append(XARG_RETAIN_TOKENS)
             retain_s = reach = None
+        weight = number(XARG_WEIGHT)
+        if weight == 0:
+            ignored.append(XARG_WEIGHT)
         call = str(xargs[XARG_CALL])
         return cls(
             call=call,
@@ -155,6 +167,8 @@ class CallContext:
             priority=priority,
             retain_tokens=reach,
             ignored=tuple(ignored),
+            tenant=str(xargs.get(XARG_TENANT, "")),
+            weight=weight or 1.0,
         )
 
 

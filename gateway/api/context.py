@@ -9,7 +9,7 @@ from engine_patches.wire import CallContext
 from gateway.api.ledger import OpenCall
 from gateway.api.request import Request
 from gateway.api.services import Services
-from gateway.engine.lower import ReplicaKind, program_digest
+from gateway.engine.lower import ReplicaKind, program_digest, tenant_digest
 from gateway.engine.registry import Replica
 from gateway.model import Program
 from gateway.model.hint import OwnTag
@@ -67,6 +67,7 @@ def context_of(
         hints.retain_s,
         hints.reuse_priority,
         retain_tokens,
+        tenant=tenant_digest(call.key.tenant),
     )
     if receipt is not None:
         if fates:

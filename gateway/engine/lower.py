@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -41,6 +42,12 @@ def tenant_salt(tenant: str, own: str = "") -> str:
     """The prefix cache's salt for a tenant: hexadecimal, 64 characters. `own`: the client's salt,
     which may divide a tenant's cache further, never join it with another's."""
     return hashlib.sha256(f"weft-cache\0{tenant}\0{own}".encode("utf-8", "replace")).hexdigest()
+
+
+@lru_cache(maxsize=4096)
+def tenant_digest(tenant: str) -> str:
+    """A tenant's name to engines: opaque, so that an engine's logs do not name API keys."""
+    return hashlib.blake2b(f"weft-tenant\0{tenant}".encode(), digest_size=12).hexdigest()
 
 
 def program_digest(key: ProgramKey) -> str:

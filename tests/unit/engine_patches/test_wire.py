@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -81,3 +82,16 @@ def test_unknown_fields_of_a_newer_engine_are_ignored():
 def test_what_is_not_a_report_is_refused(text):
     with pytest.raises(ValueError):  # noqa: PT011
         CallReport.from_json(text)
+
+
+def test_the_tenant_and_its_weight_reach_the_engine():
+    context = CallContext("c", "p", tenant="a1b2", weight=2.5)
+    assert CallContext.from_xargs(json.loads(json.dumps(context.to_xargs()))) == context
+
+
+@pytest.mark.parametrize("weight", [0, -1, math.nan, math.inf, "2", True])
+def test_a_weight_that_is_not_positive_counts_as_one(weight):
+    context = CallContext.from_xargs({"weft_call": "c", "weft_weight": weight})
+    assert context is not None
+    assert context.weight == 1.0
+    assert context.ignored == ("weft_weight",)
