@@ -16,10 +16,11 @@ from gateway.api import admin, failures, hints, models, sessions, status, storie
 from gateway.api.auth import Authenticator
 from gateway.api.dispatch import Dispatcher
 from gateway.api.ledger import Ledger
+from gateway.api.limits import TenantLimits
 from gateway.api.openapi import describe_hot_routes
 from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
-from gateway.config import Settings
+from gateway.config import Settings, tenants_of
 from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.farewells import Farewells
@@ -32,6 +33,7 @@ from gateway.policies.route import registry as routers
 from gateway.programs.handles import HandleStore, MemoryHandles
 from gateway.programs.identity import ChainRoots
 from gateway.programs.idle import IdleTimes
+from gateway.programs.limits import Limiter, MemoryLimiter
 from gateway.programs.lineage.memory import MemoryLineage
 from gateway.programs.lineage.store import LineageStore
 from gateway.programs.lineage.tracker import Lineage
@@ -90,6 +92,17 @@ def make_handles(settings: Settings, table: ProcessTable) -> HandleStore:
     return MemoryHandles()
 
 
+def make_limiter(settings: Settings, table: ProcessTable) -> Limiter:
+    """The limits per tenant, where the settings want the process table."""
+    if settings.redis_url:
+        from gateway.programs.redis_limits import RedisLimiter
+        from gateway.programs.redis_link import RedisLink
+
+        link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
+        return RedisLimiter(link, lambda: table.local)
+    return MemoryLimiter()
+
+
 def make_lineage_store(settings: Settings) -> LineageStore:
     """What remembers whose the messages of calls without a key are."""
     if settings.redis_url:
@@ -113,13 +126,16 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     )
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     advisor = KvAdvisor(registry, cold, settings.engine_secret)
+    tenants = tenants_of(settings)
+    limiter = make_limiter(settings, table) if tenants.limited else None
+    limits = None if limiter is None else TenantLimits(tenants, limiter)
     return Services(
         settings=settings,
         auth=Authenticator(settings.api_keys, settings.admin_key),
         table=table,
         router=routers.build(settings.balancer, settings.locality_threshold_tokens),
         registry=registry,
-        ledger=Ledger(table, metrics, estimator, tokens, advisor),
+        ledger=Ledger(table, metrics, estimator, tokens, advisor, limits),
         metrics=metrics,
         chains=make_chains(settings, table),
         estimator=estimator,
@@ -134,6 +150,9 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         advisor=advisor,
         prefills=make_handles(settings, table),
         lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
+        tenants=tenants,
+        limiter=limiter,
+        limits=limits,
     )
 
 
@@ -198,6 +217,8 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
             await services.lineage.aclose()
         await services.chains.aclose()
         await services.prefills.aclose()
+        if services.limiter is not None:
+            await services.limiter.aclose()
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
@@ -229,6 +250,8 @@ async def _reap(services: Services, farewells: Farewells) -> None:
             farewells.add(gone)
             await services.chains.flush()
             await services.prefills.flush(time())
+            if services.limiter is not None:
+                await services.limiter.refresh()
         except TableUnavailable as error:
             log.warning("the process table cannot be reached: %s", error)
         await asyncio.sleep(every_s)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from gateway import urls
+from gateway import tenants, urls
+from gateway.model.limits import TenantRules
 
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
@@ -84,6 +85,21 @@ class Settings(BaseSettings):
         repr=False,
         description="accepted API keys, comma-separated; empty: every key is its own tenant",
     )
+    tenants_file: str = Field(
+        "", description="TOML file with weights and limits of single API keys; empty: none"
+    )
+    requests_per_minute: int = Field(
+        0, ge=0, le=10**12, description="requests per minute of each API key; 0: no limit"
+    )
+    tokens_per_minute: int = Field(
+        0,
+        ge=0,
+        le=10**12,
+        description="prompt and output tokens per minute of each API key; 0: no limit",
+    )
+    calls_in_flight: int = Field(
+        0, ge=0, le=10**12, description="calls of each API key at the same time; 0: no limit"
+    )
     admin_key: str = Field(
         "", repr=False, description="bearer token for /weft/*; empty: loopback clients only"
     )
@@ -155,6 +171,13 @@ class Settings(BaseSettings):
             raise ValueError("the same replica is named twice")
         return cleaned
 
+    @field_validator("tenants_file")
+    @classmethod
+    def _tenants_file(cls, value: str) -> str:
+        # A file that cannot be used is refused before anything starts.
+        tenants.load(value, TenantRules())
+        return value
+
     @field_validator("redis_url")
     @classmethod
     def _redis(cls, value: str) -> str:
@@ -170,6 +193,14 @@ class Settings(BaseSettings):
                     "no header could carry this one"
                 )
         return value
+
+
+def tenants_of(settings: Settings) -> tenants.Tenants:
+    """The rules of all tenants. Raises TenantsError if the file has gone bad since the start."""
+    default = TenantRules(
+        1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
+    )
+    return tenants.load(settings.tenants_file, default)
 
 
 def load(**overrides: Any) -> Settings:

@@ -17,6 +17,7 @@ from gateway.api.context import context_of
 from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send
 from gateway.api.ledger import OpenCall
+from gateway.api.limits import Admitted
 from gateway.api.placing import choose_home
 from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
@@ -59,6 +60,7 @@ class CallHandler:
         """Serve one request. program: its program as the path named it, if it did. prefill_id: the
         handle of a prefill that it extends, whose program it then belongs to."""
         begun = perf_counter()
+        request: Request | None = None
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = sane_request_id(headers.get(b"x-request-id"))
         call = self._s.next_call()
@@ -68,6 +70,11 @@ class CallHandler:
             request = await read_request(
                 self._s, endpoint, scope, headers, receive, program, request_id, begun
             )
+            if self._s.limits is not None:
+                request.admitted = await self._s.limits.admit(
+                    request.caller.tenant,
+                    self._s.estimator.estimate(request.model, len(request.raw)),
+                )
             if prefill_id:
                 await self._extend(request, prefill_id)
             elif request.identity.source == "none":
@@ -85,6 +92,13 @@ class CallHandler:
             return
         except Exception as error:
             await failures.respond(self._s, scope, send, error, endpoint.errors, request_id)
+        finally:
+            if request is not None and request.admitted is not None:
+                self._release(request.admitted)
+
+    def _release(self, admitted: Admitted) -> None:
+        if self._s.limits is not None:
+            self._s.limits.release(admitted)
 
     async def _extend(self, request: Request, prefill_id: str) -> None:
         """The request is the turn that a prefill was made for. ApiError."""
@@ -252,6 +266,8 @@ class CallHandler:
             None,
             receipt,
             request.prefill,
+            None,
+            request.admitted,
         )
 
     async def _send(

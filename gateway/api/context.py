@@ -68,6 +68,7 @@ def context_of(
         hints.reuse_priority,
         retain_tokens,
         tenant=tenant_digest(call.key.tenant),
+        weight=services.tenants.of(call.key.tenant).weight,
     )
     if receipt is not None:
         if fates:

@@ -197,7 +197,17 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         if identity.source == "none" and s.lineage is not None:
             program = await s.lineage.find(key.tenant, body, key.program, time())
             key = ProgramKey(key.tenant, program)
-        prefill = await desk.submit(caller, key, body, model_of(s.registry, body), _ttl(body))
+        model, ttl_s = model_of(s.registry, body), _ttl(body)
+        admitted = None
+        if s.limits is not None:
+            tokens = s.estimator.estimate(model, len(raw))
+            admitted = await s.limits.admit(caller.tenant, tokens)
+        try:
+            prefill = await desk.submit(caller, key, body, model, ttl_s)
+        finally:
+            # A prefill in flight has limits of its own: it counts as a request with its tokens.
+            if admitted is not None and s.limits is not None:
+                s.limits.release(admitted)
         return JSONResponse(prefill.to_json(), status_code=201)
 
     @api.get("/prefill/{prefill_id}", summary="Look at a prefill")

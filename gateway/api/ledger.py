@@ -10,6 +10,7 @@ from time import time
 from typing import Any, Final
 
 from engine_patches.wire import CallReport
+from gateway.api.limits import Admitted, TenantLimits
 from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.tokens import Counted, TokenCounter
@@ -30,8 +31,8 @@ class OpenCall:
     """A call that is open in the table. final: its program ends with it. local: it was opened while
     the table's store was away. sooner_s: as in Opening. model, body_bytes, counted: what estimators
     learn from. receipt: what is kept of it. prefill: the handle that it extends. saved_s: seconds
-    by overlap, None where there are none. closed: the closing has been decided, whether written yet
-    or not."""
+    by overlap, None where there are none. admitted: as in Request. closed: the
+    closing has been decided, whether written yet or not."""
 
     key: ProgramKey
     call: str
@@ -47,6 +48,7 @@ class OpenCall:
     receipt: Receipt | None = None
     prefill: Prefill | None = None
     saved_s: Mapping[str, float] | None = None
+    admitted: Admitted | None = None
     closed: bool = False
 
 
@@ -60,12 +62,14 @@ class Ledger:
         estimator: PromptEstimator,
         tokens: TokenCounter,
         advisor: KvAdvisor,
+        limits: TenantLimits | None = None,
     ) -> None:
         self._table = table
         self._metrics = metrics
         self._estimator = estimator
         self._tokens = tokens
         self._advisor = advisor
+        self._limits = limits
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, opening: Opening) -> Opened:
@@ -166,6 +170,8 @@ class Ledger:
             report.output_tokens,
             report.preemptions,
         )
+        if call.admitted is not None and self._limits is not None:
+            self._limits.used(call.admitted, report.prompt_tokens + report.output_tokens)
         if outcome is Outcome.OK:
             self._estimator.learn(call.model, call.body_bytes, report.prompt_tokens)
             if call.counted is not None:

@@ -27,7 +27,7 @@ from gateway.api.services import Services
 from gateway.engine.endpoints import BY_PATH
 from gateway.engine.errors import ReplicaError
 from gateway.engine.headers import for_client
-from gateway.engine.lower import lower, program_digest
+from gateway.engine.lower import lower, program_digest, tenant_digest
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
@@ -306,6 +306,8 @@ class PrefillDesk:
                 program.critical_path_s,
                 # A tag, no pin: a program has one pin, and it is the client's.
                 tags=_WHOLE_PROMPT_PARTIAL,
+                tenant=tenant_digest(call.key.tenant),
+                weight=self._s.tenants.of(call.key.tenant).weight,
             )
             body, _ = lower(raw, chat, _CHAT, replica.kind, context, salt)
             lines = b"content-type: application/json\r\n%b: %b\r\n" % (

@@ -86,6 +86,8 @@ class Relay:
             (b"x-weft-replica", self._replica.name.encode()),
             (b"x-request-id", self._request.request_id),
         )
+        if self._request.admitted is not None:
+            headers += self._request.admitted.headers
         if self._call.local:
             headers.append(_LOCAL)
         kind = _content_type(headers)

@@ -11,6 +11,7 @@ from gateway.api.auth import Caller
 from gateway.api.body import json_object
 from gateway.api.errors import ApiError
 from gateway.api.http import Receive, Scope, read_body
+from gateway.api.limits import Admitted
 from gateway.api.services import Services
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.registry import Registry
@@ -36,6 +37,7 @@ class Request:
     holder: the replica that stores the answer which this call continues, or "". hints: of all
     dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has
     placed the call. prefill: the handle that it extends. met: its program's handles were looked at.
+    admitted: how it counts against its tenant's limits, None where there are none.
     """
 
     endpoint: Endpoint
@@ -54,6 +56,7 @@ class Request:
     asked: Asked | Opening | None = None
     prefill: Prefill | None = None
     met: bool = False
+    admitted: Admitted | None = None
 
 
 async def read_request(

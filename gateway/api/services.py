@@ -13,6 +13,7 @@ import httpx
 from gateway.api.auth import Authenticator
 from gateway.api.http import DepartureWatch
 from gateway.api.ledger import Ledger
+from gateway.api.limits import TenantLimits
 from gateway.config import Settings
 from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
@@ -23,11 +24,13 @@ from gateway.policies.route.registry import Router
 from gateway.programs.handles import HandleStore
 from gateway.programs.identity import ChainRoots
 from gateway.programs.idle import IdleTimes
+from gateway.programs.limits import Limiter
 from gateway.programs.lineage.tracker import Lineage
 from gateway.programs.table import ProcessTable
 from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipts
+from gateway.tenants import Tenants
 
 
 def call_ids() -> Callable[[], str]:
@@ -40,7 +43,8 @@ def call_ids() -> Callable[[], str]:
 @dataclass(frozen=True, slots=True)
 class Services:
     """The gateway's parts. `cold` is for health, models and administration; calls go through the
-    replicas' own connections. lineage: None where calls without a key are programs of their own."""
+    replicas' own connections. lineage: None where calls without a key are programs of their own.
+    limits: None where no tenant has any."""
 
     settings: Settings
     auth: Authenticator
@@ -58,6 +62,9 @@ class Services:
     advisor: KvAdvisor
     prefills: HandleStore
     lineage: Lineage | None = None
+    tenants: Tenants = field(default_factory=Tenants)
+    limiter: Limiter | None = None
+    limits: TenantLimits | None = None
     ahead: Ahead = field(default_factory=Ahead)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)

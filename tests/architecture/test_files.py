@@ -27,6 +27,7 @@ ELSEWHERE = {
     "gateway/api/context.py": f"{SERVED}/test_hints.py",
     "gateway/api/dispatch.py": f"{SERVED}/test_refusals.py",
     "gateway/api/hints.py": f"{SERVED}/test_hints.py",
+    "gateway/api/limits.py": f"{SERVED}/test_limits.py",
     "gateway/api/models.py": f"{SERVED}/test_routes.py",
     "gateway/api/openapi.py": f"{SERVED}/test_routes.py",
     "gateway/api/placing.py": f"{SERVED}/test_shared_beginnings.py",
@@ -42,6 +43,7 @@ ELSEWHERE = {
     "gateway/serve.py": f"{SERVED}/test_serve.py",
     # Data and protocols: their users' tests are theirs.
     "gateway/model/hint.py": "tests/unit/gateway/policies/test_hints.py",
+    "gateway/model/limits.py": "tests/contract/test_limits.py",
     "gateway/model/program.py": "tests/contract/test_process_table.py",
     "gateway/model/replica.py": "tests/unit/gateway/policies/route/test_filters.py",
     "gateway/model/routing.py": "tests/unit/gateway/policies/route/test_router.py",
@@ -50,6 +52,8 @@ ELSEWHERE = {
     "gateway/programs/lineage/store.py": "tests/contract/test_lineage_store.py",
     # They need a real Redis.
     "gateway/programs/lineage/redis.py": "tests/contract/test_lineage_store.py",
+    "gateway/programs/limits.py": "tests/contract/test_limits.py",
+    "gateway/programs/redis_limits.py": "tests/contract/test_limits.py",
     "gateway/programs/redis.py": "tests/contract/test_redis_table.py",
     "gateway/programs/handles.py": "tests/contract/test_handles.py",
     "gateway/programs/redis_handles.py": "tests/contract/test_handles.py",

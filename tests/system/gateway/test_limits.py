@@ -1,0 +1,148 @@
+"""Limits per API key over HTTP: 429 in the API's shape, OpenAI's headers, and the real client."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from engine_patches.wire import CallReport
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+def key(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {name}"}
+
+
+async def test_requests_beyond_the_limit_get_429_and_other_keys_do_not(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub, requests_per_minute=2) as gateway:
+        answers = [await gateway.call(headers=key("a")) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert answers[0].headers["x-ratelimit-limit-requests"] == "2"
+        assert answers[0].headers["x-ratelimit-remaining-requests"] == "1"
+        assert answers[0].headers["x-ratelimit-reset-requests"].endswith("s")
+        refused = answers[2]
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+        assert "requests per minute: limit 2" in refused.json()["error"]["message"]
+        assert 1 <= int(refused.headers["retry-after"]) <= 30
+        assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+        assert (await gateway.call(headers=key("b"))).status_code == 200
+        assert len(stub.requests) == 3
+
+
+async def test_without_limits_answers_carry_no_such_headers(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        answer = await gateway.call(headers=key("a"))
+        assert not [name for name in answer.headers if name.startswith("x-ratelimit")]
+
+
+async def test_anthropic_clients_get_their_own_shape(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
+        for _ in range(2):
+            answer = await gateway.call("/v1/messages", headers={"x-api-key": "a"})
+        assert answer.status_code == 429
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_the_tokens_that_an_engine_counted_are_charged(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        call = request.json["vllm_xargs"]["weft_call"]
+        text = CallReport(call, 1.0, prompt_tokens=90, output_tokens=900).to_json()
+        await wire.plain({}, headers={"x-weft-report": text})
+
+    async with engine(script=script) as stub, weft(stub, tokens_per_minute=500) as gateway:
+        assert (await gateway.call(headers=key("a"))).status_code == 200
+        refused = await gateway.call(headers=key("a"))
+        assert refused.status_code == 429
+        assert "tokens per minute: limit 500" in refused.json()["error"]["message"]
+        assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
+        assert int(refused.headers["retry-after"]) > 50
+
+
+async def test_calls_in_flight_end_with_their_answers(engine: Any, weft: Any) -> None:
+    hold = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await hold.wait()
+        await wire.plain({})
+
+    async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
+        first = asyncio.create_task(gateway.call(headers=key("a")))
+        async with asyncio.timeout(10):
+            while not stub.requests:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        refused = await gateway.call(headers=key("a"))
+        assert refused.status_code == 429
+        assert "calls in flight: limit 1" in refused.json()["error"]["message"]
+        hold.set()
+        assert (await first).status_code == 200
+        assert (await gateway.call(headers=key("a"))).status_code == 200
+
+
+@pytest.mark.parametrize("fault", ["model", "gone", "engine"])
+async def test_a_call_that_fails_gives_its_place_back(
+    fault: str, engine: Any, weft: Any, until: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if fault == "engine":
+            wire.writer.close()
+            return
+        if fault == "gone" and len(stub.requests) == 1:
+            await asyncio.Event().wait()
+        await wire.plain({})
+
+    async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
+        if fault == "gone":
+            call = asyncio.create_task(gateway.call(headers=key("a")))
+            await until(lambda: stub.requests)
+            call.cancel()
+        else:
+            body = {"model": "unknown"} if fault == "model" else {}
+            assert (await gateway.call(body=body, headers=key("a"))).status_code >= 400
+        limiter = gateway.services.limiter
+        tenant = gateway.services.auth.caller({b"authorization": b"Bearer a"}).tenant
+        await until(lambda: limiter.in_flight(tenant) == 0)
+
+
+async def test_a_prefill_counts_as_a_request(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
+        body = {"model": "tiny", "messages": [{"role": "user", "content": "x"}], "session_id": "s"}
+        answers = [
+            await gateway.client.post("/v1/hints/prefill", json=body, headers=key("a"))
+            for _ in range(2)
+        ]
+        assert [answer.status_code for answer in answers] == [201, 429]
+        assert answers[1].json()["error"]["code"] == "rate_limit_exceeded"
+
+
+async def test_the_file_of_tenants_gives_keys_their_own_limits_and_weights(
+    engine: Any, weft: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "tenants.toml"
+    file.write_text('[tenants.big]\nkey = "big"\nweight = 4\nrequests_per_minute = 100\n')
+    settings = {"tenants_file": str(file), "requests_per_minute": 1}
+    async with engine() as stub, weft(stub, **settings) as gateway:
+        for _ in range(3):
+            assert (await gateway.call(headers=key("big"))).status_code == 200
+        assert (await gateway.call(headers=key("small"))).status_code == 200
+        assert (await gateway.call(headers=key("small"))).status_code == 429
+        told = [request.json["vllm_xargs"] for request in stub.requests]
+        assert [xargs.get("weft_weight", 1.0) for xargs in told] == [4.0, 4.0, 4.0, 1.0]
+        assert told[0]["weft_tenant"] == told[1]["weft_tenant"] != told[3]["weft_tenant"]
+
+
+async def test_the_real_client_raises_its_own_error(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
+        client = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="a", max_retries=0)
+        ask = {"model": "tiny", "messages": [{"role": "user", "content": "x"}]}
+        await client.chat.completions.create(**ask)
+        with pytest.raises(openai.RateLimitError) as error:
+            await client.chat.completions.create(**ask)
+        assert error.value.code == "rate_limit_exceeded"
+        await client.close()

@@ -1,0 +1,41 @@
+"""A bucket refills with time, never above a minute's worth, and tells when a cost fits."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.policies.token_bucket import Bucket, refilled, wait_s
+
+
+def test_a_new_bucket_is_full() -> None:
+    assert refilled(None, 60, 5.0) == Bucket(60.0, 5.0)
+
+
+def test_a_bucket_refills_at_the_rate_and_no_further_than_full() -> None:
+    assert refilled(Bucket(0.0, 0.0), 60, 10.0).level == pytest.approx(10.0)
+    assert refilled(Bucket(0.0, 0.0), 60, 1000.0).level == 60.0
+
+
+def test_a_clock_that_goes_back_takes_nothing() -> None:
+    assert refilled(Bucket(7.0, 100.0), 60, 50.0).level == 7.0
+
+
+def test_a_cost_above_the_capacity_waits_for_a_full_bucket() -> None:
+    assert wait_s(Bucket(60.0, 0.0), 500.0, 60) == 0.0
+    assert wait_s(Bucket(30.0, 0.0), 500.0, 60) == pytest.approx(30.0)
+
+
+@given(
+    level=st.floats(-1000, 1000),
+    cost=st.floats(0, 1000),
+    per_minute=st.integers(1, 1000),
+)
+def test_after_the_wait_that_was_told_the_cost_fits(
+    level: float, cost: float, per_minute: int
+) -> None:
+    bucket = Bucket(min(level, per_minute), 0.0)
+    later = wait_s(bucket, cost, per_minute)
+    after = refilled(bucket, per_minute, later)
+    assert wait_s(after, cost, per_minute) == pytest.approx(0.0, abs=1e-6)
