@@ -1,5 +1,5 @@
 """The commands that measure one part: `weft bench swap`, `scheduler`, `tags`, `placing`, `lineage`,
-`receipts`."""
+`receipts`, `tenants`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.options import counts, writable
+from gateway.options import counts, one_of, writable
 
 parts = typer.Typer()
 
@@ -118,3 +118,40 @@ def bench_receipts(
     from loadgen.receipts.command import ReceiptsOptions, run
 
     raise typer.Exit(run(ReceiptsOptions(limit, rounds, json_file)))
+
+
+@parts.command("tenants")
+def bench_tenants(
+    policy: Annotated[
+        str, typer.Option(help="orders in the engine, comma-separated")
+    ] = "warm_plas,plas,vtc",
+    base_url: Annotated[
+        str, typer.Option(help="a gateway that runs already; default: a stack of its own")
+    ] = "",
+    agents: Annotated[int, typer.Option(min=1, max=64, help="honest agents")] = 4,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="attacking threads")] = 24,
+    slots: Annotated[int, typer.Option(min=1, max=256, help="calls that the engine runs")] = 4,
+    kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 300,
+    calls: Annotated[int, typer.Option(min=1, max=1000, help="calls of each honest agent")] = 20,
+    max_tokens: Annotated[int, typer.Option(min=1, max=1024, help="tokens of an answer")] = 96,
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
+) -> None:
+    """An honest tenant beside one that attacks: with many calls, and with pinned KV blocks."""
+    from engine_patches.wire import ORDER_NAMES
+    from loadgen.tenants.command import TenantsOptions, run
+
+    policies = one_of(policy, ORDER_NAMES, "--policy")
+    options = TenantsOptions(
+        policies=policies,
+        base_url=base_url,
+        agents=agents,
+        threads=threads,
+        slots=slots,
+        kv_blocks=kv_blocks,
+        calls=calls,
+        max_tokens=max_tokens,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))

@@ -74,6 +74,8 @@ ELSEWHERE = {
     "loadgen/workloads/sutradhara.py": "tests/unit/loadgen/workloads/test_registry.py",
     "loadgen/report/figures.py": "tests/unit/loadgen/report/test_replay.py",
     # Clients, servers and commands: they do nothing without the other side.
+    "loadgen/tenants/command.py": "tests/system/real/test_tenants.py",
+    "loadgen/tenants/scenes.py": "tests/system/real/test_tenants.py",
     "loadgen/tiny_model.py": "tests/unit/loadgen/scheduler/test_scene.py",
     "loadgen/local_stack.py": "tests/system/real/test_replay.py",
     **{
