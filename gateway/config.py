@@ -131,6 +131,28 @@ class Settings(BaseSettings):
         description="calls whose receipts are kept, shared fairly by tenants; 0: none",
     )
     receipts_age_s: float = Field(3600.0, gt=0, description="older receipts are gone, seconds")
+    prefills_per_tenant: int = Field(
+        256, ge=1, le=65_536, description="prefills that one tenant may have open at once"
+    )
+    prefills: int = Field(
+        8192,
+        ge=1,
+        le=1_000_000,
+        description="open prefills of all tenants that a gateway knows, shared fairly by tenants; "
+        "on Redis, which gateways share, 8 times as many",
+    )
+    listeners_per_session: int = Field(
+        64, ge=1, le=65_536, description="event streams of one session through one gateway"
+    )
+    listeners_per_tenant: int = Field(
+        256, ge=1, le=65_536, description="event streams of one tenant through one gateway"
+    )
+    listeners: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000,
+        description="event streams of all tenants through one gateway, shared fairly by tenants",
+    )
     answer_keep_s: float = Field(
         86_400.0, gt=0, description="stored answers (Responses API) are found for so long, seconds"
     )

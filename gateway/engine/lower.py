@@ -19,8 +19,9 @@ from gateway.model import ProgramKey
 
 CONTEXT_HEADER: Final = "x-weft-context"
 
-# Hints and identities that end at the gateway.
-_STRIPPED: Final = frozenset({"weft", "nvext", "session_id", "session_params"})
+# Hints and identities that end at the gateway. vLLM stores an answer under the body's `request_id`:
+# a client that chose it could take the place of another tenant's answer.
+_STRIPPED: Final = frozenset({"weft", "nvext", "session_id", "session_params", "request_id"})
 _CONFLICTS: Final = _STRIPPED | {"vllm_xargs", "cache_salt"}
 _OURS: Final = "weft_"
 _NESTED_HINTS: Final = frozenset({"agentic_context", "session_id"})
