@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -16,6 +18,8 @@ from gateway import urls
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
 _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
+# A variable with such a name was meant to close something.
+_GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
 # What a header's value may be without being changed on its way.
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
@@ -197,8 +201,12 @@ class Settings(BaseSettings):
 def load(**overrides: Any) -> Settings:
     """Settings from `overrides` (None means not given) and the environment.
 
-    Raises SettingsError, with one line per wrong setting, each naming it and its variable.
+    Raises SettingsError, with one line per wrong setting, each naming it and its variable; also for
+    a variable that looks like a key of ours and is no setting: what it was to close is open.
     """
+    unknown = [line for name, line in _unknown(os.environ) if _GUARDS.search(name.upper())]
+    if unknown:
+        raise SettingsError("\n".join(unknown))
     try:
         return Settings(**{k: v for k, v in overrides.items() if v is not None})
     except ValidationError as error:
@@ -217,11 +225,33 @@ def load(**overrides: Any) -> Settings:
 def unread(variables: Iterable[str]) -> list[str]:
     """A line for each of these environment variables that looks like ours and is no setting, with
     the nearest one that is."""
+    return [line for _, line in _unknown(variables)]
+
+
+def exposed(settings: Settings) -> list[str]:
+    """A line where other machines reach the gateway and no API key keeps them out."""
+    if settings.api_keys or _is_loopback(settings.host):
+        return []
+    return [
+        f"ANYONE who reaches {settings.host}:{settings.port} can use every model: no API keys are "
+        f"set. Set {PREFIX}API_KEYS, or listen on 127.0.0.1"
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unknown(variables: Iterable[str]) -> list[tuple[str, str]]:
+    """Variables that look like ours and are no setting, each with a line that says so."""
     known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields] + [*_OF_ENGINES]
-    lines = []
+    found = []
     for name in variables:
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             nearest = get_close_matches(name.upper(), known, 1)
             also = f"; did you mean {nearest[0]}?" if nearest else ""
-            lines.append(f"{name} is read by nothing{also}")
-    return lines
+            found.append((name, f"{name} is read by nothing{also}"))
+    return found

@@ -33,7 +33,7 @@ from gateway.programs.table import TableUnavailable
 class Request:
     """A request that has been understood.
 
-    target: path and query for the engine, of bytes that a request line may have. headers: as ASGI gives them. raw: the body; body: the
+    target: path and query for the engine. headers: as ASGI gives them. raw: the body; body: the
     same, parsed. model: "" where the engine is to decide. begun: on the performance counter.
     holder: the replica that stores the answer which this call continues, or "". hints: of all
     dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has

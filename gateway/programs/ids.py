@@ -1,5 +1,5 @@
-"""What an id is: text of at most 256 bytes in UTF-8. One rule for headers, paths, queries and bodies.
-Pure.
+"""What an id is: text of at most 256 bytes in UTF-8. One rule for headers, paths, queries and
+bodies. Pure.
 
 White space around an id does not count: header parsers remove it, and an id means the same program
 wherever it stands. Otherwise bytes and text answer each other one to one, so that two ids never
