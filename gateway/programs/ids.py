@@ -1,9 +1,10 @@
 """What an id is: text of at most 256 bytes in UTF-8. One rule for headers, paths, queries and
 bodies. Pure.
 
-White space around an id does not count: header parsers remove it, and an id means the same program
-wherever it stands. Otherwise bytes and text answer each other one to one, so that two ids never
-become one: what is not UTF-8, and half of a surrogate pair, which UTF-8 cannot hold, is refused.
+Spaces and tabs around an id do not count: header parsers may remove them, and an id means the same
+program wherever it stands. Otherwise bytes and text answer each other one to one, so that two ids
+never become one: what is not UTF-8, and half of a surrogate pair, which UTF-8 cannot hold, is
+refused.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import re
 from typing import Any, Final
 
 MAX_ID_BYTES: Final = 256
-# ASCII only. Some of what Unicode calls white space is part of an id.
-_SPACE: Final = " \t\n\r\v\f"
+# As around a header field (RFC 9110, 5.6.3): other white space is part of an id.
+_SPACE: Final = " \t"
 _SPACE_BYTES: Final = _SPACE.encode()
 
 RESPONSE_ID: Final = "resp_[A-Za-z0-9_-]{1,128}"
