@@ -188,6 +188,10 @@ ROUTES: list[tuple[bytes, bytes]] = [
     (b"POST", b"/v1/hints/tags"),
     (b"GET", b"/%b"),
     (b"PUT", b"/v1/%b"),
+    (b"GET", b"http://elsewhere/v1/responses/resp_%b"),
+    (b"POST", b"http://elsewhere:1/v1/chat/completions"),
+    (b"OPTIONS", b"*"),
+    (b"TRACE", b"/v1/chat/completions"),
 ]
 # Those that reach an engine most, so that it sees many heads.
 WEIGHTS = [6, 3, 6, 4, 2, 3, 3] + [1] * (len(ROUTES) - 7)
