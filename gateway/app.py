@@ -39,6 +39,7 @@ from gateway.programs.lineage.store import LineageStore
 from gateway.programs.lineage.tracker import Lineage
 from gateway.programs.memory import MemoryTable
 from gateway.programs.table import ProcessTable, TableUnavailable
+from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipts
 
@@ -84,12 +85,18 @@ def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:
 def make_handles(settings: Settings, table: ProcessTable) -> HandleStore:
     """The handles of prefills, where the settings want the process table."""
     if settings.redis_url:
-        from gateway.programs.redis_handles import RedisHandles
+        from gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
         from gateway.programs.redis_link import RedisLink
 
         link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
-        return RedisHandles(link, lambda: table.local)
-    return MemoryHandles()
+        return RedisHandles(
+            link,
+            lambda: table.local,
+            settings.prefills_per_tenant,
+            SHARED_TIMES * settings.prefills,
+            settings.prefills,
+        )
+    return MemoryHandles(settings.prefills_per_tenant, settings.prefills)
 
 
 def make_limiter(settings: Settings, table: ProcessTable) -> Limiter:
@@ -149,6 +156,9 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
         advisor=advisor,
         prefills=make_handles(settings, table),
+        listeners=Listeners(
+            settings.listeners_per_session, settings.listeners_per_tenant, settings.listeners
+        ),
         lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
         tenants=tenants,
         limiter=limiter,

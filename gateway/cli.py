@@ -93,7 +93,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
 ) -> None:
     """Run the gateway alone. Every setting can also come from WEFT_* variables."""
-    from gateway.config import SettingsError, load, unread
+    from gateway.config import SettingsError, exposed, load, unread
     from gateway.serve import run
 
     try:
@@ -108,7 +108,7 @@ def serve(
         for line in str(error).splitlines():
             typer.echo(f"weft serve: {line}", err=True)
         raise typer.Exit(2) from None
-    for line in unread(os.environ):
+    for line in (*unread(os.environ), *exposed(settings)):
         typer.echo(f"weft serve: warning: {line}", err=True)
     raise typer.Exit(run(settings))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -17,6 +19,8 @@ from gateway.model.limits import TenantRules
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
 _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
+# A variable with such a name was meant to close something.
+_GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
 # What a header's value may be without being changed on its way.
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
@@ -147,6 +151,28 @@ class Settings(BaseSettings):
         description="calls whose receipts are kept, shared fairly by tenants; 0: none",
     )
     receipts_age_s: float = Field(3600.0, gt=0, description="older receipts are gone, seconds")
+    prefills_per_tenant: int = Field(
+        256, ge=1, le=65_536, description="prefills that one tenant may have open at once"
+    )
+    prefills: int = Field(
+        8192,
+        ge=1,
+        le=1_000_000,
+        description="open prefills of all tenants that a gateway knows, shared fairly by tenants; "
+        "on Redis, which gateways share, 8 times as many",
+    )
+    listeners_per_session: int = Field(
+        64, ge=1, le=65_536, description="event streams of one session through one gateway"
+    )
+    listeners_per_tenant: int = Field(
+        256, ge=1, le=65_536, description="event streams of one tenant through one gateway"
+    )
+    listeners: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000,
+        description="event streams of all tenants through one gateway, shared fairly by tenants",
+    )
     answer_keep_s: float = Field(
         86_400.0, gt=0, description="stored answers (Responses API) are found for so long, seconds"
     )
@@ -206,8 +232,12 @@ def tenants_of(settings: Settings) -> tenants.Tenants:
 def load(**overrides: Any) -> Settings:
     """Settings from `overrides` (None means not given) and the environment.
 
-    Raises SettingsError, with one line per wrong setting, each naming it and its variable.
+    Raises SettingsError, with one line per wrong setting, each naming it and its variable; also for
+    a variable that looks like a key of ours and is no setting: what it was to close is open.
     """
+    unknown = [line for name, line in _unknown(os.environ) if _GUARDS.search(name.upper())]
+    if unknown:
+        raise SettingsError("\n".join(unknown))
     try:
         return Settings(**{k: v for k, v in overrides.items() if v is not None})
     except ValidationError as error:
@@ -226,11 +256,33 @@ def load(**overrides: Any) -> Settings:
 def unread(variables: Iterable[str]) -> list[str]:
     """A line for each of these environment variables that looks like ours and is no setting, with
     the nearest one that is."""
+    return [line for _, line in _unknown(variables)]
+
+
+def exposed(settings: Settings) -> list[str]:
+    """A line where other machines reach the gateway and no API key keeps them out."""
+    if settings.api_keys or _is_loopback(settings.host):
+        return []
+    return [
+        f"ANYONE who reaches {settings.host}:{settings.port} can use every model: no API keys are "
+        f"set. Set {PREFIX}API_KEYS, or listen on 127.0.0.1"
+    ]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _unknown(variables: Iterable[str]) -> list[tuple[str, str]]:
+    """Variables that look like ours and are no setting, each with a line that says so."""
     known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields] + [*_OF_ENGINES]
-    lines = []
+    found = []
     for name in variables:
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             nearest = get_close_matches(name.upper(), known, 1)
             also = f"; did you mean {nearest[0]}?" if nearest else ""
-            lines.append(f"{name} is read by nothing{also}")
-    return lines
+            found.append((name, f"{name} is read by nothing{also}"))
+    return found

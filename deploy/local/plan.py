@@ -10,7 +10,7 @@ from typing import Final
 
 from deploy.local.demo_model import SERVED_NAME
 from engine_patches.orders import ORDERS
-from gateway.config import SettingsError, load, unread
+from gateway.config import Settings, SettingsError, exposed, load, unread
 
 _WEFT: Final = (sys.executable, "-m", "gateway.cli")
 # 8,192 tokens hold the real dialogues that the bench replays; the demo model's grammar for tools
@@ -61,9 +61,20 @@ def check(options: UpOptions) -> str:
         raise OptionError(
             f"--policy {options.policy}: unknown; known are {', '.join(sorted(ORDERS))}"
         )
+    # As the gateway will: what it would refuse after the engines' start is refused before.
+    return _settings(options).redis_url
+
+
+def warnings(options: UpOptions, variables: Iterable[str]) -> list[str]:
+    """What is odd about these environment variables, and dangerous about the options, each in a
+    line. OptionError as `check`."""
+    return [*unread(variables), *exposed(_settings(options))]
+
+
+def _settings(options: UpOptions) -> Settings:
+    """The gateway's settings. OptionError."""
     try:
-        # As the gateway will: what it would refuse after the engines' start is refused before.
-        settings = load(
+        return load(
             replicas=",".join(options.attach) or None,
             redis_url=options.redis_url or None,
             balancer=options.balancer,
@@ -72,12 +83,6 @@ def check(options: UpOptions) -> str:
         )
     except SettingsError as error:
         raise OptionError(str(error)) from None
-    return settings.redis_url
-
-
-def warnings(variables: Iterable[str]) -> list[str]:
-    """What is odd about these environment variables, each in a line."""
-    return unread(variables)
 
 
 def replica(

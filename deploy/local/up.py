@@ -60,7 +60,7 @@ def run(
         _check_redis(redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
     except (OptionError, PortTaken) as error:
         return _refuse(error)
-    for line in plan.warnings(os.environ):
+    for line in plan.warnings(options, os.environ):
         print(f"weft up: warning: {line}", file=sys.stderr)
     # Two stacks of one checkout differ in their ports: neither writes over the other's logs.
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)

@@ -38,6 +38,14 @@ class Authenticator:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
         return caller
 
+    def is_admin(self, headers: Mapping[bytes, bytes], peer: str) -> bool:
+        """Whether the request may administer; see `require_admin`."""
+        try:
+            self.require_admin(headers, peer)
+        except ApiError:
+            return False
+        return True
+
     def require_admin(self, headers: Mapping[bytes, bytes], peer: str) -> None:
         """ApiError unless the request may administer: it carries the admin key or, where none is
         set, comes from this machine (`peer`: its IP address)."""

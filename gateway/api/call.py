@@ -37,8 +37,8 @@ from gateway.programs.lineage.rules import Asked, How
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
 
-_CALL_LINE: Final = f"{CALL_HEADER}: ".encode()
-_CONTEXT_LINE: Final = f"{CONTEXT_HEADER}: ".encode()
+_CALL_FIELD: Final = CALL_HEADER.encode()
+_CONTEXT_FIELD: Final = CONTEXT_HEADER.encode()
 
 
 class CallHandler:
@@ -277,16 +277,16 @@ class CallHandler:
         body, carried = lower(
             request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt
         )
+        name = call.call.encode()
+        fields = for_engine(request.headers)
+        # The call's id, not the client's: two requests of one engine never have the same.
+        fields.append((b"x-request-id", name))
         # Only an engine that is told of the call in its body reports on it.
-        named = b"%b%b\r\n" % (_CALL_LINE, call.call.encode())
-        lines = b"%bx-request-id: %b\r\n%b" % (
-            for_engine(request.headers),
-            request.request_id,
-            named if replica.kind is ReplicaKind.WEFT else b"",
-        )
+        if replica.kind is ReplicaKind.WEFT:
+            fields.append((_CALL_FIELD, name))
         if carried:
-            lines += b"%b%b\r\n" % (_CONTEXT_LINE, carried)
-        head = replica.request_head("POST", request.target, lines, len(body))
+            fields.append((_CONTEXT_FIELD, carried))
+        head = replica.request_head("POST", request.target, fields, len(body))
         overhead_s = perf_counter() - request.begun
         self._s.metrics.overhead.observe(overhead_s)
         if call.receipt is not None:

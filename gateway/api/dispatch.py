@@ -78,11 +78,11 @@ class Dispatcher:
                 raise wrong_method(scope["method"], path, "POST")
             await self._calls(_CHAT, scope, receive, send, program, extended[1])
             return
-        allowed = methods(path)
+        allowed = methods(raw)
         if allowed:
             if scope["method"] not in allowed:
                 raise wrong_method(scope["method"], path, ", ".join(allowed))
-            await self._passthrough(path, scope, receive, send)
+            await self._passthrough(raw, scope, receive, send)
             return
         if raw.startswith(_SESSIONS):
             # Kept percent-encoded, so that the id is one segment whatever it contains.

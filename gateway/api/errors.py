@@ -8,6 +8,7 @@ from typing import Final
 import orjson
 
 from gateway.engine.endpoints import ErrorShape
+from gateway.engine.headers import UnsafeHead
 from gateway.programs.ids import IdentityError
 
 _ANTHROPIC_TYPES: Final = {
@@ -80,6 +81,11 @@ def model_not_found(model: str) -> ApiError:
 def wrong_id(error: IdentityError) -> ApiError:
     """An id that cannot be taken."""
     return ApiError(400, error.code, str(error), param=error.name)
+
+
+def unsafe_head(error: UnsafeHead) -> ApiError:
+    """A header, path or query that cannot be written into an engine's request head."""
+    return ApiError(400, "invalid_head", str(error))
 
 
 def invalid_member(path: Iterable[str | int], what: str) -> ApiError:

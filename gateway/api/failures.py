@@ -16,7 +16,7 @@ from gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
 from gateway.api.services import Services
 from gateway.engine.endpoints import ErrorShape
 from gateway.engine.errors import ClientGone
-from gateway.engine.headers import sane_request_id
+from gateway.engine.headers import UnsafeHead, sane_request_id
 from gateway.programs.ids import IdentityError
 from gateway.programs.table import TableUnavailable
 
@@ -38,6 +38,8 @@ async def respond(
     for the end of an answer.
     """
     given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
+    if isinstance(error, UnsafeHead):
+        error = errors.unsafe_head(error)
     if isinstance(error, ApiError):
         told, extra = error, _named(given)
     else:

@@ -1,7 +1,8 @@
 """Routes of the engine that are not calls of a program: token counts, stored responses.
 
-They go to a replica that takes calls, as they are. A stored response lives on the replica that made
-it, and exists for the tenant whose call made it only: engines know no tenants.
+They go to a replica that takes calls. A stored response lives on the replica that made it, and
+exists for the tenant whose call made it only: engines know no tenants. The path that an engine sees
+is one of the few below, never a client's own bytes.
 """
 
 from __future__ import annotations
@@ -14,27 +15,28 @@ from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
 from gateway.api.services import Services
 from gateway.engine.errors import ReplicaError
-from gateway.engine.headers import for_client, for_engine
+from gateway.engine.headers import for_client, for_engine, query_of
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
+from gateway.programs.ids import is_response_id
 from gateway.programs.table import TableUnavailable
 
 # What can be done with a stored response, by the end of its path.
-_RESPONSE = re.compile(r"/v1/responses/([^/]+)(/cancel|/input_items)?")
+_RESPONSE = re.compile(rb"/v1/responses/([^/]+)(/cancel|/input_items)?")
 _RESPONSE_METHODS: Final = {
     None: ("GET", "DELETE"),
-    "/cancel": ("POST",),
-    "/input_items": ("GET",),
+    b"/cancel": ("POST",),
+    b"/input_items": ("GET",),
 }
 _METHODS: Final = {
-    "/v1/messages/count_tokens": ("POST",),
-    "/tokenize": ("POST",),
-    "/detokenize": ("POST",),
+    b"/v1/messages/count_tokens": ("POST",),
+    b"/tokenize": ("POST",),
+    b"/detokenize": ("POST",),
 }
 
 
-def methods(path: str) -> tuple[str, ...]:
-    """The methods of a pass-through route, () where `path` is none."""
+def methods(path: bytes) -> tuple[str, ...]:
+    """The methods of a pass-through route, () where `path`, as it is in the URL, is none."""
     if path in _METHODS:
         return _METHODS[path]
     found = _RESPONSE.fullmatch(path)
@@ -47,14 +49,17 @@ class Passthrough:
     def __init__(self, services: Services) -> None:
         self._s = services
 
-    async def __call__(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request. ApiError where we answer ourselves; ClientGone."""
+    async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request of a path that has `methods`. ApiError where the gateway answers;
+        UnsafeHead; ClientGone."""
         s = self._s
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = s.auth.caller(headers).tenant
         body = await read_body(headers, receive, s.settings.max_body_bytes)
+        target = path + query_of(scope["query_string"])
         stored = _RESPONSE.fullmatch(path)
-        holder = await self._holder(tenant, stored[1]) if stored else None
+        response_id = stored[1].decode("latin-1") if stored else ""
+        holder = await self._holder(tenant, response_id) if stored else None
         able = [replica for replica in s.registry.able() if holder in (None, replica.name)]
         if not able:
             raise errors.no_replica(s.settings.retry_after_s)
@@ -62,17 +67,19 @@ class Passthrough:
         try:
             for replica in able:
                 last = replica is able[-1]
-                status = await self._try(replica, path, scope, body, departure, send, last=last)
+                status = await self._try(replica, target, scope, body, departure, send, last=last)
                 if status is not None:
                     break
         finally:
             s.departures.done(departure)
         if stored and scope["method"] == "DELETE" and status in (200, 204):
-            await s.chains.forget(tenant, stored[1])
+            await s.chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
         """The replica that stores a tenant's response. ApiError."""
         s = self._s
+        if not is_response_id(response_id):
+            raise errors.response_not_found(response_id)
         try:
             answer = await s.chains.find(tenant, response_id)
         except TableUnavailable:
@@ -84,7 +91,7 @@ class Passthrough:
     async def _try(
         self,
         replica: Replica,
-        path: str,
+        target: bytes,
         scope: Scope,
         body: bytes,
         departure: Departure,
@@ -94,10 +101,8 @@ class Passthrough:
     ) -> int | None:
         """Ask one replica and pass its answer on, whose status this is. None if it does not know
         and others may."""
-        query = scope["query_string"].decode("latin-1")
-        target = f"{path}?{query}" if query else path
-        lines = for_engine(scope["headers"])
-        head = replica.request_head(scope["method"], target, lines, len(body))
+        fields = for_engine(scope["headers"])
+        head = replica.request_head(scope["method"], target, fields, len(body))
         exchange = Exchange(replica.upstream)
         try:
             departure.stop_on_departure(exchange)

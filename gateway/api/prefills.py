@@ -32,7 +32,7 @@ from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
 from gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
-from gateway.programs.handles import PER_TENANT, Fields
+from gateway.programs.handles import Fields
 from gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,9 @@ class PrefillDesk:
                 s.ledger.close_later(call, Outcome.ABORTED)
         if not begun:
             raise ApiError(
-                429, "too_many_prefills", f"At most {PER_TENANT} prefills may be open at once."
+                429,
+                "too_many_prefills",
+                f"At most {s.settings.prefills_per_tenant} prefills may be open at once.",
             )
         self._own[prefill.id] = prefill
         replica = s.registry[call.replica]
@@ -310,11 +312,13 @@ class PrefillDesk:
                 weight=self._s.tenants.of(call.key.tenant).weight,
             )
             body, _ = lower(raw, chat, _CHAT, replica.kind, context, salt)
-            lines = b"content-type: application/json\r\n%b: %b\r\n" % (
-                CALL_HEADER.encode(),
-                call.call.encode(),
+            name = call.call.encode()
+            fields = (
+                (b"content-type", b"application/json"),
+                (b"x-request-id", name),
+                (CALL_HEADER.encode(), name),
             )
-            head = replica.request_head("POST", _CHAT.path, lines, len(body))
+            head = replica.request_head("POST", _CHAT.path.encode(), fields, len(body))
             await exchange.start(head, body)
             answer = await exchange.read_all()
             _, text = for_client(exchange.headers)

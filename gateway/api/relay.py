@@ -25,6 +25,7 @@ from gateway.engine.registry import Replica
 from gateway.engine.response import Headers
 from gateway.engine.sse import StreamFilter
 from gateway.model import Outcome
+from gateway.programs.ids import RESPONSE_ID, is_response_id
 from gateway.programs.lineage.answers import MAX_ANSWER_BYTES
 
 # Asked for by a request with this header, in the answer.
@@ -33,7 +34,14 @@ _STREAM: Final = b"text/event-stream"
 _LOCAL: Final = (b"x-weft-table", b"local")
 # What model endpoints answer with: JSON, or the vectors of embeddings as plain bytes.
 _PLAIN: Final = b"application/"
-_RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')
+# At the beginning of a stream, the id of the first event's response. Engines repeat the request in
+# that event: a client can write `"id": "resp_..."` there, but not before the response's own id.
+_STORED_STREAM: Final = re.compile(
+    rb"(?:(?:event|id)?:[^\r\n]*\r?\n|\r?\n)*data:\s*\{"
+    rb'(?:\s*"(?:type|sequence_number)"\s*:\s*(?:"[\w.]*"|\d+)\s*,)*'
+    rb'\s*"response"\s*:\s*\{(?:\s*"object"\s*:\s*"\w*"\s*,)?\s*"id"\s*:\s*"(%b)"'
+    % RESPONSE_ID.encode()
+)
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -218,8 +226,8 @@ class Relay:
     def _first(self, data: bytes) -> None:
         self._first_byte(self._exchange.status)
         if self._request.endpoint.chained:
-            found = _RESPONSE_ID.search(data)
-            self._stores(found[1].decode("utf-8", "replace") if found else None)
+            found = _STORED_STREAM.match(data)
+            self._stores(found[1].decode() if found else None)
 
     def _first_byte(self, status: int) -> None:
         seconds = perf_counter() - self._request.begun
@@ -275,4 +283,4 @@ def _plain_id(body: bytes) -> str | None:
     except orjson.JSONDecodeError:
         return None
     found = parsed.get("id") if isinstance(parsed, dict) else None
-    return found if isinstance(found, str) else None
+    return found if isinstance(found, str) and is_response_id(found) else None

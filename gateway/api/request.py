@@ -14,6 +14,7 @@ from gateway.api.http import Receive, Scope, read_body
 from gateway.api.limits import Admitted
 from gateway.api.services import Services
 from gateway.engine.endpoints import Endpoint
+from gateway.engine.headers import query_of
 from gateway.engine.registry import Registry
 from gateway.model import ProgramKey
 from gateway.model.hint import NO_HINTS, Hints
@@ -23,6 +24,7 @@ from gateway.overlap.prefill import Prefill
 from gateway.policies.hints import DEFAULT_LIMITS, read_hints
 from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
+from gateway.programs.ids import is_response_id
 from gateway.programs.lineage.openings import Opening
 from gateway.programs.lineage.rules import Asked
 from gateway.programs.table import TableUnavailable
@@ -41,7 +43,7 @@ class Request:
     """
 
     endpoint: Endpoint
-    target: str
+    target: bytes
     headers: list[tuple[bytes, bytes]]
     raw: bytes
     body: dict[str, Any]
@@ -69,13 +71,14 @@ async def read_request(
     request_id: bytes,
     begun: float,
 ) -> Request:
-    """Read one request. `program`: as the path named it, if it did. ApiError; ClientGone."""
+    """Read one request. `program`: as the path named it, if it did. ApiError; UnsafeHead;
+    ClientGone."""
     s = services
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
     raw, body = json_object(await read_body(headers, receive, s.settings.max_body_bytes))
     holder = ""
-    if endpoint.chained and body.get("previous_response_id"):
+    if endpoint.chained and body.get("previous_response_id") is not None:
         holder = await _holder(s, caller, body["previous_response_id"])
     try:
         identity = resolve(
@@ -91,10 +94,9 @@ async def read_request(
         raise errors.wrong_id(error) from None
     if identity.parent and has_parent(identity):
         identity = await fold(s.chains, identity)
-    query = scope["query_string"]
     return Request(
         endpoint,
-        f"{endpoint.path}?{query.decode('latin-1')}" if query else endpoint.path,
+        endpoint.path.encode() + query_of(scope["query_string"]),
         scope["headers"],
         raw,
         body,
@@ -138,13 +140,13 @@ async def join_lineage(services: Services, request: Request) -> None:
 
 async def _holder(services: Services, caller: Caller, previous: Any) -> str:
     """The replica that stores the answer `previous`. ApiError where this tenant has none of that
-    name: an engine would not ask whose it is."""
-    if not isinstance(previous, str):
-        return ""  # Refused by whoever looks at it next.
+    name, and where that cannot be told now: an engine does not ask whose answer it is."""
+    if not isinstance(previous, str) or not is_response_id(previous):
+        raise errors.previous_response_not_found(str(previous))
     try:
         answer = await services.chains.find(caller.tenant, previous)
     except TableUnavailable:
-        return ""  # Nobody can tell now. Ids are long and random; the engine decides.
+        raise errors.table_unavailable(services.settings.retry_after_s) from None
     if answer is None:
         raise errors.previous_response_not_found(previous)
     return answer.replica

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -17,8 +17,10 @@ from gateway.programs.table import TableUnavailable
 _PING_S: Final = 1.0
 
 
-def replica_json(replica: Replica, in_flight: int) -> dict[str, Any]:
-    """A replica's state. `max_model_len` in tokens, where its engine tells it."""
+def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, Any]:
+    """A replica's state. `max_model_len` in tokens, where its engine tells it. Its address, which
+    errors name too, is for administrators."""
+    where = {"url": replica.url, "last_error": replica.circuit.last_error or None}
     lengths = {
         name: card["max_model_len"]
         for name, card in replica.models.items()
@@ -26,10 +28,9 @@ def replica_json(replica: Replica, in_flight: int) -> dict[str, Any]:
     }
     return {
         "name": replica.name,
-        "url": replica.url,
+        **(where if admin else {}),
         "healthy": replica.circuit.healthy,
         "failures": replica.circuit.failures,
-        "last_error": replica.circuit.last_error or None,
         "kind": replica.kind.value,
         "models": sorted(replica.served),
         "max_model_len": lengths,
@@ -50,9 +51,13 @@ def router(services: Services) -> APIRouter:
             return False
         return True
 
-    async def state(*, ready: bool) -> JSONResponse:
+    async def state(request: Request, *, ready: bool) -> JSONResponse:
+        peer = request.client.host if request.client else ""
+        admin = services.auth.is_admin(dict(request.headers.raw), peer)
         in_flight = services.table.in_flight()
-        replicas = [replica_json(r, in_flight.get(r.name, 0)) for r in services.registry]
+        replicas = [
+            replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in services.registry
+        ]
         table = await table_answers()
         status = "ok"
         if not services.registry.able():
@@ -72,16 +77,17 @@ def router(services: Services) -> APIRouter:
         return JSONResponse(body, status_code=503, headers=retry_after)
 
     @api.get("/health", summary="Can the gateway serve")
-    async def health() -> JSONResponse:
+    async def health(request: Request) -> JSONResponse:
         """200 with the state of each replica and of the process table; 503 where no replica is
-        healthy. A table that cannot be reached is told, but calls go on without it."""
-        return await state(ready=False)
+        healthy. A table that cannot be reached is told, but calls go on without it. Addresses of
+        replicas, and their last errors, are told to administrators only."""
+        return await state(request, ready=False)
 
     @api.get("/ready", summary="Is everything there that the gateway needs")
-    async def ready() -> JSONResponse:
+    async def ready(request: Request) -> JSONResponse:
         """The same, and 503 also where the process table cannot be reached, or where every replica
         refuses the gateway's key."""
-        return await state(ready=True)
+        return await state(request, ready=True)
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:

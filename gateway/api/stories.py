@@ -79,10 +79,15 @@ def router(services: Services) -> APIRouter:
         """Server-sent events `tool_call_dispatch`, from now on, of the session's calls through this
         gateway; each has the id of its request. What a stream calls is told as it completes, what
         another answer calls when it has ended. A listener that is too slow loses the oldest, and is
-        told how many by an event `lost`."""
+        told how many by an event `lost`. 404 for a session that is not there; 429 where it, or its
+        tenant, has as many listeners as it may."""
         key = program_key(tenant, path_id(session_id))
+        if await s.table.get(key) is None:
+            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
         if s.listeners.full(key):
-            raise ApiError(429, "too_many_listeners", "This session has too many listeners.")
+            raise ApiError(
+                429, "too_many_listeners", "This session, or its tenant, has too many listeners."
+            )
         return StreamingResponse(
             _told(s, key),
             media_type="text/event-stream",

@@ -51,19 +51,67 @@ _NOT_TO_CLIENT: Final = frozenset(
     }
 )
 
+# What a URL's query may be (RFC 3986, 3.4): no other byte is written into a request line.
+_QUERY: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,2048}")
+# What is written into a request line: one path and query without spaces.
+_TARGET: Final = re.compile(rb"/[!-~]*")
+# Bytes that no field of a head may have. A tab may stand inside of a value.
+_CONTROLS: Final = bytes([*range(0x09), *range(0x0A, 0x20), 0x7F])
+
+Fields = Iterable[tuple[bytes, bytes]]
+
 _SANE_ID: Final = re.compile(rb"[!-~]{1,128}")
 _VALUE_SAFE: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) != "%")
 
 
-def for_engine(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The client's headers that go on, as lines. Names must be in lower case (as ASGI has them)."""
-    lines: list[bytes] = []
-    for name, value in headers:
-        if name in _TO_ENGINE or (
-            name.startswith(_TO_ENGINE_PREFIXES) and not _CREDENTIAL.search(name)
-        ):
-            lines += (name, b": ", value, b"\r\n")
-    return b"".join(lines)
+class UnsafeHead(ValueError):
+    """A request head that an engine could read as something else than is meant."""
+
+
+def for_engine(headers: Fields) -> list[tuple[bytes, bytes]]:
+    """The client's headers that go on. Names must be in lower case (as ASGI has them)."""
+    return [
+        pair
+        for pair in headers
+        if (name := pair[0]) in _TO_ENGINE
+        or (name.startswith(_TO_ENGINE_PREFIXES) and not _CREDENTIAL.search(name))
+    ]
+
+
+def request_head(
+    method: str, prefix: bytes, target: bytes, own: bytes, fields: Fields, length: int
+) -> bytes:
+    """The head of a request: every head that the gateway writes to an engine is made here.
+
+    prefix: of the engine's base URL. target: path and query. own: complete lines that hold nothing
+    of a client's. length: of the body, bytes. Raises UnsafeHead for a target with other bytes than
+    printable ASCII, and for a control byte in a field: it would end the field, or the head.
+    """
+    if not _TARGET.fullmatch(target):
+        raise UnsafeHead("The request's target has bytes that no request line can carry.")
+    lines = [b"%b: %b\r\n" % pair for pair in fields]
+    written = b"".join(lines)
+    # Each line has its own two; one more of them is a client's.
+    if len(written) - len(written.translate(None, _CONTROLS)) != 2 * len(lines):
+        raise UnsafeHead("A header has control bytes.")
+    return b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
+        method.encode(),
+        prefix,
+        target,
+        own,
+        written,
+        length,
+    )
+
+
+def query_of(raw: bytes) -> bytes:
+    """A client's query string with its question mark, b"" where there is none. UnsafeHead for bytes
+    that a query may not have (RFC 3986, 3.4), and for more than 2,048 of them."""
+    if not raw:
+        return b""
+    if not _QUERY.fullmatch(raw):
+        raise UnsafeHead("The URL's query is too long, or has bytes that must be percent-encoded.")
+    return b"?" + raw
 
 
 def for_client(headers: Headers) -> tuple[Headers, bytes | None]:

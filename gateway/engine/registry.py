@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from gateway.engine.circuit import Circuit
 from gateway.engine.errors import ReplicaError
+from gateway.engine.headers import Fields, request_head
 from gateway.engine.lower import ReplicaKind
 from gateway.engine.pool import Timeouts, Upstream
 from gateway.model import ReplicaView
@@ -52,17 +53,11 @@ class Replica:
             self._view = view
         return view
 
-    def request_head(self, method: str, target: str, lines: bytes, length: int) -> bytes:
-        """The head of a request to this replica. `target`: path and query; `lines`: complete
-        header lines; `length`: of the body, bytes."""
-        return b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
-            method.encode(),
-            self.upstream.prefix.encode(),
-            target.encode("latin-1"),
-            self.head,
-            lines,
-            length,
-        )
+    def request_head(self, method: str, target: bytes, fields: Fields, length: int) -> bytes:
+        """The head of a request to this replica. `target`: path and query; `length`: of the body,
+        bytes. UnsafeHead."""
+        prefix = self.upstream.prefix.encode()
+        return request_head(method, prefix, target, self.head, fields, length)
 
 
 class Registry:

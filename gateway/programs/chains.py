@@ -1,5 +1,6 @@
 """Stored answers: which program each belongs to, and which replica keeps it (row 3 of the alias
-table). What a tenant has stored is not there for another one."""
+table). What a tenant has stored is not there for another one: the id of an answer belongs to the
+tenant that had it first, also where an engine gives it to another one again."""
 
 from __future__ import annotations
 
@@ -13,6 +14,11 @@ from gateway.policies.retain.fair import FairRoom
 
 DEFAULT_LIMIT: Final = 65_536
 DEFAULT_KEEP_S: Final = 86_400.0
+
+
+def is_owned(name: str) -> bool:
+    """Whether `name` is the id of an answer, which one tenant has, and not a session's."""
+    return name.startswith("resp_")
 
 
 @record
@@ -42,9 +48,15 @@ class ChainRoots:
         self._keep_s = keep_s
         self._clock = clock
         self._answers: dict[tuple[str, str], StoredAnswer] = {}
+        # The tenant of each answer's id. Other names, as those of sessions, are each tenant's own.
+        self._owners: dict[str, str] = {}
 
-    def record(self, key: ProgramKey, response_id: str, replica: str = "") -> StoredAnswer:
-        """The answer with this id belongs to this program and is stored there. Known here only."""
+    def record(self, key: ProgramKey, response_id: str, replica: str = "") -> StoredAnswer | None:
+        """The answer with this id belongs to this program and is stored there. Known here only.
+        None, and nothing has changed, where another tenant has an answer with this id."""
+        owner = self._owners.get(response_id, key.tenant)
+        if owner != key.tenant and self._known(owner, response_id) is not None:
+            return None
         answer = StoredAnswer(key.program, replica, self._clock())
         self._keep(key.tenant, response_id, answer)
         return answer
@@ -65,8 +77,7 @@ class ChainRoots:
 
     async def forget(self, tenant: str, response_id: str) -> None:
         """The answer is stored no longer."""
-        if self._answers.pop((tenant, response_id), None) is not None:
-            self._room.drop(tenant, response_id)
+        self._drop(tenant, response_id)
 
     async def flush(self) -> None:
         """Write what could not be written to the store. TableUnavailable."""
@@ -79,18 +90,29 @@ class ChainRoots:
         if found is None:
             return None
         if self._clock() - found.stored_s > self._keep_s:
-            del self._answers[tenant, response_id]
-            self._room.drop(tenant, response_id)
+            self._drop(tenant, response_id)
             return None
         self._room.use(tenant, response_id)
         return found
 
     def _keep(self, tenant: str, response_id: str, answer: StoredAnswer) -> None:
         self._answers[tenant, response_id] = answer
+        if is_owned(response_id):
+            self._owners[response_id] = tenant
         gone = self._room.put(tenant, response_id)
         if gone is not None:
             del self._answers[gone]
+            self._disown(*gone)
             self._gone(*gone)
+
+    def _drop(self, tenant: str, response_id: str) -> None:
+        if self._answers.pop((tenant, response_id), None) is not None:
+            self._room.drop(tenant, response_id)
+            self._disown(tenant, response_id)
+
+    def _disown(self, tenant: str, response_id: str) -> None:
+        if self._owners.get(response_id) == tenant:
+            del self._owners[response_id]
 
     def _gone(self, tenant: str, response_id: str) -> None:
         """There was no room any more for what was known of this answer."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from gateway.model import ProgramKey
+from gateway.policies.retain.fair import FairRoom
 
 PER_TENANT: Final = 256
 IN_ALL: Final = 8192
@@ -32,7 +33,8 @@ class HandleStore(Protocol):
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
     ) -> bool:
         """A new handle of a program. False, and nothing has changed, where its tenant has as many
-        as he may, or all tenants together have."""
+        as it may. Where all tenants together have as many as they may, the tenant that has most
+        loses one of its oldest; that may be this tenant."""
         ...
 
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
@@ -67,11 +69,12 @@ class MemoryHandles:
     def __init__(self, per_tenant: int = PER_TENANT, in_all: int = IN_ALL) -> None:
         self._per_tenant = per_tenant
         self._in_all = in_all
+        self._room = FairRoom[str](in_all)
         # By tenant: program, texts and end of each handle.
         self._of: dict[str, dict[str, tuple[str, dict[str, str], float]]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._of.values()))
+        return len(self._room)
 
     async def begin(
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
@@ -79,10 +82,14 @@ class MemoryHandles:
         """See HandleStore."""
         known = self._of.get(key.tenant, {})
         if handle not in known:
-            full = len(known) >= self._per_tenant or len(self) >= self._in_all
-            if full and not self._make_room(key.tenant, now_s):
+            if len(known) >= self._per_tenant or len(self) >= self._in_all:
+                self._forget_ended(now_s)
+            if len(self._of.get(key.tenant, ())) >= self._per_tenant:
                 return False
         self._of.setdefault(key.tenant, {})[handle] = key.program, dict(fields), expires_s
+        gone = self._room.put(key.tenant, handle)
+        if gone is not None:
+            self._forget(*gone)
         return True
 
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
@@ -108,10 +115,10 @@ class MemoryHandles:
 
     async def drop(self, key: ProgramKey, handle: str) -> bool:
         """See HandleStore."""
-        known = self._of.get(key.tenant, {})
-        there = known.pop(handle, None) is not None
-        if there and not known:
-            del self._of[key.tenant]
+        there = handle in self._of.get(key.tenant, ())
+        if there:
+            self._room.drop(key.tenant, handle)
+            self._forget(key.tenant, handle)
         return there
 
     async def flush(self, now_s: float) -> None:
@@ -125,11 +132,19 @@ class MemoryHandles:
         found = self._of.get(tenant, {}).get(handle)
         return None if found is None else found[1:]
 
-    def _make_room(self, tenant: str, now_s: float) -> bool:
-        """Forget what is over. Whether the tenant may have one more now."""
-        for each, known in list(self._of.items()):
-            for handle in [name for name, (_, _, end_s) in known.items() if end_s <= now_s]:
-                del known[handle]
-            if not known:
-                del self._of[each]
-        return len(self._of.get(tenant, ())) < self._per_tenant and len(self) < self._in_all
+    def _forget(self, tenant: str, handle: str) -> None:
+        known = self._of[tenant]
+        del known[handle]
+        if not known:
+            del self._of[tenant]
+
+    def _forget_ended(self, now_s: float) -> None:
+        ended = [
+            (tenant, handle)
+            for tenant, known in self._of.items()
+            for handle, (_, _, end_s) in known.items()
+            if end_s <= now_s
+        ]
+        for tenant, handle in ended:
+            self._room.drop(tenant, handle)
+            self._forget(tenant, handle)

@@ -1,14 +1,26 @@
-"""What an id is: text of at most 256 bytes in UTF-8. One rule, whichever way an id comes. Pure.
+"""What an id is: text of at most 256 bytes in UTF-8. One rule for headers, paths, queries and
+bodies. Pure.
 
-Bytes and text answer each other one to one, so that two ids never become one: what is not UTF-8,
-and half of a surrogate pair, which UTF-8 cannot hold, is refused.
+Spaces and tabs around an id do not count: header parsers may remove them, and an id means the same
+program wherever it stands. Otherwise bytes and text answer each other one to one, so that two ids
+never become one: what is not UTF-8, and half of a surrogate pair, which UTF-8 cannot hold, is
+refused.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 MAX_ID_BYTES: Final = 256
+# As around a header field (RFC 9110, 5.6.3): other white space is part of an id.
+_SPACE: Final = " \t"
+_SPACE_BYTES: Final = _SPACE.encode()
+
+RESPONSE_ID: Final = "resp_[A-Za-z0-9_-]{1,128}"
+"""The id of a stored answer (Responses API), as a regular expression. Nothing in it needs escaping
+in a path, in JSON or in a key of Redis."""
+_RESPONSE_ID: Final = re.compile(RESPONSE_ID)
 
 
 class IdentityError(ValueError):
@@ -23,6 +35,7 @@ class IdentityError(ValueError):
 def from_bytes(raw: bytes, name: bytes) -> str:
     """The id in these bytes, "" where there are none. `name`: of what holds it, for the message.
     Raises IdentityError."""
+    raw = raw.strip(_SPACE_BYTES)
     if len(raw) > MAX_ID_BYTES:
         raise _too_long(name.decode(), len(raw))
     try:
@@ -36,7 +49,7 @@ def from_json(value: Any, name: str) -> str:
     Raises IdentityError."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise IdentityError("bad_id", name, f"must be a string, got {type(value).__name__}")
-    text = str(value)
+    text = str(value).strip(_SPACE)
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -44,6 +57,11 @@ def from_json(value: Any, name: str) -> str:
     if size > MAX_ID_BYTES:
         raise _too_long(name, size)
     return text
+
+
+def is_response_id(text: str) -> bool:
+    """Whether a stored answer may have this id."""
+    return _RESPONSE_ID.fullmatch(text) is not None
 
 
 def _no_text(name: str) -> IdentityError:

@@ -36,8 +36,12 @@ class RedisChains(ChainRoots):
         self._unwritten: dict[bytes, bytes] = {}
 
     async def remember(self, key: ProgramKey, response_id: str, replica: str) -> None:
-        """See ChainRoots. Never raises: an answer is not held up by what is known of it."""
+        """See ChainRoots. Never raises: an answer is not held up by what is known of it. Where
+        another tenant has an answer with this id, by this gateway's knowledge or by that of another
+        one, nothing is remembered."""
         answer = self.record(key, response_id, replica)
+        if answer is None:
+            return
         member = rows.member(ProgramKey(key.tenant, response_id))
         self._unwritten[member] = _packed(answer)
         try:
@@ -56,6 +60,9 @@ class RedisChains(ChainRoots):
         packed = await twice(lambda: self._store.answer(member))
         if packed is None:
             return None
+        owner = self._owners.get(response_id, tenant)
+        if owner != tenant:
+            self._drop(owner, response_id)
         self._keep(tenant, response_id, _unpacked(packed))
         return self._known(tenant, response_id)
 
@@ -75,10 +82,12 @@ class RedisChains(ChainRoots):
             return
         written = dict(self._unwritten)
         now_s, limit = self._clock(), self._shared_limit
-        await twice(lambda: self._store.keep_answers(written, now_s, self._keep_s, limit))
+        others = await twice(lambda: self._store.keep_answers(written, now_s, self._keep_s, limit))
         for member, packed in written.items():
             if self._unwritten.get(member) == packed:
                 del self._unwritten[member]
+        for member in others:
+            self._drop(*rows.key_of(member))
 
     def _gone(self, tenant: str, response_id: str) -> None:
         self._unwritten.pop(rows.member(ProgramKey(tenant, response_id)), None)

@@ -6,6 +6,7 @@
 | hp:TENANT/PROGRAM | sorted set | a program's handles by their end |
 | ht:TENANT | sorted set | a tenant's handles by their end |
 | handles | sorted set | TENANT/HANDLE of all by their end |
+| handle_tenants | sorted set | tenants by how many of these they have |
 
 The first three expire.
 """
@@ -23,32 +24,37 @@ from gateway.programs.handles import GRACE_S, IN_ALL, PER_TENANT, Fields, Memory
 from gateway.programs.redis_link import RedisLink, twice
 from gateway.programs.table import TableUnavailable
 
-_SHARED_LIMIT: Final = 65_536
+# All gateways share the room on Redis; each alone has less.
+SHARED_TIMES: Final = 8
+# So many handles at most give way to one: others come at the same time.
+_TRIES: Final = 4
 # The name, which nobody else gives, of a handle's end among its texts.
 _END: Final = "end"
 
 
 class RedisHandles:
     """See HandleStore. away: whether Redis is known not to answer, so that nobody waits for it.
-    in_all: handles of all tenants on Redis; a gateway by itself knows fewer."""
+    in_all: handles of all tenants on Redis. in_here: those that this gateway knows by itself."""
 
     def __init__(
         self,
         link: RedisLink,
         away: Callable[[], bool],
         per_tenant: int = PER_TENANT,
-        in_all: int = _SHARED_LIMIT,
+        in_all: int = SHARED_TIMES * IN_ALL,
+        in_here: int = IN_ALL,
     ) -> None:
         self._link = link
         self._away = away
         self._per_tenant = per_tenant
         self._in_all = in_all
-        self._local = MemoryHandles(per_tenant, min(in_all, IN_ALL))
+        self._local = MemoryHandles(per_tenant, min(in_all, in_here))
         # What Redis does not know, or not as it is now.
         self._unwritten: dict[tuple[ProgramKey, str], None] = {}
-        self._begin, self._update, self._list = (
-            link.script(f"handles_{name}") for name in ("begin", "update", "list")
+        self._begin, self._drop = (
+            link.script("handles_common", f"handles_{name}") for name in ("begin", "drop")
         )
+        self._update, self._list = (link.script(f"handles_{name}") for name in ("update", "list"))
 
     def __len__(self) -> int:
         return len(self._local)
@@ -118,17 +124,11 @@ class RedisHandles:
         unwritten = self._unwritten.pop((key, handle), self) is not self
         if self._away():
             return there
-        keys = self._link.keys
         try:
-            async with self._link.reaching(), self._link.redis.pipeline(transaction=True) as pipe:
-                pipe.delete(self._row(key.tenant, handle))
-                pipe.zrem(self._of(key), handle)
-                pipe.zrem(self._tenant(key.tenant), handle)
-                pipe.zrem(keys.base + b"handles", _member(key.tenant, handle))
-                dropped, *_ = await pipe.execute()
+            dropped = await self._erase(key, handle)
         except TableUnavailable:
             return there
-        return bool(dropped) or (there and unwritten)
+        return dropped or (there and unwritten)
 
     async def flush(self, now_s: float) -> None:
         """See HandleStore."""
@@ -153,13 +153,6 @@ class RedisHandles:
     async def _write(
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
     ) -> bool:
-        keys = self._link.keys
-        names = [
-            self._row(key.tenant, handle),
-            self._of(key),
-            self._tenant(key.tenant),
-            keys.base + b"handles",
-        ]
         arguments: list[Any] = [
             rows.number(now_s),
             rows.number(expires_s),
@@ -168,11 +161,42 @@ class RedisHandles:
             self._in_all,
             handle,
             _member(key.tenant, handle),
+            rows.encode(key.tenant),
             *(_END, rows.number(expires_s)),
             *_flat(fields),
         ]
+        for _ in range(_TRIES):
+            async with self._link.reaching():
+                done = await self._begin(self._keys(key, handle), arguments)
+            if not isinstance(done, bytes):
+                return bool(done)
+            await self._make_room(rows.decode(done))
+        return False
+
+    async def _make_room(self, tenant: str) -> None:
+        """The handle of this tenant that ends first gives way to another one."""
+        redis = self._link.redis
         async with self._link.reaching():
-            return bool(await self._begin(names, arguments))
+            found = [rows.decode(raw) for raw in await redis.zrange(self._tenant(tenant), 0, 0)]
+            programs = [await cast(Any, redis.hget(self._row(tenant, h), "program")) for h in found]
+        for handle, program in zip(found, programs, strict=True):
+            key = ProgramKey(tenant, rows.decode(program or b""))
+            await self._local.drop(key, handle)
+            await self._erase(key, handle)
+
+    async def _erase(self, key: ProgramKey, handle: str) -> bool:
+        async with self._link.reaching():
+            arguments = [handle, _member(key.tenant, handle)]
+            return bool(await self._drop(self._keys(key, handle), arguments))
+
+    def _keys(self, key: ProgramKey, handle: str) -> list[bytes]:
+        tenant = key.tenant
+        everyone = self._link.keys.base + b"handles"
+        row = self._row(tenant, handle)
+        return [row, self._of(key), self._tenant(tenant), everyone, self._tenants()]
+
+    def _tenants(self) -> bytes:
+        return self._link.keys.base + b"handle_tenants"
 
     async def _read(self, tenant: str, handle: str) -> dict[str, str]:
         async with self._link.reaching():

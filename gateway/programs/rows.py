@@ -14,6 +14,7 @@
 | answer_ages | sorted set | the same by the Unix time of their making |
 | answer_ages:TENANT | sorted set | those of one tenant |
 | answer_tenants | sorted set | tenants by how many answers they have |
+| answer_owners | hash | an answer's id to its tenant |
 | table | string | a random name of the table itself: another one means that the rows were lost |
 """
 
@@ -95,9 +96,10 @@ class Keys:
 
     @property
     def of_answers(self) -> list[bytes]:
-        """Every key about stored answers, the last one the beginning of those of each tenant."""
-        ages = self.answer_ages
-        return [self.answers, ages, self.base + b"answer_tenants", ages + b":"]
+        """Every key about stored answers, the last but one the beginning of those of each
+        tenant."""
+        ages, owners = self.answer_ages, self.base + b"answer_owners"
+        return [self.answers, ages, self.base + b"answer_tenants", ages + b":", owners]
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

@@ -4,13 +4,14 @@ events. A listener that does not keep up loses the oldest, and is told how many.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
 from gateway.model import ProgramKey
+from gateway.policies.retain.fair import FairRoom
 
 MAX_WAITING: Final = 1024
 # A tool call may have a megabyte of arguments. One event waits whatever its size.
@@ -58,38 +59,57 @@ class Listener:
 
 
 class Listeners:
-    """All listeners, by program. limit: of one program's."""
+    """All listeners, by program. limit: of one program's. per_tenant: of all programs of a tenant.
+    in_all: of all tenants; the one that has most gives way to others: its oldest listener ends."""
 
-    def __init__(self, limit: int = 64) -> None:
+    def __init__(self, limit: int = 64, per_tenant: int = 256, in_all: int = 4096) -> None:
         self._limit = limit
+        self._per_tenant = per_tenant
         self._of: dict[ProgramKey, list[Listener]] = {}
+        self._room = FairRoom[tuple[ProgramKey, Listener]](in_all)
+        self._tenants: Counter[str] = Counter()
         self._closed = False
 
     def __contains__(self, key: ProgramKey) -> bool:
         return key in self._of
 
     def full(self, key: ProgramKey) -> bool:
-        """Whether the program has as many listeners as it may."""
-        return len(self._of.get(key, ())) >= self._limit
+        """Whether the program, or its tenant, has as many listeners as it may."""
+        return (
+            len(self._of.get(key, ())) >= self._limit
+            or self._tenants[key.tenant] >= self._per_tenant
+        )
 
     def add(self, key: ProgramKey) -> Listener | None:
-        """A new listener, None where the program has as many as it may."""
+        """A new listener, None where the program, or its tenant, has as many as it may."""
         if self.full(key):
             return None
-        there = self._of.setdefault(key, [])
         listener = Listener()
         if self._closed:
             listener.close()
-        there.append(listener)
+        self._of.setdefault(key, []).append(listener)
+        self._tenants[key.tenant] += 1
+        gone = self._room.put(key.tenant, (key, listener))
+        if gone is not None:
+            other, oldest = gone[1]
+            oldest.close()
+            self._forget(other, oldest)
         return listener
 
     def remove(self, key: ProgramKey, listener: Listener) -> None:
         """It listens no more."""
-        there = self._of.get(key, [])
-        if listener in there:
-            there.remove(listener)
+        if listener in self._of.get(key, ()):
+            self._room.drop(key.tenant, (key, listener))
+            self._forget(key, listener)
+
+    def _forget(self, key: ProgramKey, listener: Listener) -> None:
+        there = self._of[key]
+        there.remove(listener)
         if not there:
-            self._of.pop(key, None)
+            del self._of[key]
+        self._tenants[key.tenant] -= 1
+        if not self._tenants[key.tenant]:
+            del self._tenants[key.tenant]
 
     def tell(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
         """An event of the program, for all who listen, as JSON."""

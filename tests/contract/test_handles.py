@@ -114,14 +114,41 @@ def test_a_tenant_has_so_many_and_takes_no_room_of_others(check):
     check(steps, per_tenant=2)
 
 
-def test_all_tenants_together_have_so_many(check):
+def test_where_all_is_taken_the_tenant_that_has_most_gives_way(check):
     async def steps(store):
-        keys = [ProgramKey(f"t{number}", "p") for number in range(4)]
-        begun = [await store.begin(key, "pf", TEXTS, 1.0, 9.0) for key in keys]
-        assert begun == [True, True, True, False]
-        assert await store.begin(keys[3], "pf", TEXTS, 9.0, 20.0)
+        loud, quiet, late = (ProgramKey(name, "p") for name in ("loud", "quiet", "late"))
+        assert await store.begin(quiet, "q0", TEXTS, 1.0, 9.0)
+        for number in range(5):
+            assert await store.begin(loud, f"l{number}", TEXTS, 1.0 + number, 9.0 + number)
+        assert await store.begin(late, "x0", TEXTS, 6.0, 9.0)
+        assert await store.begin(quiet, "q1", TEXTS, 6.0, 9.0)
+        # A loud one's own takes the place of its oldest.
+        assert await store.begin(loud, "l5", TEXTS, 6.0, 20.0)
+        names = {"loud": "l0 l1 l2 l3 l4 l5", "quiet": "q0 q1", "late": "x0"}
+        found = [
+            name
+            for tenant, each in names.items()
+            for name in each.split()
+            if await store.find(tenant, name, 6.0) is not None
+        ]
+        assert found == ["l3", "l4", "l5", "q0", "q1", "x0"]
+        # What has ended makes room by itself.
+        for number in range(6):
+            assert await store.begin(late, f"y{number}", TEXTS, 30.0, 40.0)
+        assert len(await store.of_program(late, 31.0)) == 6
 
-    check(steps, per_tenant=2, in_all=3)
+    check(steps, per_tenant=6, in_all=6)
+
+
+def test_many_tenants_with_a_few_each_keep_none_out(check):
+    async def steps(store):
+        for number in range(40):
+            assert await store.begin(ProgramKey(f"t{number}", "p"), "pf", TEXTS, 1.0, 9.0)
+        honest = ProgramKey("honest", "p")
+        assert await store.begin(honest, "pf", TEXTS, 1.0, 9.0)
+        assert await store.find("honest", "pf", 2.0) is not None
+
+    check(steps, per_tenant=4, in_all=8)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 50), st.booleans()), max_size=30))
@@ -133,13 +160,20 @@ def test_bounds_hold_whatever_happens(check, actions):
         live: dict[str, dict[str, int]] = {}
         for number, (tenant, ttl, drop) in enumerate(actions):
             of_tenant = live.setdefault(f"t{tenant}", {})
-            room = len(of_tenant) < 4 and sum(map(len, live.values())) < 9
+            room = len(of_tenant) < 4
             key, name = ProgramKey(f"t{tenant}", "p"), f"pf_{number}"
             assert await store.begin(key, name, TEXTS, 0.0, float(ttl)) is room
             if room and drop:
                 assert await store.drop(key, name)
             elif room:
                 of_tenant[name] = ttl
+            for owner, names in live.items():
+                for gone in [n for n in names if await store.find(owner, n, 0.5) is None]:
+                    del names[gone]
+            held = {owner: len(names) for owner, names in live.items()}
+            assert sum(held.values()) <= 9
+            # Where one has given way, it had as many as any other.
+            assert room or held[f"t{tenant}"] == 4
         for tenant, names in live.items():
             found = await store.of_program(ProgramKey(tenant, "p"), 25.0)
             assert len(found) == sum(end > 25 for end in names.values())

@@ -120,3 +120,44 @@ def test_the_oldest_go_when_there_are_too_many_or_too_old(redis_server):
         assert await right._store.members(right._store.keys.answer_ages) == [b"t/resp_8"]
 
     run(redis_server, steps, limit=3, keep_s=10.0)
+
+
+def test_an_answers_id_belongs_to_the_tenant_that_had_it_first_through_any_gateway(redis_server):
+    async def steps(line, left, right):
+        mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
+        await left.remember(mine, "resp_1", "r0")
+        await right.remember(theirs, "resp_1", "r1")
+        assert await right.find("theirs", "resp_1") is None
+        assert await left.find("theirs", "resp_1") is None
+        assert (await right.find("mine", "resp_1")).replica == "r0"
+        await right.forget("theirs", "resp_1")
+        assert (await right.find("mine", "resp_1")).replica == "r0"
+        owners = left._store.keys.of_answers[4]
+        assert await left._store.redis.hgetall(owners) == {b"resp_1": b"mine"}
+        # Sessions' names are each tenant's own.
+        for chains, key in ((left, mine), (right, theirs)):
+            await chains.remember(key, "\x01session:run", "")
+        assert (await left.find("theirs", "\x01session:run")).program == "q"
+        await left.forget("mine", "resp_1")
+        await right.forget("mine", "resp_1")
+        assert await left._store.redis.hgetall(owners) == {}
+        await right.remember(theirs, "resp_1", "r1")
+        assert (await left.find("theirs", "resp_1")).replica == "r1"
+
+    run(redis_server, steps)
+
+
+def test_of_two_that_had_an_id_while_redis_was_away_one_keeps_it(redis_server):
+    async def steps(line, left, right):
+        mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
+        line.set(Line.CUT)
+        await left.remember(mine, "resp_1", "r0")
+        await right.remember(theirs, "resp_1", "r1")
+        assert (await left.find("mine", "resp_1")).replica == "r0"
+        line.set(Line.OPEN)
+        await left.flush()
+        assert await left.find("mine", "resp_1") is None
+        assert await right.find("mine", "resp_1") is None
+        assert (await left.find("theirs", "resp_1")).replica == "r1"
+
+    run(redis_server, steps)

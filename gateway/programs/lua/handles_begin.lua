@@ -1,21 +1,33 @@
--- Begin a handle, or write it again. 0, and nothing has changed, where there are too many.
--- KEYS: handle, its program's handles, its tenant's, all
+-- Begin a handle, or write it again. 0, and nothing has changed, where its tenant has too many. Where
+-- all tenants have: the tenant that has to give way first.
+-- KEYS: handle, its program's handles, its tenant's, all, tenants by number
 -- ARGV: now, its end, seconds to keep it, most of the tenant, most of all, handle, tenant/handle,
---       name, text...
-local row, of_program, of_tenant, all = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local now, ends, keep = ARGV[1], ARGV[2], ARGV[3]
+--       tenant, name, text...
+local row, of_program, of_tenant, all, tenants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local now, ends, keep, tenant = ARGV[1], ARGV[2], ARGV[3], ARGV[8]
+local AT_ONCE = 100
 
 redis.call('ZREMRANGEBYSCORE', of_tenant, '-inf', now)
-redis.call('ZREMRANGEBYSCORE', all, '-inf', now)
-if redis.call('EXISTS', row) == 0 and (redis.call('ZCARD', of_tenant) >= tonumber(ARGV[4])
-    or redis.call('ZCARD', all) >= tonumber(ARGV[5])) then
-  return 0
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', all, '-inf', now, 'LIMIT', 0, AT_ONCE)) do
+  forget_handle(all, tenants, member)
 end
-for i = 8, #ARGV, 2 do
+if redis.call('EXISTS', row) == 0 then
+  local own = redis.call('ZCARD', of_tenant)
+  if own >= tonumber(ARGV[4]) then
+    return 0
+  end
+  if redis.call('ZCARD', all) >= tonumber(ARGV[5]) then
+    local most = redis.call('ZREVRANGE', tenants, 0, 0, 'WITHSCORES')
+    return (most[1] and own < tonumber(most[2])) and most[1] or tenant
+  end
+end
+for i = 9, #ARGV, 2 do
   redis.call('HSET', row, ARGV[i], ARGV[i + 1])
 end
 redis.call('EXPIRE', row, keep)
-redis.call('ZADD', all, ends, ARGV[7])
+if redis.call('ZADD', all, ends, ARGV[7]) == 1 then
+  redis.call('ZINCRBY', tenants, 1, tenant)
+end
 for _, index in ipairs({of_program, of_tenant}) do
   redis.call('ZADD', index, ends, ARGV[6])
   if redis.call('TTL', index) < tonumber(keep) then

@@ -55,6 +55,7 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         path = "/v1/sessions/run/events"
+        await gateway.client.post("/v1/sessions", json={"id": "run"})
         async with gateway.client.stream("GET", path) as events:
             lines = events.aiter_lines()
             assert await anext(lines) == ": listening"
@@ -188,6 +189,7 @@ async def test_a_listener_that_leaves_is_forgotten_whenever_it_leaves(
     head = b"GET /v1/sessions/run/events HTTP/1.1\r\nhost: x\r\n\r\n"
     async with engine() as stub, weft(stub) as gateway:
         services = gateway.services
+        await gateway.client.post("/v1/sessions", json={"id": "run"})
         for number in range(200):
             client = connect(gateway, head)
             if number % 3 == 1:
@@ -214,6 +216,7 @@ async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_wait
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         head = b"GET /v1/sessions/run/events HTTP/1.1\r\nhost: x\r\n\r\n"
+        await gateway.client.post("/v1/sessions", json={"id": "run"})
         client = connect(gateway, head, receive_bytes=4096)
         try:
             await until(lambda: gateway.services.listeners._of)

@@ -220,6 +220,7 @@ async def test_tool_calls_are_dispatched_in_the_stream_for_who_asks(engine: Any,
 
 async def test_a_listener_hears_its_programs_tool_calls(engine: Any, weft: Any) -> None:
     async with engine(script=calls_tools) as stub, weft(stub) as gateway:
+        await gateway.client.post("/v1/sessions", json={"id": "run"})
         async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
             lines = events.aiter_lines()
             assert await anext(lines) == ": listening"

@@ -37,7 +37,7 @@ async def test_a_session_without_an_id_gets_one(engine: Any, weft: Any) -> None:
         assert (await gateway.client.get(f"/v1/sessions/{made.json()['id']}")).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["a/b", "a b?#%", "né\n\t", "..", "x" * 256, "%2F", "/"])
+@pytest.mark.parametrize("name", ["a/b", "a b?#%", "né\t\n", "..", "x" * 256, "%2F", "/"])
 async def test_ids_may_contain_anything(name: str, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         assert (await gateway.client.post("/v1/sessions", json={"id": name})).status_code == 201

@@ -106,6 +106,22 @@ def test_a_variable_that_is_read_by_nothing_is_a_warning(port: int) -> None:
     ]
 
 
+def test_a_misspelt_key_ends_the_start() -> None:
+    done = run(SERVE, WEFT_API_KEY="sk-secret")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line == "weft serve: WEFT_API_KEY is read by nothing; did you mean WEFT_API_KEYS?"
+
+
+def test_an_open_address_without_keys_is_a_warning(port: int) -> None:
+    with socket.socket() as holder:
+        holder.bind(("0.0.0.0", port))
+        holder.listen()
+        command = [*COMMAND, "--host", "0.0.0.0", "--port", str(port)]
+        assert "ANYONE who reaches 0.0.0.0" in run(command).stderr
+        assert "ANYONE" not in run(command, WEFT_API_KEYS="k").stderr
+
+
 def test_a_gateway_without_replicas_says_so(port: int) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", port))

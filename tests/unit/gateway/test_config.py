@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Balancer, Settings, SettingsError, load, unread
+from gateway.config import Balancer, Settings, SettingsError, exposed, load, unread
 
 ROOT = Path(__file__).parents[3]
 # What the variables of a test have spoilt.
@@ -125,6 +125,42 @@ def test_a_variable_that_nobody_reads_is_told_with_the_nearest(name: str, neares
 
 def test_a_variable_that_is_like_no_other_is_told_alone() -> None:
     assert unread({"WEFT_QQQQ": "x"}) == ["WEFT_QQQQ is read by nothing"]
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("WEFT_API_KEY", "; did you mean WEFT_API_KEYS?"),
+        ("weft_apikeys", "; did you mean WEFT_API_KEYS?"),
+        ("WEFT_ADMIN_TOKEN", ""),
+        ("WEFT_ENGINE_SECRETS", "; did you mean WEFT_ENGINE_SECRET?"),
+        ("WEFT_REPLICA_KEY", "; did you mean WEFT_REPLICA_API_KEY?"),
+        ("WEFT_PASSWORD", ""),
+    ],
+)
+def test_a_misspelt_key_is_refused(
+    name: str, nearest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "very-secret")
+    with pytest.raises(SettingsError) as raised:
+        load()
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith(f"{name} is read by nothing")
+    assert line.endswith(nearest)
+    assert "very-secret" not in line
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example"])
+def test_an_address_that_others_reach_is_a_warning_without_keys(host: str) -> None:
+    (line,) = exposed(load(host=host, port=80))
+    assert f"{host}:80" in line
+    assert "WEFT_API_KEYS" in line
+    assert exposed(load(host=host, api_keys="k")) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_an_address_of_this_machine_alone_is_none(host: str) -> None:
+    assert exposed(load(host=host)) == []
 
 
 def test_every_variable_that_weft_reads_is_known() -> None:

@@ -62,5 +62,13 @@ def test_the_base_url_can_be_reached_from_here(host, url):
 
 
 def test_a_variable_that_nothing_reads_is_a_warning():
-    assert plan.warnings(["WEFT_REPLCAS"])
-    assert plan.warnings(["WEFT_REPLICAS", "PATH"]) == []
+    assert plan.warnings(UpOptions(), ["WEFT_REPLCAS"])
+    assert plan.warnings(UpOptions(), ["WEFT_REPLICAS", "PATH"]) == []
+
+
+def test_an_open_address_without_keys_is_a_warning(monkeypatch):
+    monkeypatch.delenv("WEFT_API_KEYS", raising=False)
+    (line,) = plan.warnings(UpOptions(host="0.0.0.0"), [])
+    assert "ANYONE" in line
+    monkeypatch.setenv("WEFT_API_KEYS", "k")
+    assert plan.warnings(UpOptions(host="0.0.0.0"), []) == []

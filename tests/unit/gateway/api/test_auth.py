@@ -37,6 +37,13 @@ def test_with_accepted_keys_the_others_are_refused() -> None:
         assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
 
 
+def test_whether_one_may_administer_can_be_asked() -> None:
+    assert Authenticator((), "adm").is_admin(bearer("adm"), "192.0.2.1")
+    assert not Authenticator((), "adm").is_admin(bearer("sk"), "127.0.0.1")
+    assert OPEN.is_admin({}, "127.0.0.1")
+    assert not OPEN.is_admin({}, "192.0.2.1")
+
+
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
 def test_without_an_admin_key_this_machine_administers(peer: str) -> None:
     OPEN.require_admin({}, peer)

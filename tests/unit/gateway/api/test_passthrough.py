@@ -8,18 +8,20 @@ from gateway.api.passthrough import methods
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [
-        ("/v1/messages/count_tokens", ("POST",)),
-        ("/tokenize", ("POST",)),
-        ("/v1/responses/resp_1", ("GET", "DELETE")),
-        ("/v1/responses/resp_1/cancel", ("POST",)),
-        ("/v1/responses/resp_1/input_items", ("GET",)),
-        ("/v1/responses/", ()),
-        ("/v1/responses/a/b", ()),
-        ("/v1/chat/completions", ()),
-        ("/metrics", ()),
-        ("/weft/policy", ()),
-        ("/shutdown", ()),
+        (b"/v1/messages/count_tokens", ("POST",)),
+        (b"/tokenize", ("POST",)),
+        (b"/v1/responses/resp_1", ("GET", "DELETE")),
+        (b"/v1/responses/resp_1/cancel", ("POST",)),
+        (b"/v1/responses/resp_1/input_items", ("GET",)),
+        (b"/v1/responses/", ()),
+        (b"/v1/responses/a/b", ()),
+        (b"/v1/chat/completions", ()),
+        (b"/metrics", ()),
+        (b"/weft/policy", ()),
+        (b"/shutdown", ()),
+        (b"/v1%2Fresponses/resp_1", ()),
+        (b"/tokenize%0d%0ax: y", ()),
     ],
 )
-def test_only_what_is_listed_passes(path: str, allowed: tuple[str, ...]) -> None:
+def test_only_what_is_listed_passes(path: bytes, allowed: tuple[str, ...]) -> None:
     assert methods(path) == allowed

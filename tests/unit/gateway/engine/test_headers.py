@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.engine.headers import for_client, for_engine, header_safe, sane_request_id
+from gateway.engine.headers import (
+    UnsafeHead,
+    for_client,
+    for_engine,
+    header_safe,
+    query_of,
+    request_head,
+    sane_request_id,
+)
 
 
 def test_credentials_and_connection_headers_never_reach_an_engine() -> None:
@@ -26,23 +34,58 @@ def test_credentials_and_connection_headers_never_reach_an_engine() -> None:
             (b"accept-encoding", b"gzip"),
         ]
     )
-    assert kept == b""
+    assert kept == []
 
 
 def test_what_an_engine_reads_goes_on() -> None:
-    kept = for_engine(
-        [
-            (b"content-type", b"application/json"),
-            (b"traceparent", b"00-a-b-01"),
-            (b"anthropic-version", b"2023-06-01"),
-            (b"anthropic-beta", b"x"),
-            (b"x-vllm-priority", b"1"),
-        ]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"traceparent", b"00-a-b-01"),
+        (b"anthropic-version", b"2023-06-01"),
+        (b"anthropic-beta", b"x"),
+        (b"x-vllm-priority", b"1"),
+    ]
+    assert for_engine([*headers, (b"x-own", b"1")]) == headers
+
+
+def test_a_head_is_a_line_and_fields_as_they_are() -> None:
+    fields = [(b"accept", b"a\tb"), (b"user-agent", "é".encode())]
+    assert request_head("GET", b"/base", b"/x?y=%0a", b"host: h\r\n", fields, 0) == (
+        b"GET /base/x?y=%0a HTTP/1.1\r\nhost: h\r\naccept: a\tb\r\n"
+        + "user-agent: é\r\n".encode()
+        + b"content-length: 0\r\n\r\n"
     )
-    assert kept == (
-        b"content-type: application/json\r\ntraceparent: 00-a-b-01\r\n"
-        b"anthropic-version: 2023-06-01\r\nanthropic-beta: x\r\nx-vllm-priority: 1\r\n"
-    )
+
+
+CONTROLS = [bytes([byte]) for byte in (*range(0x09), *range(0x0A, 0x20), 0x7F)]
+
+
+@pytest.mark.parametrize("control", [*CONTROLS, b"\r\n", b"\r\nx-evil: 1"], ids=repr)
+def test_a_control_byte_in_a_head_is_refused_wherever_it_is(control: bytes) -> None:
+    for fields in ([(b"accept", b"a%bb" % control)], [(b"a%bb" % control, b"c")]):
+        with pytest.raises(UnsafeHead, match="control"):
+            request_head("GET", b"", b"/x", b"host: h\r\n", [(b"a", b"b"), *fields], 0)
+    with pytest.raises(UnsafeHead, match="target"):
+        request_head("GET", b"", b"/x%by" % control, b"", [], 0)
+
+
+@pytest.mark.parametrize("target", [b"", b"x", b"/a b", "/é".encode(), b"/a\t", b"/x\n"])
+def test_a_target_is_printable_ascii(target: bytes) -> None:
+    with pytest.raises(UnsafeHead):
+        request_head("GET", b"", target, b"", [], 0)
+
+
+@pytest.mark.parametrize("query", [b"", b"beta=true", b"a=%0D%0A&b[]=c".replace(b"[]", b"%5B%5D")])
+def test_a_query_goes_on_as_it_is(query: bytes) -> None:
+    assert query_of(query) == (b"?" + query if query else b"")
+
+
+@pytest.mark.parametrize(
+    "query", [b"a b", b"a\r\nb", b"a\n", b"\xff", b"%", b"%zz", b"a#b", b'"', b"a" * 2049]
+)
+def test_a_query_that_a_url_cannot_have_is_refused(query: bytes) -> None:
+    with pytest.raises(UnsafeHead):
+        query_of(query)
 
 
 def test_the_report_is_taken_from_the_answer() -> None:

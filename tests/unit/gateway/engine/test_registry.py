@@ -84,7 +84,7 @@ def test_calls_go_to_the_healthy_else_to_the_living(
 
 
 def test_the_head_of_a_request(registry: Registry) -> None:
-    head = registry["r1"].request_head("POST", "/v1/x?b=1", b"a: b\r\n", 12)
+    head = registry["r1"].request_head("POST", b"/v1/x?b=1", [(b"a", b"b")], 12)
     assert head == (
         b"POST /engine/v1/x?b=1 HTTP/1.1\r\nhost: 127.0.0.1:8002\r\n"
         b"authorization: Bearer sk-replica\r\na: b\r\ncontent-length: 12\r\n\r\n"

@@ -60,3 +60,32 @@ async def test_an_answer_has_a_program_and_a_replica_until_it_is_forgotten():
     assert await chains.find("other", "a") is None
     await chains.forget("t", "a")
     assert await chains.find("t", "a") is None
+
+
+@pytest.mark.anyio
+async def test_an_answers_id_belongs_to_the_tenant_that_had_it_first():
+    now = [100.0]
+    chains = ChainRoots(limit=4, keep_s=10.0, clock=lambda: now[0])
+    mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
+    assert chains.record(mine, "resp_1", "r0") is not None
+    assert chains.record(theirs, "resp_1", "r1") is None
+    assert await chains.find("theirs", "resp_1") is None
+    assert (await chains.find("mine", "resp_1")).replica == "r0"
+    # Its own tenant may have it again; another one when it is gone or forgotten.
+    assert chains.record(mine, "resp_1", "r2") is not None
+    await chains.forget("mine", "resp_1")
+    assert chains.record(theirs, "resp_1", "r1") is not None
+    now[0] = 111.0
+    assert chains.record(mine, "resp_1", "r0") is not None
+    assert await chains.find("theirs", "resp_1") is None
+    for number in range(2, 7):
+        chains.record(mine, f"resp_{number}", "r0")
+    assert chains.record(theirs, "resp_1", "r1") is not None
+    assert len(chains._owners) == len(chains._answers) == 4
+
+
+def test_a_session_has_a_name_of_its_own_for_each_tenant():
+    chains = ChainRoots()
+    for tenant in ("mine", "theirs"):
+        assert chains.record(ProgramKey(tenant, tenant), "\x01session:run") is not None
+    assert chains.root("mine", "\x01session:run") == "mine"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.programs.ids import MAX_ID_BYTES, IdentityError, from_bytes, from_json
+from gateway.programs.ids import MAX_ID_BYTES, IdentityError, from_bytes, from_json, is_response_id
 
 
 def text_of(raw: bytes) -> str | None:
@@ -24,7 +24,7 @@ def test_bytes_are_an_id_if_they_are_text_and_come_back_whole(raw: bytes) -> Non
             from_bytes(raw, b"x")
         assert raised.value.code == "bad_id"
     else:
-        assert from_bytes(raw, b"x") == from_json(text, "x") == text
+        assert from_bytes(raw, b"x") == from_json(text, "x") == text.strip(" \t")
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb"])
@@ -47,3 +47,32 @@ def test_the_bytes_on_the_wire_count(size: int, refused: bool) -> None:
             assert str(size) in str(raised.value)
         else:
             assert take(value, b"x" if take is from_bytes else "x")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("around", [" ", "\t", " \t ", "  "])
+def test_spaces_and_tabs_around_an_id_do_not_count(around: str) -> None:
+    for text in ("q", "a b", "\u00a0q", "q\n", "x" * MAX_ID_BYTES):
+        padded = f"{around}{text}{around}"
+        assert from_bytes(padded.encode(), b"x") == from_json(padded, "x") == text
+    assert from_bytes(around.encode(), b"x") == from_json(around, "x") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("resp_1", True),
+        ("resp_aB-_9" + "x" * 118, True),
+        ("resp_" + "x" * 128, True),
+        ("resp_" + "x" * 129, False),
+        ("resp_", False),
+        ("resp_1\n", False),
+        ("resp_\u20ac", False),
+        ("resp_\u0661", False),
+        ("resp_%31", False),
+        ("resp_1/..", False),
+        ("\x01session:a", False),
+        ("", False),
+    ],
+)
+def test_an_answers_id_is_of_few_characters(text: str, is_one: bool) -> None:
+    assert is_response_id(text) is is_one

@@ -68,3 +68,36 @@ def test_a_program_has_so_many_listeners_and_no_more():
     assert listeners.add(KEY) is not None
     assert listeners.add(KEY) is None
     assert listeners.add(OTHER) is not None
+
+
+def test_a_tenant_has_so_many_over_all_its_programs():
+    listeners = Listeners(per_tenant=2)
+    one, two = listeners.add(KEY), listeners.add(OTHER)
+    assert listeners.full(ProgramKey("t", "r"))
+    assert listeners.add(ProgramKey("t", "r")) is None
+    assert listeners.add(ProgramKey("u", "p")) is not None
+    listeners.remove(OTHER, two)
+    assert listeners.add(ProgramKey("t", "r")) is not None
+    assert one is not None
+
+
+@pytest.mark.anyio
+async def test_where_all_is_taken_the_tenant_that_has_most_loses_its_oldest():
+    listeners = Listeners(per_tenant=9, in_all=4)
+    quiet = listeners.add(ProgramKey("quiet", "p"))
+    loud = [listeners.add(ProgramKey("loud", f"p{number}")) for number in range(6)]
+    late = listeners.add(ProgramKey("late", "p"))
+    listeners.tell(ProgramKey("quiet", "p"), {"n": 1})
+    listeners.tell(ProgramKey("late", "p"), {"n": 2})
+    assert [await quiet.get(), await late.get()] == [b'{"n":1}', b'{"n":2}']
+    # Their streams end, and their ends free nothing that is in use.
+    for number, listener in enumerate(loud[:4]):
+        assert await listener.get() is None
+        listeners.remove(ProgramKey("loud", f"p{number}"), listener)
+    left = {key for key in listeners._of if key.tenant == "loud"}
+    assert left == {ProgramKey("loud", "p4"), ProgramKey("loud", "p5")}
+    for number in (4, 5):
+        listeners.remove(ProgramKey("loud", f"p{number}"), loud[number])
+    listeners.remove(ProgramKey("quiet", "p"), quiet)
+    listeners.remove(ProgramKey("late", "p"), late)
+    assert (listeners._of, len(listeners._room), listeners._tenants) == ({}, 0, {})
