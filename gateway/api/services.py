@@ -28,6 +28,7 @@ from gateway.programs.table import ProcessTable
 from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipts
+from gateway.telemetry.tasks import Supervisor
 
 
 def call_ids() -> Callable[[], str]:
@@ -49,6 +50,7 @@ class Services:
     registry: Registry
     ledger: Ledger
     metrics: Metrics
+    tasks: Supervisor
     chains: ChainRoots
     estimator: PromptEstimator
     idle: IdleTimes

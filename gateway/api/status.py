@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from gateway.api.services import Services
 from gateway.engine.registry import Replica
 from gateway.programs.table import TableUnavailable
+from gateway.telemetry.tasks import TaskState
 
 # Shorter than who asks will wait.
 _PING_S: Final = 1.0
@@ -36,6 +37,11 @@ def replica_json(replica: Replica, in_flight: int) -> dict[str, Any]:
         "refuses": sorted(replica.refuses),
         "calls_in_flight": in_flight,
     }
+
+
+def task_json(task: TaskState) -> dict[str, Any]:
+    """A background task that has failed of late. The log has the whole error."""
+    return {"name": task.name, "failures": task.failures, "last_error": task.last_error}
 
 
 def router(services: Services) -> APIRouter:
@@ -65,6 +71,7 @@ def router(services: Services) -> APIRouter:
             "status": status,
             "table": {"state": "ok" if table else "unavailable", "local": services.table.local},
             "replicas": replicas,
+            "failing_tasks": [task_json(task) for task in services.tasks.failing()],
         }
         if status == "ok":
             return JSONResponse(body)
@@ -73,8 +80,10 @@ def router(services: Services) -> APIRouter:
 
     @api.get("/health", summary="Can the gateway serve")
     async def health() -> JSONResponse:
-        """200 with the state of each replica and of the process table; 503 where no replica is
-        healthy. A table that cannot be reached is told, but calls go on without it."""
+        """200 with the state of each replica and of the process table; 503 if no replica is
+        healthy. `failing_tasks` lists background tasks that failed within the last 30 s; each is
+        restarted. Neither an unreachable table nor a failing task changes the status: calls are
+        served."""
         return await state(ready=False)
 
     @api.get("/ready", summary="Is everything there that the gateway needs")

@@ -1,4 +1,7 @@
+
 """Health checks, against answers that no healthy test server would give."""
+
+import json
 
 import httpx
 import pytest
@@ -70,6 +73,16 @@ async def test_models_that_make_no_sense_are_not_learned(body: bytes) -> None:
     replica = await checked(router)
     assert replica.circuit.healthy
     assert replica.served == frozenset()
+
+
+@pytest.mark.parametrize("told", [["weft"], "weft", 7, None, {"weft": {}, "engines": "none"}])
+async def test_a_state_that_makes_no_sense_does_not_end_the_checks(told: object) -> None:
+    router = engine()
+    router.get(f"{URL}/weft/state").respond(200, content=json.dumps(told))
+    replica = await checked(router, rounds=3)
+    assert replica.circuit.healthy
+    expected = ReplicaKind.WEFT if isinstance(told, dict) else ReplicaKind.VLLM
+    assert replica.kind is expected
 
 
 async def test_the_key_and_the_secret_are_shown() -> None:
