@@ -109,7 +109,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     estimator = PromptEstimator()
     tokens = TokenCounter()
     registry = Registry(
-        settings.replicas, timeouts, settings.replica_api_key, settings.replica_cache_tokens
+        settings.replica_urls, timeouts, settings.replica_api_key, settings.replica_cache_tokens
     )
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     advisor = KvAdvisor(registry, cold, settings.engine_secret)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
@@ -48,18 +49,18 @@ def router(services: Services) -> APIRouter:
     """GET /health, /ready and /metrics."""
     api = APIRouter(tags=["status"])
 
-    async def table_answers() -> bool:
+    async def look_at_table() -> tuple[bool, Mapping[str, int]]:
+        """Whether the table's store answers, and the calls open per replica."""
         try:
             async with asyncio.timeout(_PING_S):
                 await services.table.ping()
+                return True, await services.table.count()
         except (TableUnavailable, TimeoutError):
-            return False
-        return True
+            return False, services.table.in_flight()
 
     async def state(*, ready: bool) -> JSONResponse:
-        in_flight = services.table.in_flight()
+        table, in_flight = await look_at_table()
         replicas = [replica_json(r, in_flight.get(r.name, 0)) for r in services.registry]
-        table = await table_answers()
         status = "ok"
         if not services.registry.able():
             status = "no_replica"
@@ -100,7 +101,7 @@ def router(services: Services) -> APIRouter:
         services.metrics.begun.value = census.created
         services.metrics.ended.value = census.ended
         services.metrics.local.set(services.table.local)
-        in_flight = services.table.in_flight()
+        in_flight = await services.table.count()
         for replica in services.registry:
             services.metrics.healthy.labels(replica.name).set(replica.circuit.healthy)
             services.metrics.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))

@@ -12,7 +12,7 @@ The first three expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import Any, Final, cast
@@ -46,9 +46,7 @@ class RedisHandles:
         self._local = MemoryHandles(per_tenant, min(in_all, IN_ALL))
         # What Redis does not know, or not as it is now.
         self._unwritten: dict[tuple[ProgramKey, str], None] = {}
-        self._begin, self._update, self._list = (
-            link.script(f"handles_{name}") for name in ("begin", "update", "list")
-        )
+        self._begin, self._update = (link.script(f"handles_{name}") for name in ("begin", "update"))
 
     def __len__(self) -> int:
         return len(self._local)
@@ -104,13 +102,16 @@ class RedisHandles:
         known = await self._local.of_program(key, now_s)
         if self._away() or any(owner == key for owner, _ in self._unwritten):
             return known
-        arguments: list[Any] = [rows.number(now_s), self._row(key.tenant, "")]
+        redis, later = self._link.redis, f"({rows.number(now_s)}"
         try:
-            async with self._link.reaching():
-                found = await self._list([self._of(key)], arguments)
+            async with self._link.reaching(), redis.pipeline(transaction=False) as pipe:
+                handles = await redis.zrangebyscore(self._of(key), later, "+inf")
+                for handle in handles:
+                    pipe.hgetall(self._row(key.tenant, rows.decode(handle)))
+                found = await pipe.execute()
         except TableUnavailable:
             return known
-        return [_fields(flat) for flat in found]
+        return [_fields(row) for row in found if row]
 
     async def drop(self, key: ProgramKey, handle: str) -> bool:
         """See HandleStore."""
@@ -197,7 +198,7 @@ def _flat(fields: Fields) -> list[Any]:
     return [rows.encode(part) for pair in fields.items() for part in pair]
 
 
-def _fields(flat: Sequence[bytes]) -> dict[str, str]:
-    found = {rows.decode(name): rows.decode(text) for name, text in rows.pairs(flat).items()}
+def _fields(row: Mapping[bytes, bytes]) -> dict[str, str]:
+    found = {rows.decode(name): rows.decode(text) for name, text in row.items()}
     found.pop(_END, None)
     return found
