@@ -69,13 +69,15 @@ end
 
 -- A call is open at a replica, from now on or already.
 local function add_call(in_flight, calls, leases, lease, replica)
-  local was = redis.call('HGET', calls, lease)
-  if was ~= replica then
-    if was then
-      leave_replica(in_flight, was)
-    end
-    redis.call('HSET', calls, lease, replica)
+  if redis.call('HSETNX', calls, lease, replica) == 1 then
     redis.call('HINCRBY', in_flight, replica, 1)
+  else
+    local was = redis.call('HGET', calls, lease)
+    if was ~= replica then
+      leave_replica(in_flight, was)
+      redis.call('HSET', calls, lease, replica)
+      redis.call('HINCRBY', in_flight, replica, 1)
+    end
   end
   redis.call('ZADD', leases, string.format('%.6f', server_time()), lease)
 end
