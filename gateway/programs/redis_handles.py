@@ -106,7 +106,7 @@ class RedisHandles:
         try:
             async with self._link.reaching(), redis.pipeline(transaction=False) as pipe:
                 handles = await redis.zrangebyscore(self._of(key), later, "+inf")
-                for handle in handles:
+                for handle in cast(list[bytes], handles):
                     pipe.hgetall(self._row(key.tenant, rows.decode(handle)))
                 found = await pipe.execute()
         except TableUnavailable:
