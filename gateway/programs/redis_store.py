@@ -203,15 +203,17 @@ class RedisStore(RedisLink):
 
     async def keep_answers(
         self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
-    ) -> None:
+    ) -> list[bytes]:
         """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds. Where there
-        are more, the tenant that has most gives way."""
+        are more, the tenant that has most gives way. Returns those that are not kept because
+        another tenant has an answer with the same id."""
         flat = [part for pair in answers.items() for part in pair]
         async with self.reaching():
-            await self._answers(
+            reply = await self._answers(
                 self.keys.of_answers,
                 [number(now_s), number(keep_s), limit, *flat],
             )
+        return cast(list[bytes], reply)
 
     async def forget_answer(self, member: bytes) -> None:
         """Nothing is known of this answer any more."""

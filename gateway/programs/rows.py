@@ -15,6 +15,7 @@
 | answer_ages | sorted set | the same by the Unix time of their making |
 | answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: each tenant's, oldest first |
 | answer_counts | sorted set | tenants by how many answers they have |
+| answer_owners | hash | an answer's id to its tenant |
 | table | string | a random name of the table itself: another one means that the rows were lost |
 """
 
@@ -103,7 +104,8 @@ class Keys:
     def of_answers(self) -> list[bytes]:
         """Every key about stored answers."""
         base = self.base
-        return [self.answers, self.answer_ages, base + b"answer_order", base + b"answer_counts"]
+        others = (b"answer_order", b"answer_counts", b"answer_owners")
+        return [self.answers, self.answer_ages, *(base + name for name in others)]
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

@@ -25,9 +25,18 @@ local function displace(ages, order, counts, member)
   end
 end
 
-local function forget_answer(answers, ages, order, counts, member)
+-- The id of an answer that has one owner. `owners` has the tenant of each such id.
+local function owned(member)
+  return string.match(member, '^[^/]*/(resp_.*)$')
+end
+
+local function forget_answer(answers, ages, order, counts, owners, member)
   displace(ages, order, counts, member)
   redis.call('HDEL', answers, member)
   redis.call('ZREM', ages, member)
+  local id = owned(member)
+  if id and redis.call('HGET', owners, id) == string.match(member, '^[^/]*') then
+    redis.call('HDEL', owners, id)
+  end
 end
 
