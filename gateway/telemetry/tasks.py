@@ -19,9 +19,8 @@ log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# Pauses before restarts, seconds: the first one, and the longest. The longest stays below the
-# renewal interval of leases (a quarter of WEFT_CALL_LEASE_S), so that a failing renewal still has
-# several attempts within one lease.
+# Pauses before restarts, seconds: the first one, and the longest. The longest is short beside the
+# default WEFT_CALL_LEASE_S, so that a task that renews leases and fails has many attempts in one.
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
 # A task that has run for so long since its last failure counts as recovered.

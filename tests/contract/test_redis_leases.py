@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from random import Random
 
 import pytest
 from support.redis_rows import age_leases
 from support.redis_table import run
-from support.table import KEY, closing, opening
+from support.table import KEY, KEYS, closing, opening
 
-from gateway.model import Gone, ProgramKey
+from gateway.model import Gone, Opening, ProgramKey
 
 
 def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_server):
@@ -106,6 +108,45 @@ def test_what_is_in_flight_is_counted_when_asked_without_traffic(redis_server):
         assert await left.count() == left.in_flight() == {}
 
     run(redis_server, steps, gateways=2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_opened_less_closed_is_in_flight_for_all_gateways_whatever_is_deleted(redis_server, seed):
+    async def steps(*tables):
+        rng, open_calls = Random(seed), []
+        keys = tables[0]._store.keys
+        actions = ("open", "open", "open", "close", "close", "row", "sums", "expire")
+        for _ in range(150):
+            table, action, key = rng.choice(tables), rng.choice(actions), rng.choice(KEYS)
+            if action == "open":
+                o = opening(key, replica=f"r{rng.randrange(3)}", ephemeral=key == KEYS[3])
+                # Calls may be closed through any gateway; their leases are renewed by one.
+                opened = await table.open_call(o)
+                open_calls.append(o)
+                assert opened.in_flight == counted(open_calls)
+            elif action == "close" and open_calls:
+                o = open_calls.pop(rng.randrange(len(open_calls)))
+                await table.close_call(closing(o, service_s=1.0))
+                assert table.in_flight() == counted(open_calls)
+            elif action == "row":
+                await table._store.redis.delete(keys.row(key))
+            elif action == "sums":
+                await table._store.redis.delete(keys.in_flight)
+            elif action == "expire":
+                await table.expire(2.0, 10.0)
+            for each in tables:
+                assert await each.count() == counted(open_calls)
+        for o in open_calls:
+            await rng.choice(tables).close_call(closing(o))
+        for table in tables:
+            await table.expire(100.0, 10.0)
+            assert await table.count() == {}
+
+    run(redis_server, steps, gateways=3)
+
+
+def counted(calls: list[Opening]) -> dict[str, int]:
+    return dict(Counter(o.candidate for o in calls))
 
 
 @pytest.mark.parametrize("lost", ["in_flight", "calls", "leases", "leases and calls", "row"])
