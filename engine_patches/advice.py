@@ -15,7 +15,8 @@ _LONGEST_S: Final = 1e12
 class KvAdvice:
     """Advice about one program's KV blocks. ValueError, in words for the client, for what is none.
 
-    ttl_s: how long to retain, seconds. priority: tiers to raise or lower. tokens: retain only what
+    ttl_s: how long to retain, or until the priority ends, seconds; 0: a priority without an end.
+    priority: tiers to raise or lower. tokens: retain only what
     a context's first so many hold; None for all of it.
     """
 

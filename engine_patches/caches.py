@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from engine_patches.channel import Command
 from engine_patches.compat import SchedulerHooks, contents_of
+from engine_patches.endings import Endings
 from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS
 from engine_patches.retention import Retention
 from engine_patches.tags import TagSpans
@@ -45,6 +46,7 @@ class Caches:
             self._retier,
             contents_of,
         )
+        self._endings = Endings()
         self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tiers, self.retention.reused)
 
     def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
@@ -90,6 +92,8 @@ class Caches:
             with suppress(ValueError):
                 spans = TagSpans.parse(context.tags).within(prompt_tokens)
         if context.priority is not None:
+            # A call's own priority has no end; it replaces one that has.
+            self._endings.drop(context.program)
             self.retention.prioritise(context.program, context.priority)
         noted: list[int] = []
         for group, (blocks, size) in enumerate(zip(groups, self._block_sizes, strict=True)):
@@ -114,13 +118,16 @@ class Caches:
         elif command.kv == "give_up":
             self.retention.give_up(command.program)
         elif command.kv == "forget":
+            self._endings.drop(command.program)
             self.retention.forget(command.program)
         elif command.kv == "priority":
-            self.retention.prioritise(command.program, command.priority)
+            self._prioritise(command.program, command.priority, command.ttl_s, now)
 
     def expire(self, now: float) -> None:
-        """End the pins whose time is over."""
+        """End the pins and the priorities whose time is over."""
         self.retention.expire(now)
+        for program in self._endings.due(now):
+            self.retention.prioritise(program, 0)
 
     def violations(self) -> list[str]:
         """What is inconsistent, in words."""
@@ -128,6 +135,17 @@ class Caches:
 
     def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
         self.retention.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)
+
+    def _prioritise(self, program: str, priority: int, ttl_s: float, now: float) -> None:
+        """ttl_s: 0 for a priority without an end."""
+        over: list[str] = []
+        if priority and ttl_s:
+            over = self._endings.tell(program, now + min(ttl_s, MAX_RETAIN_S))
+        else:
+            self._endings.drop(program)
+        self.retention.prioritise(program, priority)
+        for other in over:
+            self.retention.prioritise(other, 0)
 
     def _retier(self, blocks: Sequence[Any]) -> None:
         self._queue.retier_n(blocks)

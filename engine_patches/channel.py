@@ -37,8 +37,9 @@ class Command:
     """A change asked for over HTTP, carried out between two steps.
 
     kv: "", "retain", "release", "give_up", "forget" or "priority", for the blocks of `program`;
-    ttl_s: how long to retain, seconds; priority: tiers to raise or lower; tokens: only the first so
-    many of a context are to be retained, None for all.
+    ttl_s: how long to retain, or until the priority ends, seconds; 0: a priority without an end.
+    priority: tiers to raise or lower. tokens: only the first so many of a context are to be
+    retained, None for all.
     """
 
     policy: str = ""

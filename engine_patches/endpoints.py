@@ -112,7 +112,8 @@ async def policy(request: Request) -> JSONResponse:
 async def kv(request: Request) -> JSONResponse:
     """Keep or let go of a program's KV blocks: `{"action": "retain", "program": P, "ttl_s": 60}`,
     with `"tokens": N` for the full blocks of a context's first N tokens only;
-    `{"action": "release", "program": P}` or `{"action": "priority", "program": P, "priority": 1}`;
+    `{"action": "release", "program": P}` or `{"action": "priority", "program": P, "priority": 1,
+    "ttl_s": 60}`, which the engine ends by itself (without `ttl_s` it has no end);
     `{"action": "give_up", "program": P}` where a prefill's turn will not come, and
     `{"action": "forget", "program": P}` where the program has ended.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import time
 
@@ -42,12 +42,12 @@ from gateway.programs.table import ProcessTable, TableUnavailable
 from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipts
+from gateway.telemetry.tasks import Supervisor, Work
 
 log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
 _SWEEP_EVERY_S = 1.0
-_CANCEL_AGAIN_S = 0.5
 # Signs that the calls of this gateway are alive, for each lease.
 _SIGNS = 4
 
@@ -129,7 +129,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     estimator = PromptEstimator()
     tokens = TokenCounter()
     registry = Registry(
-        settings.replicas, timeouts, settings.replica_api_key, settings.replica_cache_tokens
+        settings.replica_urls, timeouts, settings.replica_api_key, settings.replica_cache_tokens
     )
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     advisor = KvAdvisor(registry, cold, settings.engine_secret)
@@ -144,6 +144,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         registry=registry,
         ledger=Ledger(table, metrics, estimator, tokens, advisor, limits),
         metrics=metrics,
+        tasks=Supervisor(metrics.task_failures),
         chains=make_chains(settings, table),
         estimator=estimator,
         idle=IdleTimes(
@@ -203,21 +204,20 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
     table = services.table
     farewells = Farewells(services.advisor, lambda key: table.peek(key) is not None)
     upstreams = [replica.upstream for replica in services.registry]
-    background = [
-        asyncio.create_task(work)
-        for work in (
-            health.run(),
-            watch(upstreams, timeouts),
-            services.departures.run(),
-            _reap(services, farewells),
-            farewells.run(),
-            _sweep(desk),
-        )
-    ]
+    background: dict[str, Work] = {
+        "health": health.run,
+        "deadlines": lambda: watch(upstreams, timeouts),
+        "departures": services.departures.run,
+        "reap": lambda: _reap(services, farewells),
+        "farewells": farewells.run,
+        "sweep": lambda: _sweep(desk),
+    }
+    for name, work in background.items():
+        services.tasks.start(name, work)
     try:
         yield
     finally:
-        await _cancel(background)
+        await services.tasks.stop()
         await desk.aclose()
         services.registry.close()
         await services.ledger.settle(timeout_s=5.0)
@@ -229,16 +229,6 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         await services.prefills.aclose()
         if services.limiter is not None:
             await services.limiter.aclose()
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """End tasks. A client that bounds its waiting by cancelling itself may take a cancellation that
-    comes at that moment for its own, so they are asked again until they have ended."""
-    left = set(tasks)
-    while left:
-        for task in left:
-            task.cancel()
-        _, left = await asyncio.wait(left, timeout=_CANCEL_AGAIN_S)
 
 
 async def _sweep(desk: PrefillDesk) -> None:

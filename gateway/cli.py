@@ -83,7 +83,8 @@ def up(
 @app.command()
 def serve(
     replica: Annotated[
-        list[str] | None, typer.Option(help="base URL of an engine; repeatable (WEFT_REPLICAS)")
+        list[str] | None,
+        typer.Option(help="URL or NAME=URL of an engine; repeatable (WEFT_REPLICAS)"),
     ] = None,
     redis: Annotated[
         str | None, typer.Option(help="process table on Redis (WEFT_REDIS_URL)")

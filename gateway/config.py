@@ -56,7 +56,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=1, le=65535, description="port to listen on")
     replicas: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="base URLs of the engines, comma-separated, without /v1"
+        (),
+        description="base URLs of the engines, comma-separated, without /v1; `NAME=URL` names one, "
+        "else its name is its host, port and path",
     )
     replica_api_key: str = Field("", repr=False, description="bearer token sent to the engines")
     redis_url: str = Field("", repr=False, description="process table on Redis; empty: in memory")
@@ -192,10 +194,16 @@ class Settings(BaseSettings):
     @field_validator("replicas")
     @classmethod
     def _replicas(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        cleaned = tuple(map(urls.replica_url, value))
-        if len(set(map(urls.address, cleaned))) != len(cleaned):
+        named = [urls.named_replica(text) for text in value]
+        if len({urls.address(url) for _, url in named}) != len(named):
             raise ValueError("the same replica is named twice")
-        return cleaned
+        names = [name for name, _ in named]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two replicas are named {name}: name one of them, as NAME=URL")
+        return tuple(
+            f"{name}={url}" if urls.named_replica(url)[0] != name else url for name, url in named
+        )
 
     @field_validator("tenants_file")
     @classmethod
@@ -219,6 +227,11 @@ class Settings(BaseSettings):
                     "no header could carry this one"
                 )
         return value
+
+    @property
+    def replica_urls(self) -> dict[str, str]:
+        """Each replica's base URL by its name, in their order."""
+        return dict(map(urls.named_replica, self.replicas))
 
 
 def tenants_of(settings: Settings) -> tenants.Tenants:

@@ -6,6 +6,7 @@ Every function raises ValueError with one line that says what is wrong and repea
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -16,6 +17,10 @@ _PRINTABLE: Final = re.compile(r"[!-~]*")
 _LABEL: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)")
 _DATABASE: Final = re.compile(r"/?|/[0-9]+")
 _LONGEST_HOST: Final = 253
+_LONGEST_NAME: Final = 64
+_NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._:-]{{0,{_LONGEST_NAME - 1}}}")
+# In a name made of an address.
+_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9._:/\[\]~-]")
 
 
 def replica_url(text: str) -> str:
@@ -37,6 +42,35 @@ def address(url: str) -> tuple[str, str, int, str]:
     parts = urlsplit(url)
     port = parts.port or _PORTS[parts.scheme]
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/")
+
+
+def named_replica(text: str) -> tuple[str, str]:
+    """A replica's name and base URL, of `NAME=URL` or of `URL`, whose name comes from its address.
+
+    A name goes into a header (`x-weft-replica`), into metrics' labels and into the process table.
+    It is the same for every gateway that uses this address, wherever in the list that stands.
+    """
+    name, equals, url = text.partition("=")
+    if not equals or "/" in name:
+        cleaned = replica_url(text)
+        return _name_of(cleaned), cleaned
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name[:_LONGEST_NAME]!r} is not a replica's name: it has 1 to {_LONGEST_NAME} "
+            "letters, digits and . _ : - and begins with a letter or a digit"
+        )
+    return name, replica_url(url)
+
+
+def _name_of(url: str) -> str:
+    _, host, port, path = address(url)
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    name = _NOT_IN_NAME.sub("-", place + path)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    # Long ones often begin or end alike.
+    mark = sha256(f"{place}{path}".encode()).hexdigest()[:12]
+    return f"{name[: _LONGEST_NAME - 13]}-{mark}"
 
 
 def redis_url(text: str) -> str:

@@ -118,6 +118,13 @@ def latency() -> JSON:
                 stacked=True,
             ),
             Panel(
+                "Failures of background tasks",
+                "Each was restarted; the gateways' logs have the errors.",
+                "short",
+                (Query("sum by (task) (increase(weft_task_failures_total[5m]))", "{{task}}"),),
+                stacked=True,
+            ),
+            Panel(
                 "Median call by endpoint",
                 "From request to end.",
                 "s",

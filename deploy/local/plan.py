@@ -115,14 +115,11 @@ def gateway(options: UpOptions, urls: Sequence[str], secret: str) -> Start:
     command += ["--balancer", options.balancer]
     for url in urls:
         command += ["--replica", url]
+    environment = {"WEFT_ENGINE_SECRET": secret} if secret else {}
     if options.redis_url:
-        command += ["--redis", options.redis_url]
-    return Start(
-        "gateway",
-        tuple(command),
-        f"{base_url(options)}/ready",
-        {"WEFT_ENGINE_SECRET": secret} if secret else {},
-    )
+        # It may hold a password, and arguments show in the list of processes.
+        environment["WEFT_REDIS_URL"] = options.redis_url
+    return Start("gateway", tuple(command), f"{base_url(options)}/ready", environment)
 
 
 def base_url(options: UpOptions) -> str:

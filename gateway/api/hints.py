@@ -8,9 +8,6 @@ wrong ones change no answer.
 
 from __future__ import annotations
 
-import asyncio
-import secrets
-from collections import OrderedDict
 from collections.abc import Mapping
 from time import time
 from typing import Any, Final
@@ -39,9 +36,6 @@ from gateway.programs.ids import from_json
 from gateway.programs.table import TableUnavailable
 
 DEFAULT_TTL_S: Final = 60.0
-_MOST_PRIORITIES: Final = 16_384
-# Under this name the process table has which priority was told last.
-_PRIORITY: Final = "priority"
 
 _CHAT: Final[list[Any]] = [
     {"role": "system", "content": "You answer with the help of tools."},
@@ -120,9 +114,6 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     """The routes."""
     s = services
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
-    # When each program's priority ends, the one told longest ago first.
-    endings: OrderedDict[ProgramKey, tuple[asyncio.TimerHandle, tuple[str, ...], str]]
-    endings = OrderedDict()
 
     def tenant_of(request: Request) -> str:
         return s.auth.caller(dict(request.headers.raw)).tenant
@@ -148,27 +139,6 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
                 f"The prefill {prefill_id!r} is not known here, and the store that other gateways "
                 "share with this one does not answer.",
             ) from None
-
-    def end_later(key: ProgramKey, names: tuple[str, ...], ttl_s: float, told_as: str) -> None:
-        """The program's priority ends after `ttl_s` seconds, or when too many others have come.
-        What was given before, here or through another gateway, does not end it."""
-        if key in endings:
-            endings.pop(key)[0].cancel()
-        endings[key] = asyncio.get_running_loop().call_later(ttl_s, end_now, key), names, told_as
-        if len(endings) > _MOST_PRIORITIES:
-            end_now(next(iter(endings)))
-
-    def end_now(key: ProgramKey) -> None:
-        timer, names, told_as = endings.pop(key)
-        timer.cancel()
-        s.ledger.spawn(no_priority(key, names, told_as))
-
-    async def no_priority(key: ProgramKey, names: tuple[str, ...], told_as: str) -> None:
-        program = await s.table.get(key)
-        last = {told.name: told.text for told in program.told} if program is not None else {}
-        # Another gateway may have been told another one since, and ends that.
-        if last.get(_PRIORITY, told_as) == told_as:
-            await s.advisor.priority(key, names, 0)
 
     @api.post(
         "/prefill",
@@ -257,10 +227,7 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
             )
             fates["retain"] = await advised
         if hint.priority is not None:
-            fates["priority"] = await s.advisor.priority(key, names, hint.priority)
-            now, told_as = time(), secrets.token_hex(8)
-            await s.table.tell(key, Told(_PRIORITY, told_as, now + hint.ttl_s), now)
-            end_later(key, names, hint.ttl_s, told_as)
+            fates["priority"] = await s.advisor.priority(key, names, hint.priority, hint.ttl_s)
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     return api

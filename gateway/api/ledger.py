@@ -19,6 +19,7 @@ from gateway.overlap.prefill import Prefill
 from gateway.programs.table import ProcessTable, TableUnavailable
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipt
+from gateway.telemetry.tasks import Spawner
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class Ledger:
         self._tokens = tokens
         self._advisor = advisor
         self._limits = limits
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawner = Spawner("ledger", metrics.task_failures)
 
     async def open(self, opening: Opening) -> Opened:
         """Open a call. TableUnavailable: nothing has changed."""
@@ -113,8 +114,7 @@ class Ledger:
 
     async def settle(self, timeout_s: float) -> None:
         """Wait for what is still being written, at most `timeout_s` seconds."""
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks), timeout=timeout_s)
+        await self._spawner.settle(timeout_s)
 
     async def _ask_and_close(
         self,
@@ -148,10 +148,9 @@ class Ledger:
         log.error("call %s could not be closed in the process table", call.call)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it behind the client's back; `settle` waits for it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        """Run it behind the client's back; `settle` waits for it. Its exceptions are logged and
+        counted."""
+        self._spawner.spawn(work)
 
     def _learn(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
         metrics = self._metrics.bind(call.endpoint, call.replica)

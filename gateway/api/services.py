@@ -30,6 +30,7 @@ from gateway.programs.table import ProcessTable
 from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipts
+from gateway.telemetry.tasks import Supervisor
 from gateway.tenants import Tenants
 
 
@@ -53,6 +54,7 @@ class Services:
     registry: Registry
     ledger: Ledger
     metrics: Metrics
+    tasks: Supervisor
     chains: ChainRoots
     estimator: PromptEstimator
     idle: IdleTimes

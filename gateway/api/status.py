@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -12,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from gateway.api.services import Services
 from gateway.engine.registry import Replica
 from gateway.programs.table import TableUnavailable
+from gateway.telemetry.tasks import TaskState
 
 # Shorter than who asks will wait.
 _PING_S: Final = 1.0
@@ -39,26 +41,31 @@ def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, 
     }
 
 
+def task_json(task: TaskState) -> dict[str, Any]:
+    """A background task that has failed of late. The log has the whole error."""
+    return {"name": task.name, "failures": task.failures, "last_error": task.last_error}
+
+
 def router(services: Services) -> APIRouter:
     """GET /health, /ready and /metrics."""
     api = APIRouter(tags=["status"])
 
-    async def table_answers() -> bool:
+    async def look_at_table() -> tuple[bool, Mapping[str, int]]:
+        """Whether the table's store answers, and the calls open per replica."""
         try:
             async with asyncio.timeout(_PING_S):
                 await services.table.ping()
+                return True, await services.table.count()
         except (TableUnavailable, TimeoutError):
-            return False
-        return True
+            return False, services.table.in_flight()
 
     async def state(request: Request, *, ready: bool) -> JSONResponse:
         peer = request.client.host if request.client else ""
         admin = services.auth.is_admin(dict(request.headers.raw), peer)
-        in_flight = services.table.in_flight()
+        table, in_flight = await look_at_table()
         replicas = [
             replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in services.registry
         ]
-        table = await table_answers()
         status = "ok"
         if not services.registry.able():
             status = "no_replica"
@@ -70,6 +77,7 @@ def router(services: Services) -> APIRouter:
             "status": status,
             "table": {"state": "ok" if table else "unavailable", "local": services.table.local},
             "replicas": replicas,
+            "failing_tasks": [task_json(task) for task in services.tasks.failing()],
         }
         if status == "ok":
             return JSONResponse(body)
@@ -78,9 +86,10 @@ def router(services: Services) -> APIRouter:
 
     @api.get("/health", summary="Can the gateway serve")
     async def health(request: Request) -> JSONResponse:
-        """200 with the state of each replica and of the process table; 503 where no replica is
-        healthy. A table that cannot be reached is told, but calls go on without it. Addresses of
-        replicas, and their last errors, are told to administrators only."""
+        """200 with the state of each replica and of the process table; 503 if no replica is
+        healthy. `failing_tasks` lists background tasks that failed within the last 30 s; each is
+        restarted. Neither an unreachable table nor a failing task changes the status: calls are
+        served. Only administrators see the replicas' addresses and last errors."""
         return await state(request, ready=False)
 
     @api.get("/ready", summary="Is everything there that the gateway needs")
@@ -97,7 +106,7 @@ def router(services: Services) -> APIRouter:
         services.metrics.begun.value = census.created
         services.metrics.ended.value = census.ended
         services.metrics.local.set(services.table.local)
-        in_flight = services.table.in_flight()
+        in_flight = await services.table.count()
         for replica in services.registry:
             services.metrics.healthy.labels(replica.name).set(replica.circuit.healthy)
             services.metrics.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))

@@ -42,10 +42,12 @@ class KvAdvisor:
         return await self._all(names, {**_about(key), "action": "give_up"})
 
     async def priority(
-        self, key: ProgramKey, names: Iterable[str], priority: int
+        self, key: ProgramKey, names: Iterable[str], priority: int, ttl_s: float
     ) -> dict[str, str]:
-        """Raise or lower its blocks by so many tiers. The fate at each replica, by name."""
-        return await self._all(names, {**_about(key), "action": "priority", "priority": priority})
+        """Raise or lower its blocks by so many tiers for `ttl_s` seconds, whose end is the engine's
+        to keep. The fate at each replica, by name."""
+        message = {**_about(key), "action": "priority", "priority": priority, "ttl_s": ttl_s}
+        return await self._all(names, message)
 
     async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
         """The program has ended: its blocks are the first to go of all that are tagged."""

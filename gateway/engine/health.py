@@ -93,9 +93,10 @@ class HealthLoop:
                 "runs there, set the variable to one value for it and for the gateway; until then "
                 "the replica is used as one without the plugin",
             )
-            if state.status_code == 200 and "weft" in state.json():
+            told = state.json() if state.status_code == 200 else None
+            if isinstance(told, dict) and "weft" in told:
                 replica.kind = ReplicaKind.WEFT
-                self._learn_room(replica.name, state.json().get("engines"))
+                self._learn_room(replica.name, told.get("engines"))
             elif state.status_code < 500:
                 vllm = any(card.get("owned_by") == "vllm" for card in replica.models.values())
                 replica.kind = ReplicaKind.VLLM if vllm else ReplicaKind.STOCK

@@ -61,15 +61,17 @@ class Replica:
 
 
 class Registry:
-    """All replicas, in the order of the settings, named r0, r1, ...
+    """All replicas, in the order of the settings.
 
-    cache_tokens: what a prefix cache has room for, of a replica that does not tell. beginnings: of
-    the prompts that each was sent; whoever learns that a replica has lost its cache says so there.
+    urls: their base URLs by name. A name is the same for all gateways (`gateway.urls`), since homes
+    and counts in a shared process table go by it. cache_tokens: what a prefix cache has room for,
+    of a replica that does not tell. beginnings: of the prompts that each was sent; whoever learns
+    that a replica has lost its cache says so there.
     """
 
     def __init__(
         self,
-        urls: Sequence[str],
+        urls: Mapping[str, str],
         timeouts: Timeouts,
         api_key: str = "",
         cache_tokens: int = 0,
@@ -78,12 +80,11 @@ class Registry:
         self._replicas: dict[str, Replica] = {}
         # Set when a call has failed, so that the next health check need not wait its turn.
         self.suspicion = asyncio.Event()
-        for index, url in enumerate(urls):
+        for name, url in urls.items():
             upstream = Upstream(url, timeouts)
             head = b"host: %b\r\n" % upstream.authority.encode()
             if api_key:
                 head += b"authorization: Bearer %b\r\n" % api_key.encode()
-            name = f"r{index}"
             self._replicas[name] = Replica(
                 name=name, url=url, upstream=upstream, head=head, api_key=api_key
             )

@@ -153,6 +153,10 @@ class MemoryTable:
         """See ProcessTable. Exact here."""
         return self._in_flight
 
+    async def count(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        return self._in_flight
+
     async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
         before = now_s - idle_s

@@ -2,20 +2,23 @@
 
 Redis runs a script alone, which makes each change atomic. Wants Redis 5 or newer (or Valkey) with
 `maxmemory-policy noeviction`: an evicted row would lose calls that are open. See `rows` for the
-keys; they share one hash slot, so a table can live on one node of a cluster, reached directly.
+keys; they share one hash slot, and every script declares each key that it touches.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import inf
 from typing import Final
 
 from gateway.model import Census, Closing, Gone, Opened, Opening, Outcome, Program, ProgramKey, Told
 from gateway.programs import rows, rules
 from gateway.programs.events import Ended, Event, Started, Telling
 from gateway.programs.redis_check import violations
-from gateway.programs.redis_store import RedisStore
+from gateway.programs.redis_store import ClosedRow, RedisStore
+from gateway.programs.table import TableUnavailable
 
 # Programs whose last seen state `peek` can give.
 _SEEN: Final = 16_384
@@ -46,7 +49,7 @@ class RedisTable:
     ) -> None:
         self._store = RedisStore(url, prefix, timeout_s, per_tenant)
         self._lease_s = lease_s
-        # No lease runs out before: its holder may have been kept from renewing it.
+        # No lease runs out before: its holder may have been kept from renewing it. Redis' time.
         self._grace_until_s = 0.0
         self._leases: set[bytes] = set()
         self._in_flight: dict[str, int] = {}
@@ -56,10 +59,12 @@ class RedisTable:
         """See ProcessTable. Where it raises after Redis ran the script, because the answer was
         lost, the call's lease runs out."""
         rules.check_opening(opening)
-        replica, created, program, in_flight = await self._store.open(opening)
+        replica, created, program, in_flight, over = await self._store.open(opening)
         self._leases.add(rows.lease(opening.key, opening.call))
         self._in_flight = in_flight
         self._saw(program)
+        if over:
+            await self._end_idle(over)
         return Opened(program, replica, created, in_flight)
 
     async def close_call(self, closing: Closing) -> Program | None:
@@ -67,18 +72,15 @@ class RedisTable:
         rules.check_closing(closing)
         # Before the round trip: a call that cannot be closed must not be renewed for ever.
         self._leases.discard(rows.lease(closing.key, closing.call))
-        closed = await self._store.close(closing)
-        if closed is None:
-            return None
-        self._in_flight = closed.in_flight
-        self._saw(closed.program)
-        return closed.program
+        return self._closed(await self._store.close(closing))
 
     async def start(self, key: ProgramKey, now_s: float, event: str = "") -> tuple[Program, bool]:
         """See ProcessTable. event: the id under which this change may be replayed."""
         rules.check_instant(now_s)
-        program, created = await self._store.start(Started(key, now_s, event))
+        program, created, over = await self._store.start(Started(key, now_s, event))
         self._saw(program)
+        if over:
+            await self._end_idle(over)
         return program, created
 
     async def end(self, key: ProgramKey, now_s: float, event: str = "") -> Program | None:
@@ -96,9 +98,11 @@ class RedisTable:
         """See ProcessTable. event: as for `start`."""
         rules.check_instant(now_s)
         rules.check_told(told)
-        program = await self._store.tell(Telling(key, told, now_s, event))
+        program, over = await self._store.tell(Telling(key, told, now_s, event))
         if program is not None:
             self._saw(program)
+        if over:
+            await self._end_idle(over)
         return program
 
     async def get(self, key: ProgramKey) -> Program | None:
@@ -123,12 +127,16 @@ class RedisTable:
         """See ProcessTable."""
         return self._in_flight
 
+    async def count(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        self._in_flight = await self._store.in_flight()
+        return self._in_flight
+
     async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """See ProcessTable. Also renews the leases of this gateway's calls and closes, as aborted,
         calls whose lease has run out."""
         rules.check_instant(now_s)
-        if self._leases:
-            await self._store.renew(self._leases, now_s)
+        await self._renew()
         return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
 
     async def census(self) -> Census:
@@ -163,13 +171,11 @@ class RedisTable:
             elif isinstance(event, Closing):
                 self._leases.discard(rows.lease(event.key, event.call))
 
-    async def refresh(self, keys: Sequence[ProgramKey], now_s: float) -> None:
+    async def refresh(self, keys: Sequence[ProgramKey]) -> None:
         """After Redis was away: look again at these programs and at the calls in flight, renew the
         leases of this gateway, and give other gateways the time to do the same."""
-        self._grace_until_s = now_s + self._lease_s
-        if self._leases:
-            await self._store.renew(self._leases, now_s)
-        self._in_flight = await self._store.in_flight()
+        self._grace_until_s = await self._renew() + self._lease_s
+        await self.count()
         for first in range(0, len(keys), _BATCH):
             batch = keys[first : first + _BATCH]
             for key, program in zip(batch, await self._store.read(batch), strict=True):
@@ -192,15 +198,36 @@ class RedisTable:
 
     async def _close_lapsed(self, now_s: float) -> list[Gone]:
         gone: list[Gone] = []
-        if now_s < self._grace_until_s:
-            return gone
-        keys, before = self._store.keys, now_s - self._lease_s
-        for lease in await self._store.older(keys.leases, before):
+        for lease in await self._store.lapsed(self._lease_s, self._grace_until_s):
             key, call = rows.leased(lease)
-            program = await self.close_call(Closing(key, call, now_s, Outcome.ABORTED))
+            closing = Closing(key, call, now_s, Outcome.ABORTED)
+            # The script looks again: its gateway may have given a sign meanwhile.
+            program = self._closed(await self._store.close(closing, self._lease_s))
             if program is not None and rules.goes(program):
                 gone.append(Gone(key, program.replicas))
         return gone
+
+    async def _renew(self) -> float:
+        """Give a sign for the calls of this gateway. Redis' time."""
+        leases, now_s = list(self._leases), 0.0
+        for first in range(0, max(1, len(leases)), _BATCH):
+            now_s = await self._store.renew(leases[first : first + _BATCH])
+        return now_s
+
+    async def _end_idle(self, keys: Sequence[ProgramKey]) -> None:
+        """End programs that a tenant has too many of, unless they have been called meanwhile. What
+        caused this stands, so it does not fail: the next program that is too many tries again."""
+        with suppress(TableUnavailable):
+            for gone in await self._store.end_idle(keys, inf):
+                self._seen.pop(gone.key, None)
+
+    def _closed(self, closed: ClosedRow | None) -> Program | None:
+        if closed is None:
+            return None
+        self._in_flight = closed.in_flight
+        if closed.program is not None:
+            self._saw(closed.program)
+        return closed.program
 
     async def _remove_idle(self, before: float) -> list[Gone]:
         gone: list[Gone] = []

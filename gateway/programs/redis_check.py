@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from gateway.model import ProgramKey
@@ -15,8 +16,7 @@ async def violations(store: RedisStore) -> list[str]:
     """Every violated invariant in words. Exact while no call is being opened or closed; reads the
     whole table."""
     found: list[str] = []
-    counts: dict[str, int] = {}
-    leases: set[bytes] = set()
+    threads: dict[bytes, bytes] = {}
     named: dict[str, set[str]] = {}
     idle: dict[str, set[str]] = {}
     active = [rows.key_of(raw) for raw in await store.members(store.keys.activity)]
@@ -32,15 +32,18 @@ async def violations(store: RedisStore) -> list[str]:
                 if not program.threads:
                     idle.setdefault(key.tenant, set()).add(key.program)
             for thread in program.threads:
-                counts[thread.replica] = counts.get(thread.replica, 0) + 1
-                leases.add(rows.lease(key, thread.call))
+                threads[rows.lease(key, thread.call)] = rows.encode(thread.replica)
     found += await _indexes(store, set(active), named, idle)
-    kept = await store.in_flight()
+    calls = await store.hash(store.keys.calls)
+    if calls != threads:
+        found.append(f"open calls differ from threads: {sorted(calls.items() ^ threads.items())}")
+    counts = {name: b"%d" % count for name, count in Counter(calls.values()).items()}
+    kept = await store.hash(store.keys.in_flight)
     if kept != counts:
-        found.append(f"in flight {kept}, but threads give {counts}")
+        found.append(f"in flight {kept}, but open calls give {counts}")
     held = set(await store.members(store.keys.leases))
-    if held != leases:
-        found.append(f"leases differ from threads: {sorted(held ^ leases)}")
+    if held != calls.keys():
+        found.append(f"leases differ from open calls: {sorted(held ^ calls.keys())}")
     census = await store.census()
     if census.created - census.ended != census.alive:
         found.append(

@@ -13,7 +13,7 @@ The first three expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import Any, Final, cast
@@ -54,7 +54,7 @@ class RedisHandles:
         self._begin, self._drop = (
             link.script("handles_common", f"handles_{name}") for name in ("begin", "drop")
         )
-        self._update, self._list = (link.script(f"handles_{name}") for name in ("update", "list"))
+        self._update = link.script("handles_update")
 
     def __len__(self) -> int:
         return len(self._local)
@@ -110,13 +110,16 @@ class RedisHandles:
         known = await self._local.of_program(key, now_s)
         if self._away() or any(owner == key for owner, _ in self._unwritten):
             return known
-        arguments: list[Any] = [rows.number(now_s), self._row(key.tenant, "")]
+        redis, later = self._link.redis, f"({rows.number(now_s)}"
         try:
-            async with self._link.reaching():
-                found = await self._list([self._of(key)], arguments)
+            async with self._link.reaching(), redis.pipeline(transaction=False) as pipe:
+                handles = await redis.zrangebyscore(self._of(key), later, "+inf")
+                for handle in cast(list[bytes], handles):
+                    pipe.hgetall(self._row(key.tenant, rows.decode(handle)))
+                found = await pipe.execute()
         except TableUnavailable:
             return known
-        return [_fields(flat) for flat in found]
+        return [_fields(row) for row in found if row]
 
     async def drop(self, key: ProgramKey, handle: str) -> bool:
         """See HandleStore."""
@@ -177,7 +180,8 @@ class RedisHandles:
         """The handle of this tenant that ends first gives way to another one."""
         redis = self._link.redis
         async with self._link.reaching():
-            found = [rows.decode(raw) for raw in await redis.zrange(self._tenant(tenant), 0, 0)]
+            oldest = cast(list[bytes], await redis.zrange(self._tenant(tenant), 0, 0))
+            found = [rows.decode(raw) for raw in oldest]
             programs = [await cast(Any, redis.hget(self._row(tenant, h), "program")) for h in found]
         for handle, program in zip(found, programs, strict=True):
             key = ProgramKey(tenant, rows.decode(program or b""))
@@ -186,7 +190,7 @@ class RedisHandles:
 
     async def _erase(self, key: ProgramKey, handle: str) -> bool:
         async with self._link.reaching():
-            arguments = [handle, _member(key.tenant, handle)]
+            arguments: list[Any] = [handle, _member(key.tenant, handle)]
             return bool(await self._drop(self._keys(key, handle), arguments))
 
     def _keys(self, key: ProgramKey, handle: str) -> list[bytes]:
@@ -221,7 +225,7 @@ def _flat(fields: Fields) -> list[Any]:
     return [rows.encode(part) for pair in fields.items() for part in pair]
 
 
-def _fields(flat: Sequence[bytes]) -> dict[str, str]:
-    found = {rows.decode(name): rows.decode(text) for name, text in rows.pairs(flat).items()}
+def _fields(row: Mapping[bytes, bytes]) -> dict[str, str]:
+    found = {rows.decode(name): rows.decode(text) for name, text in row.items()}
     found.pop(_END, None)
     return found

@@ -18,18 +18,20 @@ _Arguments = tuple[list[Any], list[Any]]
 
 
 class OpenedRow(NamedTuple):
-    """What `open.lua` answers. in_flight: open calls by replica, over all gateways."""
+    """What `open.lua` answers. in_flight: open calls by replica, over all gateways. over: programs
+    that the tenant has too many of."""
 
     replica: str
     created: bool
     program: Program
     in_flight: dict[str, int]
+    over: list[ProgramKey]
 
 
 class ClosedRow(NamedTuple):
-    """What `close.lua` answers."""
+    """What `close.lua` answers. program: None if the call is not open in its program's row."""
 
-    program: Program
+    program: Program | None
     in_flight: dict[str, int]
 
 
@@ -47,6 +49,9 @@ class RedisStore(RedisLink):
             self.script("common", name)
             for name in ("open", "close", "start", "end", "tell", "restore")
         )
+        self._renew, self._lapsed, self._count = (
+            self.script("common", name) for name in ("renew", "lapsed", "count")
+        )
         self._answers, self._forget_answer = (
             self.script("answers_common", name) for name in ("answers", "answers_forget")
         )
@@ -60,31 +65,38 @@ class RedisStore(RedisLink):
                 if _refused(error):
                     raise ValueError(f"call {opening.call} is open already") from None
                 raise
-        replica, created, size, *rest = rows.unpack(reply)
-        counts, row = rest[: int(size)], rest[int(size) :]
+        replica, created, size, many, *rest = rows.unpack(reply)
+        counts, rest = rest[: int(size)], rest[int(size) :]
+        over, row = rest[: int(many)], rest[int(many) :]
         return OpenedRow(
             rows.decode(replica),
             created == b"1",
             rows.program(opening.key, rows.pairs(row)),
             rows.counts(counts),
+            _of_tenant(opening.key, over),
         )
 
-    async def close(self, closing: Closing) -> ClosedRow | None:
-        """Close a call; None if it is not open."""
+    async def close(self, closing: Closing, lapsed_s: float | None = None) -> ClosedRow | None:
+        """Close a call. lapsed_s: only if its lease is older than so many seconds of the server's
+        clock; None if it is not."""
         async with self.reaching():
-            reply = await self._close(*self._closing(closing))
+            reply = await self._close(*self._closing(closing, lapsed_s))
         if reply is None:
             return None
         size, *rest = rows.unpack(reply)
         counts, row = rest[: int(size)], rest[int(size) :]
-        return ClosedRow(rows.program(closing.key, rows.pairs(row)), rows.counts(counts))
+        program = rows.program(closing.key, rows.pairs(row)) if row else None
+        return ClosedRow(program, rows.counts(counts))
 
-    async def start(self, event: Started) -> tuple[Program, bool]:
-        """Create a program or keep the one that is there; whether it is new."""
+    async def start(self, event: Started) -> tuple[Program, bool, list[ProgramKey]]:
+        """Create a program or keep the one that is there; whether it is new; programs that its
+        tenant has too many of."""
         async with self.reaching():
             reply = await self._start(*self._starting(event))
-        created, *row = rows.unpack(reply)
-        return rows.program(event.key, rows.pairs(row)), created == b"1"
+        created, many, *rest = rows.unpack(reply)
+        over, row = rest[: int(many)], rest[int(many) :]
+        program = rows.program(event.key, rows.pairs(row))
+        return program, created == b"1", _of_tenant(event.key, over)
 
     async def end(self, event: Ended) -> Program | None:
         """End a program; None if it is unknown or ended."""
@@ -92,11 +104,16 @@ class RedisStore(RedisLink):
             reply = await self._end(*self._ending(event))
         return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
 
-    async def tell(self, event: Telling) -> Program | None:
-        """Remember what was told, or take it back; None if there is no program to take it from."""
+    async def tell(self, event: Telling) -> tuple[Program | None, list[ProgramKey]]:
+        """Remember what was told, or take it back; None if there is no program to take it from.
+        Also programs that its tenant has too many of."""
         async with self.reaching():
             reply = await self._tell(*self._telling(event))
-        return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
+        if reply is None:
+            return None, []
+        many, *rest = rows.unpack(reply)
+        over, row = rest[: int(many)], rest[int(many) :]
+        return rows.program(event.key, rows.pairs(row)), _of_tenant(event.key, over)
 
     async def replay(self, events: Sequence[Event]) -> None:
         """Make these changes, in this order, one round trip. Those that were made before, by an
@@ -153,10 +170,14 @@ class RedisStore(RedisLink):
         ]
 
     async def in_flight(self) -> dict[str, int]:
-        """Open calls by replica."""
+        """Open calls by replica, counted again if somebody has deleted counts."""
         async with self.reaching():
-            stored = await cast(Any, self.redis.hgetall(self.keys.in_flight))
-        return {rows.decode(name): int(value) for name, value in stored.items()}
+            return rows.counts(await self._count([self.keys.in_flight, self.keys.calls]))
+
+    async def hash(self, key: bytes) -> dict[bytes, bytes]:
+        """All fields of a hash."""
+        async with self.reaching():
+            return cast("dict[bytes, bytes]", await cast(Any, self.redis.hgetall(key)))
 
     async def census(self) -> Census:
         """Programs created and ended since the table began, and those alive."""
@@ -223,10 +244,23 @@ class RedisStore(RedisLink):
             )
         return [ProgramKey(tenant, rows.decode(name)) for name in cast(list[bytes], found)]
 
-    async def renew(self, leases: Iterable[bytes], now_s: float) -> None:
-        """Give a sign for calls that are open; those that are not stay so."""
+    async def renew(self, leases: Sequence[bytes]) -> float:
+        """Give a sign for calls that are open; those that are not stay so. The server's time."""
+        keys = [self.keys.leases, self.keys.in_flight, self.keys.calls]
+        arguments: list[bytes] = []
+        for lease in leases:
+            program, call = rows.leased(lease)
+            keys.append(self.keys.row(program))
+            arguments += (lease, encode(call))
         async with self.reaching():
-            await self.redis.zadd(self.keys.leases, dict.fromkeys(leases, now_s), xx=True)
+            return float(await self._renew(keys, arguments))
+
+    async def lapsed(self, lease_s: float, grace_until_s: float) -> list[bytes]:
+        """Leases without a sign for `lease_s` seconds; none before `grace_until_s`. Both by the
+        server's clock."""
+        async with self.reaching():
+            keys, arguments = [self.keys.leases, self.keys.calls], [lease_s, grace_until_s]
+            return cast(list[bytes], await self._lapsed(keys, [*map(number, arguments)]))
 
     async def every_key(self) -> list[bytes]:
         """The keys of this table, of which one may come twice. Looks at the whole database."""
@@ -252,8 +286,8 @@ class RedisStore(RedisLink):
             *map(encode, opening.eligible),
         ]
 
-    def _closing(self, closing: Closing) -> _Arguments:
-        return self._call_keys(closing.key)[:7], [
+    def _closing(self, closing: Closing, lapsed_s: float | None = None) -> _Arguments:
+        return self._call_keys(closing.key)[:8], [
             rows.member(closing.key),
             encode(closing.key.program),
             encode(closing.call),
@@ -267,6 +301,7 @@ class RedisStore(RedisLink):
             closing.preemptions,
             rows.lease(closing.key, closing.call),
             number(closing.now_s - closing.sooner_s),
+            "" if lapsed_s is None else number(lapsed_s),
         ]
 
     def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:
@@ -290,7 +325,7 @@ class RedisStore(RedisLink):
         keys = self.keys
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
-            keys.idle(key.tenant), keys.leases, keys.totals, keys.marks,
+            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.marks,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:
@@ -299,6 +334,10 @@ class RedisStore(RedisLink):
             keys.row(key), keys.activity, keys.names(key.tenant), keys.idle(key.tenant),
             keys.totals, keys.marks,
         ]  # fmt: skip
+
+
+def _of_tenant(key: ProgramKey, names: Iterable[bytes]) -> list[ProgramKey]:
+    return [ProgramKey(key.tenant, rows.decode(name)) for name in names]
 
 
 def _refused(error: Exception) -> bool:

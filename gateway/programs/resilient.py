@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from time import monotonic, time
+from time import monotonic
 from typing import Final
 
 from gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
@@ -156,6 +156,15 @@ class ResilientTable:
         outage = self._outage
         return self._shared.in_flight() if outage is None else outage.view.in_flight()
 
+    async def count(self) -> Mapping[str, int]:
+        """See ProcessTable. While the store is away: as this gateway knows."""
+        if self._outage is None:
+            try:
+                return await self._shared.count()
+            except TableUnavailable as error:
+                self._leave(error)
+        return self._away().view.in_flight()
+
     async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """See ProcessTable. While the store is away, only the view is kept small: which programs
         are idle is not this gateway's alone to say."""
@@ -277,12 +286,12 @@ class ResilientTable:
             left = len(outage.events) - done
             if left > before // 2:
                 break
-        await self._shared.refresh(outage.touched(), time())
+        await self._shared.refresh(outage.touched())
         self._turning = asyncio.get_running_loop().create_future()
         try:
             late = outage.events[done:]
             await self._replay(late)
-            await self._shared.refresh(list({event.key for event in late}), time())
+            await self._shared.refresh(list({event.key for event in late}))
             # From here to the end nobody else runs.
             self._identity = name
             self._held = dict(outage.still_open)

@@ -3,17 +3,18 @@
 | key (after the prefix) | type | holds |
 |---|---|---|
 | p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for active calls, `h:NAME` for what was told |
-| in_flight | hash | replica to open calls |
+| calls | hash | TENANT/PROGRAM and call of each open call to its replica |
+| in_flight | hash | replica to the number of its calls in `calls` |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity, less `sooner_s` |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
 | i:TENANT | sorted set | those of them without an open call, by the Unix time since when |
-| leases | sorted set | TENANT/PROGRAM and call by the Unix time of the last sign of its gateway |
+| leases | sorted set | TENANT/PROGRAM and call by Redis' time of the last sign of its gateway |
 | totals | hash | programs created and ended since the table began |
 | marks | sorted set | ids of replayed events by their Unix time, for a day |
 | answers | hash | TENANT/RESPONSE to what is known of a stored answer |
 | answer_ages | sorted set | the same by the Unix time of their making |
-| answer_ages:TENANT | sorted set | those of one tenant |
-| answer_tenants | sorted set | tenants by how many answers they have |
+| answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: each tenant's, oldest first |
+| answer_counts | sorted set | tenants by how many answers they have |
 | answer_owners | hash | an answer's id to its tenant |
 | table | string | a random name of the table itself: another one means that the rows were lost |
 """
@@ -60,6 +61,11 @@ class Keys:
         return self.base + b"in_flight"
 
     @property
+    def calls(self) -> bytes:
+        """Open calls and their replicas."""
+        return self.base + b"calls"
+
+    @property
     def activity(self) -> bytes:
         """Programs by last activity."""
         return self.base + b"activity"
@@ -96,10 +102,10 @@ class Keys:
 
     @property
     def of_answers(self) -> list[bytes]:
-        """Every key about stored answers, the last but one the beginning of those of each
-        tenant."""
-        ages, owners = self.answer_ages, self.base + b"answer_owners"
-        return [self.answers, ages, self.base + b"answer_tenants", ages + b":", owners]
+        """Every key about stored answers."""
+        base = self.base
+        others = (b"answer_order", b"answer_counts", b"answer_owners")
+        return [self.answers, self.answer_ages, *(base + name for name in others)]
 
     def names(self, tenant: str) -> bytes:
         """A tenant's named programs."""

@@ -9,9 +9,9 @@ Contracts that hold for all:
   that was opened so is closed as aborted by a later `expire`.
 - Closing a call twice, or one that was never opened, changes nothing and returns None.
 - Times only grow: negative service or waiting is refused with ValueError before any change.
-- A tenant has at most so many named programs as the table was made with. One more ends the one of
-  his that has been without a call for longest, in the same step. Those with calls stay: where all
-  have some, there are more.
+- A tenant has at most as many named programs as the table was made with. One more ends the tenant's
+  program that has been without a call for longest, before the method returns. Programs with calls
+  stay: if all have some, there are more.
 - `in_flight` counts over all gateways that share the table.
 """
 
@@ -85,6 +85,11 @@ class ProcessTable(Protocol):
 
     def in_flight(self) -> Mapping[str, int]:
         """Calls open per replica, as of this process's last round trip. No I/O."""
+        ...
+
+    async def count(self) -> Mapping[str, int]:
+        """Calls open per replica over all gateways, asked of the store now. It equals calls opened
+        less calls closed, also after somebody deleted rows of programs with open calls."""
         ...
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:

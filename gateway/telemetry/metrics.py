@@ -69,6 +69,12 @@ class Metrics:
         r = self.registry
         self.calls = Tallies("weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), r)
         self.errors = Counter("weft_errors", "Errors of the gateway's own", ("code",), registry=r)
+        self.task_failures = Counter(
+            "weft_task_failures",
+            "Failures of background tasks, which were restarted, and of work behind calls",
+            ("task",),
+            registry=r,
+        )
         self.in_flight = Gauge(
             "weft_calls_in_flight", "Calls open, over all gateways", ("replica",), registry=r
         )

@@ -111,7 +111,9 @@ def test_many_are_asked_for_at_once(run):
     run(steps)
 
 
-def test_redis_forgets_the_first_beyond_the_limit_and_all_after_a_while(redis_server):
+def test_redis_forgets_what_was_used_longest_ago_and_all_after_a_while(
+    redis_server,
+):
     async def main():
         prefix = next(_prefixes)
         writer, reader = (RedisLineage(redis_server.url, prefix, limit=10) for _ in range(2))
@@ -120,8 +122,15 @@ def test_redis_forgets_the_first_beyond_the_limit_and_all_after_a_while(redis_se
         assert set((await get(reader, *range(30))).marks) == set(range(20, 30))
         with redis.Redis.from_url(redis_server.url) as client:
             keys = client.keys(f"{{{prefix}}}lineage:*")
-            assert len(keys) == 12
-            assert all(client.ttl(key) > 0 for key in keys if not key.endswith(b"order"))
+            assert len(keys) == 4
+            assert all(client.ttl(key) > 0 for key in keys)
+            # What is used stays, and what was not used for too long is neither found nor kept.
+            used = f"{{{prefix}}}lineage:marks_used"
+            for member in client.zrange(used, 0, -1):
+                client.zincrby(used, -1e9 if member == b"t/%016x" % 20 else -1000.0, member)
+            assert set((await get(reader, *range(30))).marks) == set(range(21, 30))
+            await put(writer, (40, mark()))
+            assert client.zcard(used) == client.hlen(f"{{{prefix}}}lineage:marks") == 10
         await writer.aclose()
         await reader.aclose()
 
@@ -142,7 +151,7 @@ def test_without_redis_a_gateway_knows_what_it_has_seen_itself(tmp_path):
             # For a moment nobody asks again.
             await store.put("t", [Entry(3, mark())], (), NOW + 10)
             other = RedisLineage(server.url, next(_prefixes))
-            other._base = store._base
+            other._keys = store._keys
             assert set((await other.get_many("t", [1, 2, 3], NOW)).marks) == {3}
             await store.aclose()
             await other.aclose()

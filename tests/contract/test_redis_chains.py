@@ -80,7 +80,7 @@ def test_the_tenant_that_has_most_gives_way_to_others(redis_server):
         await right.forget("quiet", "b")
         known = {m async for m, _ in left._store.redis.hscan_iter(left._store.keys.answers)}
         assert known == {b"quiet/a", b"quiet/c", b"loud/r7", b"loud/r8", b"loud/r9"}
-        tenants = left._store.keys.of_answers[2]
+        tenants = left._store.keys.of_answers[3]
         assert await left._store.redis.zrange(tenants, 0, -1, withscores=True) == [
             (b"quiet", 2.0), (b"loud", 3.0),
         ]  # fmt: skip

@@ -4,46 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import redis
+from support.redis_rows import age_leases
 from support.redis_server import RedisServer
+from support.redis_table import run
 from support.table import KEY, Twin, closing, opening
 
 from gateway.model import Gone, ProgramKey
 from gateway.programs.redis import RedisTable
 from gateway.programs.table import TableUnavailable
-
-_prefixes = (f"redis{number}" for number in count())
-
-
-def run(
-    server: RedisServer,
-    steps: Callable[..., Coroutine[Any, Any, None]],
-    gateways: int = 1,
-    **options: float,
-) -> None:
-    """Run the steps with that many gateways on one new table, whose integrity must hold after."""
-
-    async def main() -> None:
-        prefix = next(_prefixes)
-        # A busy machine is no server that is gone.
-        patient = {"timeout_s": 20.0} | options
-        tables = [RedisTable(server.url, prefix, **patient) for _ in range(gateways)]
-        try:
-            await steps(*tables)
-            assert list(await tables[0].check()) == []
-        finally:
-            for table in tables:
-                await table.aclose()
-
-    asyncio.run(main())
 
 
 @contextmanager
@@ -102,49 +77,13 @@ def test_calls_through_any_gateway_give_what_one_would(redis_server, seed):
 
 def test_tables_with_different_prefixes_do_not_meet(redis_server):
     async def steps(table):
-        other = RedisTable(redis_server.url, next(_prefixes))
+        other = RedisTable(redis_server.url, "another")
         await table.open_call(opening())
         assert await other.get(KEY) is None
         assert list(await other.check()) == []
         await other.aclose()
 
     run(redis_server, steps)
-
-
-def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_server):
-    async def steps(alive, dead):
-        mine, lost, nameless = (
-            opening(now=0.0),
-            opening(now=0.0, replica="r1"),
-            opening(ProgramKey("t", "nameless"), now=0.0, replica="r1", ephemeral=True),
-        )
-        await alive.open_call(mine)
-        await dead.open_call(lost)
-        await dead.open_call(nameless)
-        # Its leases hold for a while without a sign.
-        assert list(await alive.expire(100.0, 1000.0)) == []
-        assert alive.in_flight() == {"r0": 1}
-        assert list(await alive.expire(130.0, 1000.0)) == [Gone(nameless.key, ())]
-        program = await alive.get(KEY)
-        assert [t.call for t in program.threads] == [mine.call]
-        assert alive.in_flight() == {"r0": 1}
-        # The dead were not dead: closing late changes nothing more.
-        assert await dead.close_call(closing(lost, service_s=5.0)) is None
-        assert (await alive.get(KEY)).service_s == 0.0
-
-    run(redis_server, steps, gateways=2)
-
-
-def test_leases_of_a_gateway_that_gives_signs_hold_for_ever(redis_server):
-    async def steps(left, right):
-        o = opening(now=0.0)
-        await left.open_call(o)
-        for now in range(0, 1000, 60):
-            assert list(await left.expire(float(now), 10.0)) == []
-            assert list(await right.expire(float(now), 10.0)) == []
-        assert (await left.close_call(closing(o, service_s=1.0))).service_s == 1.0
-
-    run(redis_server, steps, gateways=2)
 
 
 def test_idle_programs_go_in_any_number_and_busy_ones_do_not_hide_them(redis_server):
@@ -223,6 +162,7 @@ def test_the_integrity_check_sees_what_is_wrong(redis_server):
                 (lambda: client.delete(row), "without a row"),
                 (lambda: client.delete(base + b"activity"), "missing from the activity"),
                 (lambda: client.delete(base + b"in_flight"), "in flight"),
+                (lambda: client.delete(base + b"calls"), "open calls"),
                 (lambda: client.delete(base + b"leases"), "leases"),
                 (lambda: client.delete(base + b"n:public"), "names"),
                 (lambda: client.hincrby(base + b"totals", "created", 1), "created"),
@@ -231,7 +171,14 @@ def test_the_integrity_check_sees_what_is_wrong(redis_server):
                     row,
                     *(
                         base + k
-                        for k in (b"activity", b"in_flight", b"leases", b"n:public", b"totals")
+                        for k in (
+                            b"activity",
+                            b"in_flight",
+                            b"calls",
+                            b"leases",
+                            b"n:public",
+                            b"totals",
+                        )
                     ),
                 ]
                 for key in keys:
@@ -300,6 +247,7 @@ def test_an_opening_whose_answer_is_lost_does_not_stay_open(tmp_path: Path):
             deadline = time.monotonic() + 30
             while not (await table.get(KEY)).threads:
                 assert time.monotonic() < deadline, "the server never ran the script"
+            await age_leases(table, 1000.0)
             await table.expire(1000.0, 1e9)
             assert (await table.get(KEY)).threads == ()
             assert table.in_flight() == {}

@@ -302,6 +302,27 @@ def test_rows_that_are_lost_without_a_sign_are_noticed(redis_server):
     away(redis_server, steps)
 
 
+def test_after_a_flush_what_is_in_flight_is_what_the_gateways_have_open(redis_server):
+    async def steps(line, direct, left, right):
+        calls = [(table, opening(replica=r)) for table in (left, right) for r in ("r0", "r1", "r1")]
+        for table, o in calls:
+            await table.open_call(o)
+        for raw in await direct._store.every_key():
+            await direct._store.redis.delete(raw)
+        # One call is closed before anybody has noticed.
+        table, o = calls.pop(0)
+        await table.close_call(closing(o))
+        for table in (left, right):
+            await table.expire(10.0, 1e9)
+            await back(table)
+        assert await left.count() == await right.count() == {"r0": 1, "r1": 4}
+        for table, o in calls:
+            await table.close_call(closing(o, service_s=1.0))
+        assert await left.count() == await direct.count() == {}
+
+    away(redis_server, steps, gateways=2)
+
+
 def test_gateways_give_back_what_they_know_in_any_order(redis_server):
     async def steps(line, direct, left, right):
         for table, service_s in ((left, 1.0), (right, 2.0)):

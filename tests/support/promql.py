@@ -24,6 +24,7 @@ def exposed() -> dict[str, set[str]]:
     for outcome in call.outcomes.values():
         outcome.inc()
     metrics.error("no_replica")
+    metrics.task_failures.labels("reap").inc()
     metrics.saved.labels("prefill").inc()
     for gauge in (metrics.in_flight, metrics.healthy):
         gauge.labels("replica-0").set(1)

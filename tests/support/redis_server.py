@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import socket
@@ -28,10 +29,15 @@ def executable() -> str:
 
 
 class RedisServer:
-    """One server on a free loopback port, without persistence; can be killed and started again."""
+    """One server on a free loopback port, without persistence unless `config`, the text of a
+    configuration file, asks for it; can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: str = "") -> None:
         self._folder = folder
+        self._config: list[str] = []
+        if config:
+            (folder / "redis.conf").write_text(config)
+            self._config.append(str(folder / "redis.conf"))
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
@@ -43,8 +49,9 @@ class RedisServer:
         """Start it and wait until it answers."""
         self._process = subprocess.Popen(
             [
-                executable(), "--port", str(self.port), "--bind", "127.0.0.1",
-                "--save", "", "--appendonly", "no", "--dir", str(self._folder),
+                executable(), *self._config, "--port", str(self.port), "--bind", "127.0.0.1",
+                "--save", "", *([] if self._config else ["--appendonly", "no"]),
+                "--dir", str(self._folder),
             ],
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
@@ -52,7 +59,8 @@ class RedisServer:
         deadline = time.monotonic() + 30
         while True:
             try:
-                client.ping()
+                with contextlib.suppress(redis.AuthenticationError):
+                    client.ping()
                 client.close()
                 return
             except redis.ConnectionError:

@@ -3,12 +3,14 @@ one round trip each.
 
 | key (after the prefix) | type | holds |
 |---|---|---|
-| order | list | the keys of all fingerprints, in the order they came |
-| m:TENANT/FINGERPRINT | string | marks, newest first, a line each |
-| f:TENANT/PROGRAM | string | what a folded program is part of |
+| marks | hash | TENANT/FINGERPRINT to marks, newest first, a line each |
+| marks_used | sorted set | the same by the time of their last use |
+| folds | hash | TENANT/PROGRAM to what a folded program is part of |
+| folds_used | sorted set | the same by the time of their last use |
 
-All but `order` expire. Where Redis cannot be reached, what this process has seen is used alone: a
-call never fails for its lineage.
+These four keys expire when no gateway writes, and the scripts declare each key that they touch.
+Where Redis cannot be reached, what this process has seen is used alone: a call never fails for its
+lineage.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ from gateway.programs.rows import encode
 # Fingerprints that Redis is asked for, of those that come first.
 MAX_ASKED: Final = 512
 DEFAULT_LIMIT: Final = 1_000_000
+# Of folded programs as many as of fingerprints, divided by this.
+_MARKS_A_FOLD: Final = 10
 # A call waits no longer for its lineage, and so long nobody asks again where there was no answer.
 _TIMEOUT_S: Final = 0.25
 _PAUSE_S: Final = 2.0
@@ -42,8 +46,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 class RedisLineage:
     """See LineageStore. url: redis://, rediss:// or unix://. prefix: keeps stores apart. limit:
-    fingerprints in all; beyond it those that came first go. keep_s: seconds, whole ones at least.
-    Names of programs and threads are without spaces."""
+    fingerprints in all; beyond it those that were used longest ago go. keep_s: seconds, whole ones
+    at least. Names of programs and threads are without spaces."""
 
     shared = True
 
@@ -57,7 +61,8 @@ class RedisLineage:
             retry=Retry(NoBackoff(), 0),
         )
         # One hash slot with the process table of that prefix, and none of its keys.
-        self._base = b"{" + encode(prefix) + b"}lineage:"
+        base = b"{" + encode(prefix) + b"}lineage:"
+        self._keys = [base + name for name in (b"marks", b"marks_used", b"folds", b"folds_used")]
         self._limit = limit
         self._keep_s = max(1, int(keep_s))
         self._local = MemoryLineage(keep_s=keep_s)
@@ -76,12 +81,11 @@ class RedisLineage:
         if not asked or now_s < self._silent_until_s:
             return local
         arguments = [
-            self._marks(tenant),
-            self._fold_key(tenant, ""),
+            _field(tenant, b""),
             self._keep_s,
             b"".join([b"%016x" % fingerprint for fingerprint in asked]),
         ]
-        reply = await self._run(self._get, [self._base + b"order"], arguments, now_s)
+        reply = await self._run(self._get, arguments, now_s)
         return local if reply is None else _joined(local, _read(reply, asked))
 
     async def put(
@@ -95,39 +99,32 @@ class RedisLineage:
         await self._local.put(tenant, entries, folds, now_s)
         if now_s < self._silent_until_s or not (entries or folds):
             return
-        arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, len(entries)]
-        marks = self._marks(tenant)
-        keys = [
-            self._base + b"order",
-            *(b"%b%016x" % (marks, entry.fingerprint) for entry in entries),
-            *(self._fold_key(tenant, program) for program, _ in folds),
-        ]
-        arguments += [_line(entry.mark) for entry in entries]
-        arguments += [encode(into) for _, into in folds]
-        await self._run(self._put, keys, arguments, now_s)
+        most_folds = max(1, self._limit // _MARKS_A_FOLD)
+        arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, most_folds, len(entries)]
+        for entry in entries:
+            arguments += (_field(tenant, b"%016x" % entry.fingerprint), _line(entry.mark))
+        for program, into in folds:
+            arguments += (_field(tenant, encode(program)), encode(into))
+        await self._run(self._put, arguments, now_s)
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self._redis.aclose()
 
-    def _marks(self, tenant: str) -> bytes:
-        return b"%bm:%b/" % (self._base, encode(tenant))
-
-    def _fold_key(self, tenant: str, program: str) -> bytes:
-        return b"%bf:%b/%b" % (self._base, encode(tenant), encode(program))
-
-    async def _run(
-        self, script: AsyncScript, keys: list[bytes], arguments: list[Any], now_s: float
-    ) -> Any:
+    async def _run(self, script: AsyncScript, arguments: list[Any], now_s: float) -> Any:
         async with self._turn:
             if now_s < self._silent_until_s:  # It fell silent while this call waited.
                 return None
             try:
-                return await script(keys=keys, args=arguments)
+                return await script(keys=self._keys, args=arguments)
             except (RedisError, OSError) as error:
                 self._silent_until_s = now_s + _PAUSE_S
                 _LOG.warning("no lineage from Redis, but from this gateway alone: %s", error)
                 return None
+
+
+def _field(tenant: str, name: bytes) -> bytes:
+    return encode(tenant) + b"/" + name
 
 
 def _line(mark: Mark) -> bytes:

@@ -1,26 +1,26 @@
 -- Keep what is known of stored answers. Those that are too old go, some with each call of this; and
 -- where there are too many, the oldest of the tenant that has most. Returns those that are not kept:
 -- another tenant had an answer with their id first.
--- KEYS: answers, their ages, tenants by number, what the keys of a tenant's ages begin with, owners
+-- KEYS: answers, their ages, their order by tenant and age, tenants by number, owners
 -- ARGV: now, seconds to keep one, most answers, then member, value...
-local answers, ages, tenants, of_tenant, now = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1])
+local answers, ages, order, counts, now = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1])
 local owners = KEYS[5]
 local AT_ONCE = 100
 local others = {}
 
 local function keep(member, packed)
-  local tenant, id = string.match(member, '^[^/]*'), owned(member)
+  local place, tenant = place_of(member, now)
+  local id = owned(member)
   if id and redis.call('HSETNX', owners, id, tenant) == 0
       and redis.call('HGET', owners, id) ~= tenant then
     others[#others + 1] = member
     return
   end
+  displace(ages, order, counts, member)
   redis.call('HSET', answers, member, packed)
-  redis.call('ZADD', ages, now, member)
-  if redis.call('ZADD', of_tenant .. tenant, now, member) == 1 then
-    redis.call('ZINCRBY', tenants, 1, tenant)
-  end
-  redis.call('EXPIRE', of_tenant .. tenant, math.ceil(tonumber(ARGV[2])) + 1)
+  redis.call('ZADD', ages, ARGV[1], member)
+  redis.call('ZADD', order, 0, place)
+  redis.call('ZINCRBY', counts, 1, tenant)
 end
 
 for i = 4, #ARGV, 2 do
@@ -28,14 +28,14 @@ for i = 4, #ARGV, 2 do
 end
 local old = redis.call('ZRANGEBYSCORE', ages, '-inf', now - tonumber(ARGV[2]), 'LIMIT', 0, AT_ONCE)
 for _, member in ipairs(old) do
-  forget_answer(answers, ages, tenants, of_tenant, owners, member)
+  forget_answer(answers, ages, order, counts, owners, member)
 end
 local over = redis.call('ZCARD', ages) - tonumber(ARGV[3])
 for _ = 1, math.min(over, AT_ONCE + (#ARGV - 3) / 2) do
-  local most = redis.call('ZREVRANGE', tenants, 0, 0)[1]
-  local oldest = most and redis.call('ZRANGE', of_tenant .. most, 0, 0)[1]
-  -- What no tenant is known to have comes from before there were such lists.
+  local most = redis.call('ZREVRANGE', counts, 0, 0)[1]
+  local oldest = most and oldest_of(order, most)
+  -- What no tenant is known to have was stored by an earlier release.
   oldest = oldest or redis.call('ZRANGE', ages, 0, 0)[1]
-  forget_answer(answers, ages, tenants, of_tenant, owners, oldest)
+  forget_answer(answers, ages, order, counts, owners, oldest)
 end
 return others

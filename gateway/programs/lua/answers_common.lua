@@ -1,19 +1,41 @@
--- Comes before the scripts about stored answers. What begins with `of_tenant` and a tenant are the
--- ages of his answers; `tenants` says how many he has; `owners` has the tenant of each answer's id.
+-- Comes before the scripts about stored answers. An answer's member is TENANT/RESPONSE. `order` has
+-- all with score 0, so that a tenant's answers stand together, the oldest first.
+local function place_of(member, stored)
+  local tenant, response = string.match(member, '^([^/]*)/(.*)$')
+  return tenant .. '/' .. string.format('%020.6f', tonumber(stored)) .. '/' .. response, tenant
+end
+
+local function oldest_of(order, tenant)
+  -- '0' is the character after '/'.
+  local place = redis.call('ZRANGEBYLEX', order, '[' .. tenant .. '/', '(' .. tenant .. '0',
+    'LIMIT', 0, 1)[1]
+  return place and tenant .. '/' .. string.match(place, '^[^/]*/[^/]*/(.*)$')
+end
+
+-- Take an answer out of its tenant's count, if it is in there.
+local function displace(ages, order, counts, member)
+  local stored = redis.call('ZSCORE', ages, member)
+  if not stored then
+    return
+  end
+  local place, tenant = place_of(member, stored)
+  if redis.call('ZREM', order, place) == 1
+      and tonumber(redis.call('ZINCRBY', counts, -1, tenant)) <= 0 then
+    redis.call('ZREM', counts, tenant)
+  end
+end
+
+-- The id of an answer that has one owner. `owners` has the tenant of each such id.
 local function owned(member)
   return string.match(member, '^[^/]*/(resp_.*)$')
 end
 
-local function forget_answer(answers, ages, tenants, of_tenant, owners, member)
-  local tenant = string.match(member, '^[^/]*')
+local function forget_answer(answers, ages, order, counts, owners, member)
+  displace(ages, order, counts, member)
   redis.call('HDEL', answers, member)
   redis.call('ZREM', ages, member)
-  if redis.call('ZREM', of_tenant .. tenant, member) == 1
-      and tonumber(redis.call('ZINCRBY', tenants, -1, tenant)) <= 0 then
-    redis.call('ZREM', tenants, tenant)
-  end
   local id = owned(member)
-  if id and redis.call('HGET', owners, id) == tenant then
+  if id and redis.call('HGET', owners, id) == string.match(member, '^[^/]*') then
     redis.call('HDEL', owners, id)
   end
 end

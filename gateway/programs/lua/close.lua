@@ -1,22 +1,34 @@
--- Close a call, once. Returns the row as it is afterwards, even if it goes with this call.
--- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals
+-- Close a call, once. Returns the open calls, and the row as it is afterwards, even if it goes with
+-- this call; no row if the call is not open in it. With `lapsed` given, only if the lease is older
+-- than so many seconds; false if it is not.
+-- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
+--       open calls
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
---       lease, last activity as the index has it
+--       lease, last activity as the index has it, lapsed or ''
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local leases, totals = KEYS[6], KEYS[7]
+local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
+local lease, lapsed = ARGV[12], ARGV[14]
 
-redis.call('ZREM', leases, ARGV[12])
+if lapsed ~= '' then
+  local sign = redis.call('ZSCORE', leases, lease)
+  if not sign or tonumber(sign) >= server_time() - tonumber(lapsed) then
+    return false
+  end
+end
+remove_call(in_flight, calls, leases, lease)
 local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
-  return false
+  if redis.call('EXISTS', row) == 0 then
+    -- A row that somebody deleted by hand leaves nothing behind.
+    forget(row, activity, names, idle, totals, member, program)
+  end
+  local counts = open_by_replica(in_flight, calls)
+  return pack({tostring(#counts)}, counts)
 end
--- arrival, the program's critical path then, replica, and the threads
-local path_then, replica = string.match(packed, '^[^\n]*\n([^\n]*)\n([^\n]*)\n')
+-- arrival, the program's critical path then, and what `renew` reads
+local path_then = string.match(packed, '^[^\n]*\n([^\n]*)\n')
 redis.call('HDEL', row, 't:' .. call)
-if redis.call('HINCRBY', in_flight, replica, -1) <= 0 then
-  redis.call('HDEL', in_flight, replica)
-end
 redis.call('HINCRBYFLOAT', row, 'service', service)
 redis.call('HINCRBYFLOAT', row, 'waiting', ARGV[7])
 -- Algorithm 1, line 4: the longest observed critical path.
@@ -36,7 +48,7 @@ if not last or tonumber(now) > tonumber(last) then
   redis.call('HSET', row, 'last_completion', now)
 end
 
-local counts = redis.call('HGETALL', in_flight)
+local counts = open_by_replica(in_flight, calls)
 local reply = pack({tostring(#counts)}, counts, redis.call('HGETALL', row))
 local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then

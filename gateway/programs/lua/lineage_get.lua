@@ -1,21 +1,33 @@
 -- What is known of fingerprints.
--- KEYS: the list of all fingerprints, which says where the others are
--- ARGV: what the keys of fingerprints begin with, what those of folded programs begin with, seconds
---       to keep what is used, the fingerprints, 16 digits each: one argument, since a client takes
---       longer to send many than this takes to look them up
+-- KEYS: marks, their last use, folded programs, their last use
+-- ARGV: tenant and a slash, seconds to keep what is used, the fingerprints, 16 digits each: one
+--       argument, since a client takes longer to send many than this takes to look them up
 -- One string: a line for each mark, after the number of its fingerprint; a line for each folded
 -- program.
-local base, folds, keep, wanted = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local lines, programs = {}, {}
+local marks_at, marks_used, folds_at, folds_used = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local tenant, keep, wanted = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local lines, programs, time = {}, {}, redis.call('TIME')
+local now = tonumber(time[1])
+
+-- Whether a field may still be used. Notes the use, but not each one of many in a short time.
+local function fresh(used, field)
+  local last = tonumber(redis.call('ZSCORE', used, field) or '0')
+  if last < now - keep then
+    return false
+  end
+  if last < now - keep / 16 then
+    redis.call('ZADD', used, now, field)
+  end
+  return true
+end
 
 local function look(first, last)
-  local keys = {}
+  local fields = {}
   for number = first, last do
-    keys[#keys + 1] = base .. string.sub(wanted, 16 * number - 15, 16 * number)
+    fields[#fields + 1] = tenant .. string.sub(wanted, 16 * number - 15, 16 * number)
   end
-  for i, marks in ipairs(redis.call('MGET', unpack(keys))) do
-    if marks then
-      redis.call('EXPIRE', keys[i], keep)
+  for i, marks in ipairs(redis.call('HMGET', marks_at, unpack(fields))) do
+    if marks and fresh(marks_used, fields[i]) then
       for mark in string.gmatch(marks, '[^\n]+') do
         lines[#lines + 1] = (first + i - 1) .. ' ' .. mark
         programs[string.match(mark, '%S+$')] = true
@@ -31,11 +43,10 @@ end
 for program in pairs(programs) do
   local into, steps = program, 0
   while steps < 8 do
-    local next_one = redis.call('GET', folds .. into)
-    if not next_one then
+    local next_one = redis.call('HGET', folds_at, tenant .. into)
+    if not next_one or not fresh(folds_used, tenant .. into) then
       break
     end
-    redis.call('EXPIRE', folds .. into, keep)
     into, steps = next_one, steps + 1
   end
   if into ~= program then

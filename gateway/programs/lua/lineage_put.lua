@@ -1,31 +1,56 @@
 -- Put marks at fingerprints, and fold programs.
--- KEYS: the list of all fingerprints in the order they came, fingerprints, folded programs
--- ARGV: seconds to keep, marks at one fingerprint, fingerprints in all, how many now, then a mark
---       for each, then what each folded program is part of ('' if of none)
-local keep, most, limit, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+-- KEYS: marks, their last use, folded programs, their last use
+-- ARGV: seconds to keep, marks at one fingerprint, fingerprints in all, folded programs in all, how
+--       many fingerprints now, then a fingerprint and a mark for each, then a folded program and what
+--       it is part of ('' if of none) for each
+local marks_at, marks_used, folds_at, folds_used = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local keep, most, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[5])
+local AT_ONCE = 1000
+local time = redis.call('TIME')
+-- With fractions, so that of two the later one is used later.
+local now = string.format('%.6f', time[1] + time[2] / 1e6)
 
-for i = 1, count do
-  local key, marks = KEYS[1 + i], ARGV[4 + i]
-  local before = redis.call('GET', key)
+local function forget(at, used, field)
+  redis.call('HDEL', at, field)
+  redis.call('ZREM', used, field)
+end
+
+-- Remove what was not used for too long and, beyond the limit, what was used longest ago; in steps.
+local function trim(at, used, limit)
+  local old = redis.call('ZRANGEBYSCORE', used, '-inf', '(' .. now - keep, 'LIMIT', 0, AT_ONCE)
+  for _, field in ipairs(old) do
+    forget(at, used, field)
+  end
+  local over = math.min(redis.call('ZCARD', used) - limit, AT_ONCE)
+  if over > 0 then
+    for _, field in ipairs(redis.call('ZRANGE', used, 0, over - 1)) do
+      forget(at, used, field)
+    end
+  end
+  redis.call('EXPIRE', at, keep)
+  redis.call('EXPIRE', used, keep)
+end
+
+for i = 6, 5 + 2 * count, 2 do
+  local field, marks = ARGV[i], ARGV[i + 1]
+  local before, kept = redis.call('HGET', marks_at, field), 1
   if before then
-    local kept = 1
     for mark in string.gmatch(before, '[^\n]+') do
       if kept < most then
         marks, kept = marks .. '\n' .. mark, kept + 1
       end
     end
-  else
-    redis.call('RPUSH', KEYS[1], key)
   end
-  redis.call('SET', key, marks, 'EX', keep)
+  redis.call('HSET', marks_at, field, marks)
+  redis.call('ZADD', marks_used, now, field)
 end
-for i = count + 1, #KEYS - 1 do
-  if ARGV[4 + i] == '' then
-    redis.call('DEL', KEYS[1 + i])
+for i = 6 + 2 * count, #ARGV, 2 do
+  if ARGV[i + 1] == '' then
+    forget(folds_at, folds_used, ARGV[i])
   else
-    redis.call('SET', KEYS[1 + i], ARGV[4 + i], 'EX', keep)
+    redis.call('HSET', folds_at, ARGV[i], ARGV[i + 1])
+    redis.call('ZADD', folds_used, now, ARGV[i])
   end
 end
-while redis.call('LLEN', KEYS[1]) > limit do
-  redis.call('DEL', redis.call('LPOP', KEYS[1]))
-end
+trim(marks_at, marks_used, tonumber(ARGV[3]))
+trim(folds_at, folds_used, tonumber(ARGV[4]))

@@ -1,10 +1,10 @@
 -- Open a call. One atomic change; nothing is written before every refusal has been ruled out.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       marks of replays
+--       open calls, marks of replays
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, replay,
 --       last activity as the index has it, parent, most programs of the tenant, eligible...
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local leases, totals, marks = KEYS[6], KEYS[7], KEYS[8]
+local leases, totals, calls, marks = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local sticky, now, ephemeral, lease = ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
 
@@ -25,16 +25,13 @@ if sticky then
   redis.call('HSET', row, 'home', replica)
 end
 
-local created = redis.call('HSETNX', row, 'arrival', now) == 1
-if created then
-  redis.call('HINCRBY', totals, 'created', 1)
-end
+local created, over = arrive(row, activity, totals, member, now), {}
 if ephemeral then
   redis.call('HSETNX', row, 'ephemeral', '1')
 elseif redis.call('HGET', row, 'ephemeral') ~= '0' then
   redis.call('HSET', row, 'ephemeral', '0')
   redis.call('ZADD', names, 0, program)
-  make_room(row, activity, names, idle, totals, member, program, tonumber(ARGV[13]))
+  over = too_many(names, idle, ARGV[13])
 end
 redis.call('ZREM', idle, program)
 local path = redis.call('HGET', row, 'critical_path') or '0'
@@ -45,11 +42,10 @@ end
 redis.call('HDEL', row, 'ended')
 drop_told(row, now)
 redis.call('HINCRBY', row, 'calls', 1)
-redis.call('HSET', row, 't:' .. call, 
+redis.call('HSET', row, 't:' .. call,
   table.concat({now, path, replica, #ARGV[12], ARGV[12] .. thread}, '\n'))
-redis.call('HINCRBY', in_flight, replica, 1)
-redis.call('ZADD', leases, now, lease)
+add_call(in_flight, calls, leases, lease, replica)
 touch(activity, member, ARGV[11])
-local counts = redis.call('HGETALL', in_flight)
-local head = {replica, created and '1' or '0', tostring(#counts)}
-return pack(head, counts, redis.call('HGETALL', row))
+local counts = open_by_replica(in_flight, calls)
+local head = {replica, tostring(created), tostring(#counts), tostring(#over)}
+return pack(head, counts, over, redis.call('HGETALL', row))

@@ -8,9 +8,8 @@
 local row, activity, names, idle, totals = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local member, program, arrival = ARGV[1], ARGV[2], ARGV[4]
 
-if redis.call('HSETNX', row, 'arrival', arrival) == 1 then
-  redis.call('HINCRBY', totals, 'created', 1)
-elseif tonumber(arrival) < tonumber(redis.call('HGET', row, 'arrival')) then
+if arrive(row, activity, totals, member, arrival) == 0
+    and tonumber(arrival) < tonumber(redis.call('HGET', row, 'arrival')) then
   redis.call('HSET', row, 'arrival', arrival)
 end
 redis.call('HSET', row, 'ephemeral', '0')

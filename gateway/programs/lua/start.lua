@@ -8,5 +8,5 @@ local member, program, now = ARGV[1], ARGV[2], ARGV[3]
 if replayed(marks, ARGV[4], ARGV[5] == '1', now) then
   return false
 end
-local created = begin(row, activity, names, idle, totals, member, program, now, ARGV[6])
-return pack({tostring(created)}, redis.call('HGETALL', row))
+local created, over = begin(row, activity, names, idle, totals, member, program, now, ARGV[6])
+return pack({tostring(created), tostring(#over)}, over, redis.call('HGETALL', row))

@@ -8,8 +8,9 @@ local now, field, text = ARGV[3], 'h:' .. ARGV[7], ARGV[8]
 if replayed(marks, ARGV[4], ARGV[5] == '1', now) then
   return false
 end
+local over, _ = {}
 if text ~= '' then
-  begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[6])
+  _, over = begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[6])
   redis.call('HSET', row, field, ARGV[9] .. '\n' .. text)
 elseif redis.call('EXISTS', row) == 1 then
   redis.call('HDEL', row, field)
@@ -30,4 +31,4 @@ if last then
 else
   redis.call('HDEL', row, 'told')
 end
-return pack(redis.call('HGETALL', row))
+return pack({tostring(#over)}, over, redis.call('HGETALL', row))

@@ -237,9 +237,10 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
         *engines: Engine | str, table: ProcessTable | None = None, **settings: Any
     ) -> AsyncIterator[Weft]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
+        replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         # Checks are made at the start and on suspicion; between them a test is not disturbed.
-        settings = {"health_interval_s": 60, "balancer": "round_robin"} | settings
-        app: Dispatcher = create_app(load(replicas=",".join(urls), **settings), table=table)
+        defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
+        app: Dispatcher = create_app(load(**defaults | settings), table=table)
         config = uvicorn.Config(
             app, port=0, http="httptools", ws="none", lifespan="on", log_level="warning"
         )

@@ -230,20 +230,3 @@ async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_wait
         finally:
             client.close()
         await until(lambda: not gateway.services.listeners._of)
-
-
-async def test_a_later_priority_is_not_ended_by_an_earlier_one(
-    engine: Any, weft: Any, until: Any
-) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
-        for name in ("run", "other"):
-            await gateway.call(headers={"x-session-id": name})
-        for name, ttl_s in (("run", 0.05), ("run", 60), ("other", 0.1)):
-            hint = {"session_id": name, "priority": 2, "ttl_s": ttl_s}
-            got = await gateway.client.post("/v1/hints/priority", json=hint)
-            assert got.status_code == 200
-        ended = lambda: [r.json["program"] for r in stub.other if r.json.get("priority") == 0]  # noqa: E731
-        await until(ended)
-        (only,) = ended()
-        last = next(r.json["program"] for r in reversed(stub.other) if r.json["priority"] == 2)
-        assert only == last

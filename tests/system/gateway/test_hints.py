@@ -7,7 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from support.batches import work
+from support.simulated import ticking
 from support.turns import MESSAGES
+
+from engine_patches.advice import KvAdvice
+from loadgen.simulated.real import RealScheduler
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -144,18 +149,47 @@ async def test_reuse_priority_and_pins_go_to_the_replicas_of_the_program_and_end
         assert (refused.status_code, refused.json()["error"]["code"]) == (404, "session_not_found")
         await gateway.call(headers=NAMED)
         pin = {"retain_s": 60, "retain_tokens": 512}
-        hint = {"session_id": "run", "priority": 2, "ttl_s": 0.1, **pin}
+        hint = {"session_id": "run", "priority": 2, "ttl_s": 60, **pin}
         told = (await gateway.client.post("/v1/hints/priority", json=hint)).json()
         assert set(told["fates"]["priority"].values()) == {"applied"}
-        sent = lambda: [  # noqa: E731
-            (request.json["action"], request.json.get("priority"), request.json.get("tokens"))
+        asked = [
+            {key: value for key, value in request.json.items() if key != "program"}
             for stub in (one, two)
             for request in stub.other
             if request.target == "/weft/kv"
         ]
-        await until(lambda: ("priority", 0, None) in sent())
-        assert ("retain", None, 512) in sent()
-        assert ("priority", 2, None) in sent()
+        told_each = [
+            {"action": "retain", "ttl_s": 60.0, "tokens": 512},
+            {"action": "priority", "priority": 2, "ttl_s": 60.0},
+        ]
+        assert asked == told_each * 2
+
+
+async def test_a_priority_ends_although_the_gateway_that_told_of_it_is_gone(
+    engine: Any, weft: Any
+) -> None:
+    real = RealScheduler(ticking(slots=1), "fcfs", {})
+    async with engine(asides={"/weft/kv": {}}) as stub:
+        async with weft(stub) as gateway:
+            await gateway.call(headers=NAMED)
+            hint = {"session_id": "run", "priority": 2, "ttl_s": 60}
+            await gateway.client.post("/v1/hints/priority", json=hint)
+        # Another gateway takes its place, and says nothing of it.
+        async with weft(stub) as gateway:
+            await gateway.call(headers=NAMED)
+        commands = [KvAdvice.from_body(request.json) for request in stub.other]
+    (command,) = commands
+    now = 0.0
+    for name, pause_s in ((command.program, 0.0), ("other", 0.0), ("later", 61.0)):
+        real.add(work(name, 40, 2, program=name), now + pause_s)
+        now += pause_s
+        while (ends := real.start(now, now)) is not None:
+            now = ends
+            real.finish(now)
+        if name == command.program:
+            real.advise(command)
+        priorities = real._replica.scheduler._caches.retention._programs[command.program].priority
+        assert priorities == (0 if name == "later" else 2)
 
 
 @pytest.mark.parametrize(

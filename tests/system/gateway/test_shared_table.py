@@ -52,6 +52,60 @@ async def test_each_gateway_tells_of_all_programs(
             assert "weft_programs 1.0" in (await gateway.client.get("/metrics")).text
 
 
+async def test_what_is_in_flight_is_counted_at_the_scrape_and_not_at_the_last_call(
+    redis: RedisServer, engine: Any, weft: Any, until: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await release.wait()
+        await wire.plain({})
+
+    release = asyncio.Event()
+    async with (
+        engine(script=script) as stub,
+        weft(stub, redis_url=redis.url) as busy,
+        weft(stub, redis_url=redis.url) as quiet,
+    ):
+        calls = [asyncio.create_task(each.call()) for each in [busy] * 5 + [quiet]]
+        await until(lambda: len(stub.requests) == 6)
+        for gateway in (busy, quiet):
+            assert 'weft_calls_in_flight{replica="r0"} 6.0' in await scraped(gateway)
+        release.set()
+        assert {(await call).status_code for call in calls} == {200}
+        await until(lambda: busy.services.table._held == quiet.services.table._held == {})
+        # Whichever call was the last to end, both gateways tell of none.
+        for gateway in (busy, quiet):
+            assert 'weft_calls_in_flight{replica="r0"} 0.0' in await scraped(gateway)
+            (replica,) = (await gateway.client.get("/health")).json()["replicas"]
+            assert replica["calls_in_flight"] == 0
+
+
+async def scraped(gateway: Any) -> str:
+    return str((await gateway.client.get("/metrics")).text)
+
+
+async def test_gateways_with_other_lists_agree_on_their_replicas(
+    redis: RedisServer, engine: Any, weft: Any
+) -> None:
+    """A rolling restart: the new gateway has one replica more, in front of the others."""
+    pinned = {"redis_url": redis.url, "balancer": "locality", "locality_threshold_tokens": 0}
+    async with engine() as one, engine() as two, engine() as more:
+        before = f"{one.url},{two.url}"
+        async with (
+            weft(replicas=before, **pinned) as old,
+            weft(replicas=f"{more.url},{before}", **pinned) as new,
+        ):
+            names = [stub.url.removeprefix("http://") for stub in (one, two)]
+            for number in range(8):
+                headers = {"x-session-id": f"run{number}"}
+                answers = [await gateway.call(headers=headers) for gateway in (old, new, old)]
+                homes = {got.headers["x-weft-replica"] for got in answers}
+                assert len(homes) == 1
+                assert homes <= set(names)
+            assert [replica.name for replica in old.services.registry] == names
+            assert len(one.requests) + len(two.requests) == 24
+            assert more.requests == []
+
+
 async def test_many_calls_through_both_leave_nothing_behind(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:

@@ -14,14 +14,16 @@ from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
+import redis
 import typer.main
 import yaml
 from support.compose import interpolate, load, variables
 from support.dockerfile import exec_form, parse
+from support.redis_server import RedisServer
 
 from deploy.local import plan
 from gateway import cli
-from gateway.config import Settings
+from gateway.config import Settings, SettingsError
 from gateway.config import load as load_settings
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +31,12 @@ BASE = ROOT / "docker-compose.yml"
 CPU = ROOT / "deploy/compose.cpu.yml"
 EXAMPLE = ROOT / "deploy/env.example"
 STACKS = {"gpu": (BASE,), "cpu": (BASE, CPU)}
-FILLED = {"WEFT_ENGINE_SECRET": "s", "WEFT_ADMIN_KEY": "a", "GRAFANA_PASSWORD": "g"}
+FILLED = {
+    "WEFT_ENGINE_SECRET": "s",
+    "WEFT_ADMIN_KEY": "a",
+    "GRAFANA_PASSWORD": "g",
+    "REDIS_PASSWORD": "53cr37",
+}
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
@@ -111,7 +118,8 @@ def test_the_gateway_takes_its_environment(
         monkeypatch.setenv(name, value)
     settings = load_settings()
     assert len(settings.replicas) == len(replicas(stack)) == 2
-    for url in (*settings.replicas, settings.redis_url):
+    assert list(settings.replica_urls) == [f"{name}:8001" for name in replicas(stack)]
+    for url in (*settings.replica_urls.values(), settings.redis_url):
         parts = urlsplit(url)
         assert parts.hostname in services(stack)
         assert parts.port in listens(stack, parts.hostname or "")
@@ -188,6 +196,76 @@ def test_every_service_tells_its_health_and_comes_back(stack: dict[str, Any]) ->
         assert service["restart"] == "unless-stopped", name
         if "healthcheck" not in service:
             assert stages[service["build"]["target"]].all("HEALTHCHECK"), name
+
+
+def meeting(stack: dict[str, Any], network: str) -> set[str]:
+    """The services on a network."""
+    return {name for name, service in services(stack).items() if network in service["networks"]}
+
+
+def test_redis_is_reached_by_gateways_only(stack: dict[str, Any]) -> None:
+    (network,) = services(stack)["redis"]["networks"]
+    assert meeting(stack, network) == {"gateway", "redis"}
+    assert stack["networks"][network] == {"internal": True}
+    assert "ports" not in services(stack)["redis"]
+
+
+def test_engines_are_apart_from_what_clients_reach(stack: dict[str, Any]) -> None:
+    engines = set(replicas(stack))
+    reached = {network for name in engines for network in services(stack)[name]["networks"]}
+    assert reached == {"engines"}
+    assert meeting(stack, "engines") == engines | {"gateway", "prometheus"}
+    assert meeting(stack, "public") == {"gateway"}
+    for name, service in services(stack).items():
+        assert set(service["networks"]) <= set(stack["networks"]), name
+
+
+def test_services_that_speak_to_each_other_share_a_network(stack: dict[str, Any]) -> None:
+    pairs = [("gateway", name) for name in ("redis", *replicas(stack))]
+    pairs += [("prometheus", name) for name in ("gateway", "grafana", *replicas(stack))]
+    for one, other in pairs:
+        networks = [set(services(stack)[name]["networks"]) for name in (one, other)]
+        assert networks[0] & networks[1], (one, other)
+
+
+def test_redis_asks_for_the_password_that_the_gateway_has(
+    stack: dict[str, Any], tmp_path: Path
+) -> None:
+    redis_service = services(stack)["redis"]
+    program, file = redis_service["command"]
+    (mounted,) = redis_service["configs"]
+    assert (program, mounted["target"]) == ("redis-server", file)
+    given = stack["configs"][mounted["source"]]["content"]
+    url = services(stack)["gateway"]["environment"]["WEFT_REDIS_URL"]
+    server = RedisServer(tmp_path, config=given)
+    try:
+        here = url.replace("redis:6379", f"127.0.0.1:{server.port}")
+        with redis.Redis.from_url(here) as client:
+            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+        for wrong in (here.replace("53cr37", "other"), f"redis://127.0.0.1:{server.port}/0"):
+            with redis.Redis.from_url(wrong) as client, pytest.raises(redis.AuthenticationError):
+                client.ping()
+        # Neither the arguments nor the image's history show it.
+        assert "53cr37" not in " ".join(
+            [*redis_service["command"], *redis_service["healthcheck"]["test"]]
+        )
+    finally:
+        server.kill()
+
+
+def test_the_password_of_redis_is_not_shown(
+    stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in services(stack)["gateway"]["environment"].items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings()
+    assert "53cr37" in settings.redis_url
+    assert "53cr37" not in repr(settings)
+    monkeypatch.setenv("WEFT_REDIS_URL", "redis://:53cr37@redis:port/0")
+    with pytest.raises(SettingsError) as raised:
+        load_settings()
+    assert "53cr37" not in str(raised.value)
 
 
 def test_dependencies_are_services_and_make_no_circle(stack: dict[str, Any]) -> None:

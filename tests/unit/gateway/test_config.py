@@ -45,6 +45,16 @@ def test_lists_are_split_and_urls_cleaned(monkeypatch: pytest.MonkeyPatch) -> No
     assert settings.api_keys == ("one", "two")
 
 
+def test_replicas_keep_their_names_when_the_list_changes() -> None:
+    before = load(replicas="http://a:1,http://b:2").replica_urls
+    after = load(replicas="http://c:3, http://b:2/v1,x=http://d:4").replica_urls
+    assert before == {"a:1": "http://a:1", "b:2": "http://b:2"}
+    assert after == {"c:3": "http://c:3", "b:2": "http://b:2", "x": "http://d:4"}
+    # Read again, as by another process, the settings say the same.
+    again = load(replicas=",".join(load(replicas="x=http://d:4/v1,http://c:3").replicas))
+    assert again.replicas == ("x=http://d:4", "http://c:3")
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -59,6 +69,11 @@ def test_lists_are_split_and_urls_cleaned(monkeypatch: pytest.MonkeyPatch) -> No
         ("replicas", "http://h?x=1"),
         ("replicas", "http://H:80,HTTP://h/v1/"),
         ("replicas", ","),
+        ("replicas", "a=http://h:1,a=http://h:2"),
+        ("replicas", "h:80=http://g,http://h"),
+        ("replicas", "a=http://h:1,b=http://h:1"),
+        ("replicas", "not good=http://h"),
+        ("replicas", "http://h:443,https://h"),
         ("redis_url", "http://redis"),
         ("redis_url", "redis://h:abc"),
         ("redis_url", "redis://h/notadb"),

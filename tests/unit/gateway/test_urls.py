@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.urls import address, redis_url, replica_url
+from gateway.urls import address, named_replica, redis_url, replica_url
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,37 @@ def test_what_names_no_redis_server_is_told_why(text: str, why: str) -> None:
 def test_a_redis_password_is_not_repeated(rest: str) -> None:
     with pytest.raises(ValueError, match=r"^(?!.*hunter2)"):
         redis_url(f"redis://:hunter2{rest}")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("http://replica-0:8001", "replica-0:8001"),
+        ("HTTP://Replica-0:8001/v1/", "replica-0:8001"),
+        ("http://h", "h:80"),
+        ("https://h", "h:443"),
+        ("http://10.0.0.5:8001/engine/v1", "10.0.0.5:8001/engine"),
+        ("http://[::1]:8001", "[::1]:8001"),
+        ("http://h/a=b", "h:80/a-b"),
+        ("http://h/~me/x-1", "h:80/~me/x-1"),
+        ("gpu-0=http://10.0.0.5:8001", "gpu-0"),
+        ("rack1:a_b.c=https://h/x=y", "rack1:a_b.c"),
+    ],
+)
+def test_a_replica_is_named_by_its_address_or_explicitly(text: str, name: str) -> None:
+    found, url = named_replica(text)
+    assert (found, url) == (name, replica_url(text.removeprefix(f"{name}=")))
+
+
+def test_names_of_long_addresses_are_short_stable_and_differ() -> None:
+    texts = [f"http://{'a' * 60}.{'b' * 60}.example:8001/{end}" for end in ("one", "two")]
+    names = [named_replica(text)[0] for text in texts]
+    assert names == [named_replica(text)[0] for text in texts]
+    assert len(set(names)) == 2
+    assert {len(name) for name in names} == {64}
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "-a", "x" * 65, 'a"b', "n\u00e9", "a,b"])
+def test_a_wrong_name_is_told(name: str) -> None:
+    with pytest.raises(ValueError, match=r"not a replica's name: .* letters, digits"):
+        named_replica(f"{name}=http://h")

@@ -46,10 +46,13 @@ def test_engines_share_gpus_in_turn():
 
 
 def test_the_gateway_gets_engines_and_options():
-    options = UpOptions(redis_url="redis://h", balancer="least_used", port=9)
-    command = plan.gateway(options, ["http://a", "http://b"], "s").command
+    options = UpOptions(redis_url="redis://:pass@h", balancer="least_used", port=9)
+    start = plan.gateway(options, ["http://a", "http://b"], "s")
+    command = start.command
     assert command.count("--replica") == 2
-    assert command[command.index("--redis") + 1] == "redis://h"
+    # Not as an argument: these show in the list of processes.
+    assert start.environment == {"WEFT_ENGINE_SECRET": "s", "WEFT_REDIS_URL": "redis://:pass@h"}
+    assert "pass" not in " ".join(command)
     assert command[command.index("--balancer") + 1] == "least_used"
 
 

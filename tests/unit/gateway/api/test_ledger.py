@@ -23,7 +23,7 @@ USED = CallReport(call="c1", service_s=2.0, prompt_tokens=500)
 
 
 # Advice goes to replicas, and there are none.
-NOBODY = KvAdvisor(Registry((), Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), "")
+NOBODY = KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), "")
 
 
 class House:

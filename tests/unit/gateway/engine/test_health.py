@@ -1,5 +1,7 @@
 """Health checks, against answers that no healthy test server would give."""
 
+import json
+
 import httpx
 import pytest
 import respx
@@ -17,7 +19,7 @@ CARD = {"id": "m", "owned_by": "vllm"}
 
 
 async def checked(router: respx.Router, rounds: int = 1, secret: str = "") -> Replica:
-    registry = Registry((URL,), Timeouts(1, 1, 1), api_key="sk-replica")
+    registry = Registry({"r0": URL}, Timeouts(1, 1, 1), api_key="sk-replica")
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         loop = HealthLoop(registry, client, 1.0, secret)
         for _ in range(rounds):
@@ -70,6 +72,16 @@ async def test_models_that_make_no_sense_are_not_learned(body: bytes) -> None:
     replica = await checked(router)
     assert replica.circuit.healthy
     assert replica.served == frozenset()
+
+
+@pytest.mark.parametrize("told", [["weft"], "weft", 7, None, {"weft": {}, "engines": "none"}])
+async def test_a_state_that_makes_no_sense_does_not_end_the_checks(told: object) -> None:
+    router = engine()
+    router.get(f"{URL}/weft/state").respond(200, content=json.dumps(told))
+    replica = await checked(router, rounds=3)
+    assert replica.circuit.healthy
+    expected = ReplicaKind.WEFT if isinstance(told, dict) else ReplicaKind.VLLM
+    assert replica.kind is expected
 
 
 async def test_the_key_and_the_secret_are_shown() -> None:
@@ -172,7 +184,7 @@ async def test_what_a_prefix_cache_has_room_for_is_as_told_else_as_set(
 ) -> None:
     router = engine()
     router.get(f"{URL}/weft/state").respond(200, json={"weft": {}, "engines": engines})
-    registry = Registry((URL,), Timeouts(1, 1, 1), cache_tokens=2048)
+    registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=2048)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         await HealthLoop(registry, client, 1.0).check_all()
     assert registry["r0"].kind is ReplicaKind.WEFT
@@ -189,7 +201,7 @@ async def test_who_comes_back_is_taken_to_have_lost_its_cache() -> None:
     )
     router.get(f"{URL}/v1/models").respond(200, json={"data": [CARD]})
     router.get(f"{URL}/weft/state").respond(404)
-    registry = Registry((URL,), Timeouts(1, 1, 1), cache_tokens=9000)
+    registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=9000)
     beginning = Beginning((1, 2), 512)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         loop = HealthLoop(registry, client, 1.0)

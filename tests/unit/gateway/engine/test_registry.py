@@ -7,7 +7,7 @@ from gateway.engine.pool import Timeouts
 from gateway.engine.registry import Registry
 from gateway.model import Beginning
 
-URLS = ("http://127.0.0.1:8001", "http://127.0.0.1:8002/engine")
+URLS = {"r0": "http://127.0.0.1:8001", "r1": "http://127.0.0.1:8002/engine"}
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def registry() -> Registry:
     return made
 
 
-def test_replicas_are_named_in_order(registry: Registry) -> None:
+def test_replicas_have_their_names_in_their_order(registry: Registry) -> None:
     assert [replica.name for replica in registry] == ["r0", "r1"]
     views = registry.views({"r1": 3})
     assert [(view.name, view.healthy, view.in_flight) for view in views] == [

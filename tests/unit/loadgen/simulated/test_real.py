@@ -49,6 +49,53 @@ def test_an_aborted_call_is_reported_and_an_order_switched():
     assert real.violations() == []
 
 
+def raised(real: RealScheduler, program: str) -> tuple[int, set[int]]:
+    """A program's priority, and those of all blocks that are known."""
+    retention = real._replica.scheduler._caches.retention
+    known = retention._programs.get(program)
+    return known.priority if known else 0, {mark.priority for mark in retention._marks.values()}
+
+
+def step(real: RealScheduler, name: str, now: float) -> float:
+    """A call of another program from beginning to end, and when that was."""
+    real.add(work(name, 40, 2), now)
+    while (ends := real.start(now, now)) is not None:
+        now = ends
+        real.finish(now)
+    return now
+
+
+def test_the_engine_ends_a_priority_by_its_own_clock():
+    real = RealScheduler(ticking(slots=1), "fcfs", {})
+    now = step(real, "p", 0.0)
+    assert raised(real, "p") == (0, {0})
+    real.advise(KvAdvice("priority", "p", ttl_s=60.0, priority=2))
+    assert raised(real, "p") == (2, {2})
+    # Nobody says anything more, and other calls come.
+    now = step(real, "q", now + 50.0)
+    assert raised(real, "p") == (2, {0, 2})
+    step(real, "r", now + 20.0)
+    assert raised(real, "p") == (0, {0})
+    assert real.violations() == []
+
+
+def test_the_last_word_about_a_priority_counts():
+    real = RealScheduler(ticking(slots=1), "fcfs", {})
+    now = step(real, "p", 0.0)
+    real.advise(KvAdvice("priority", "p", ttl_s=10.0, priority=2))
+    real.advise(KvAdvice("priority", "p", ttl_s=100.0, priority=3))
+    now = step(real, "q", now + 20.0)
+    assert raised(real, "p")[0] == 3
+    real.advise(KvAdvice("priority", "p", priority=1))
+    now = step(real, "r", now + 1000.0)
+    assert raised(real, "p")[0] == 1, "without an end"
+    real.advise(KvAdvice("priority", "p", ttl_s=5.0, priority=2))
+    real.advise(KvAdvice("forget", "p"))
+    step(real, "s", now + 20.0)
+    assert raised(real, "p")[0] == 0
+    assert real.violations() == []
+
+
 def test_answers_are_found_in_the_next_prompt():
     real = RealScheduler(engine(), "fcfs", {})
     first = work("a", 32, 48)

@@ -1,0 +1,3 @@
+-- Open calls by replica, counted again if somebody has deleted counts.
+-- KEYS: in-flight counts, open calls
+return open_by_replica(KEYS[1], KEYS[2])

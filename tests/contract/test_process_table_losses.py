@@ -1,0 +1,93 @@
+"""Rows that are deleted behind the table's back, on every table: what is in flight stays true."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from support.redis_rows import store_of
+from support.table import KEYS, closing, opening, scenario
+
+from gateway.programs.memory import MemoryTable
+
+
+async def lose(table: Any, key: Any) -> None:
+    """Delete a program's row as an operator would. Nobody can do that to a table in memory."""
+    if not isinstance(table, MemoryTable):
+        store = store_of(table)
+        port = store.redis.connection_pool.connection_kwargs["port"]
+        async with Redis(port=port) as operator:
+            await operator.delete(store.keys.row(key))
+
+
+def counts(calls: list[Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for o in calls:
+        found[o.candidate] = found.get(o.candidate, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_opened_less_closed_is_in_flight_at_all_times(make_table, seed):
+    async def steps(table):
+        rng, open_calls, now = Random(seed), [], 1.0
+        for _ in range(150):
+            now += 1.0
+            action = rng.choice(("open", "open", "close", "close", "lose"))
+            key = rng.choice(KEYS)
+            if action == "open":
+                o = opening(key, replica=f"r{rng.randrange(3)}", now=now, ephemeral=key == KEYS[3])
+                assert (await table.open_call(o)).in_flight == counts([*open_calls, o])
+                open_calls.append(o)
+            elif action == "close" and open_calls:
+                o = open_calls.pop(rng.randrange(len(open_calls)))
+                await table.close_call(closing(o, now=now, service_s=1.0))
+            elif action == "lose":
+                await lose(table, key)
+            assert await table.count() == table.in_flight() == counts(open_calls)
+            created, ended, alive = await table.census()
+            assert created - ended == alive
+        for o in open_calls:
+            await table.close_call(closing(o, now=now, service_s=1.0))
+        assert await table.count() == {}
+        await table.expire(now + 100.0, 10.0)
+        assert (await table.census()).alive == 0
+
+    scenario(make_table, steps)
+
+
+def test_a_program_whose_row_was_deleted_begins_anew_while_its_calls_are_open(make_table):
+    async def steps(table):
+        key = KEYS[0]
+        lost, kept = opening(key), opening(key, replica="r1", now=3.0)
+        await table.open_call(lost)
+        await lose(table, key)
+        opened = await table.open_call(kept)
+        memory = isinstance(table, MemoryTable)
+        assert (opened.program.calls, opened.created) == ((2, False) if memory else (1, True))
+        assert opened.in_flight == {"r0": 1, "r1": 1}
+        closed = await table.close_call(closing(lost, now=4.0, service_s=2.0))
+        assert (closed is None) is not memory
+        assert await table.count() == {"r1": 1}
+        assert await table.close_call(closing(lost, now=4.0)) is None
+        assert await table.count() == {"r1": 1}
+        await table.close_call(closing(kept, now=5.0, service_s=1.0))
+        assert await table.count() == {}
+
+    scenario(make_table, steps)
+
+
+def test_many_losses_and_closings_at_once_leave_nothing_in_flight(make_table):
+    async def steps(table):
+        calls = [opening(KEYS[n % 4], replica=f"r{n % 3}") for n in range(60)]
+        await asyncio.gather(*[table.open_call(o) for o in calls])
+        assert await table.count() == counts(calls)
+        closings = [table.close_call(closing(o)) for o in calls]
+        await asyncio.gather(*closings[:30], *[lose(table, key) for key in KEYS], *closings[30:])
+        assert await table.count() == {}
+        await table.expire(100.0, 10.0)
+
+    scenario(make_table, steps)

@@ -1,0 +1,99 @@
+"""Every key that a script touches is among those that it declares, on a real server."""
+
+from __future__ import annotations
+
+import time
+
+from support.redis_rows import age_leases, monitored
+from support.redis_table import run
+from support.table import KEY, closing, opening
+
+from gateway.model import ProgramKey, Told
+from gateway.programs import rules
+from gateway.programs.events import Ended
+from gateway.programs.lineage.marks import Entry, Mark
+from gateway.programs.lineage.memory import MemoryLineage
+from gateway.programs.lineage.redis import RedisLineage
+from gateway.programs.redis import RedisTable
+from gateway.programs.redis_chains import RedisChains
+from gateway.programs.redis_handles import RedisHandles
+
+
+def test_scripts_declare_every_key_that_they_touch(redis_server):
+    """A cluster and a proxy route a script by its declared keys alone."""
+
+    async def steps(table):
+        prefix = table._store.keys.base.decode()[1:-2]
+        small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
+        chains = RedisChains(table._store, lambda: False, keep_s=100.0, limit=2)
+        handles = RedisHandles(table._store, lambda: False)
+        lineage = RedisLineage(redis_server.url, prefix, limit=4)
+        with monitored(redis_server.port) as monitor:
+            await everything(small, chains, handles, lineage)
+            await table._store.redis.echo("the end of this test")
+            scripts = declared = 0
+            keys: set[bytes] = set()
+            for by_script, (name, *words) in monitor.until(b"the end of this test"):
+                name = name.upper()
+                if by_script:
+                    assert touched(name, words) <= keys, (name, words, keys)
+                    scripts += 1
+                elif name in (b"EVALSHA", b"EVAL"):
+                    keys = set(words[2 : 2 + int(words[1])])
+                    declared += 1
+            assert scripts > declared > 20
+        await small.aclose()
+        await lineage.aclose()
+
+    run(redis_server, steps)
+
+
+async def everything(table, chains, handles, lineage) -> None:
+    """Every script, with each of its branches that touches other keys."""
+    calls = [opening(ProgramKey("t", f"p{n}"), now=float(n + 1), sticky=True) for n in range(5)]
+    for o in calls:
+        await table.open_call(o)
+        await table.close_call(closing(o, now=o.now_s + 0.5, service_s=1.0))
+    assert len(await table.programs("t", 9)) == 2
+    nameless = opening(ProgramKey("t", "n"), now=9.0, ephemeral=True)
+    await table.open_call(nameless)
+    await table.close_call(closing(nameless, now=10.0))
+    for number in range(4):
+        await table.start(ProgramKey("t", f"s{number}"), 20.0 + number)
+        await table.tell(ProgramKey("t", f"u{number}"), Told("x", "y", 99.0), 30.0 + number)
+    await table.tell(ProgramKey("t", "u3"), Told("x", "", 99.0), 40.0)
+    held = opening(ProgramKey("t", "held"), now=41.0)
+    await table.open_call(held)
+    await table.expire(42.0, 10.0)
+    await age_leases(table, 1000.0)
+    await table._store.redis.delete(table._store.keys.row(held.key))
+    await table.count()
+    table._leases.clear()
+    await table.expire(60.0, 10.0)
+    key = ProgramKey("t", "replayed")
+    await table.replay([o := opening(key, now=61.0), closing(o, now=62.0), Ended(key, 63.0, "e")])
+    await table.restore([rules.fresh(ProgramKey("t", "back"), 64.0, ephemeral=False)])
+    await table.end(ProgramKey("t", "back"), 65.0)
+    for number in range(5):
+        await chains.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
+    await chains.forget("t0", "resp_4")
+    await handles.begin(KEY, "h", {"a": "b"}, 1.0, 99.0)
+    await handles.update(KEY, "h", {"a": "c"})
+    assert [dict(each) for each in await handles.of_program(KEY, 2.0)] == [{"a": "c"}]
+    await handles.drop(KEY, "h")
+    for number in range(6):
+        mark = Mark(f"p{number}", "main", 1, time.time(), 1, 1)
+        entries = [Entry(number * 2, mark), Entry(number * 2 + 1, mark)]
+        folds = [(f"p{number}", f"p{number + 1}")]
+        await lineage.put("t", entries, folds, time.time())
+    lineage._local = MemoryLineage()
+    assert (await lineage.get_many("t", [11, 10, 9, 1], time.time())).folded
+
+
+def touched(name: bytes, words: list[bytes]) -> set[bytes]:
+    """The keys of a command that a script gives."""
+    if name in (b"TIME", b"PING"):
+        return set()
+    if name in (b"MGET", b"DEL", b"UNLINK", b"EXISTS"):
+        return set(words)
+    return {words[0]}

@@ -1,0 +1,37 @@
+"""Several gateways' tables on one real server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import count
+from typing import Any
+
+from support.redis_server import RedisServer
+
+from gateway.programs.redis import RedisTable
+
+_prefixes = (f"redis{number}" for number in count())
+
+
+def run(
+    server: RedisServer,
+    steps: Callable[..., Coroutine[Any, Any, None]],
+    gateways: int = 1,
+    **options: float,
+) -> None:
+    """Run the steps with that many gateways on one new table, whose integrity must hold after."""
+
+    async def main() -> None:
+        prefix = next(_prefixes)
+        # A busy machine is no server that is gone.
+        patient = {"timeout_s": 20.0} | options
+        tables = [RedisTable(server.url, prefix, **patient) for _ in range(gateways)]
+        try:
+            await steps(*tables)
+            assert list(await tables[0].check()) == []
+        finally:
+            for table in tables:
+                await table.aclose()
+
+    asyncio.run(main())

@@ -1,0 +1,82 @@
+"""Background tasks of a whole gateway that fail: logged, counted, shown and restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+async def test_a_task_that_raises_is_logged_counted_restarted_and_shown_by_health(
+    engine: Any, weft: Any, until: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    # Leases of one second: the task that renews them comes round four times a second.
+    async with engine() as stub, weft(stub, call_lease_s=1.0) as gateway:
+        health = (await gateway.client.get("/health")).json()
+        assert health["failing_tasks"] == []
+        assert 'weft_task_failures_total{task="reap"} 0.0' in await metrics(gateway)
+        failing, calls = True, []
+
+        async def expire(*about: Any) -> list[Any]:
+            calls.append(about)
+            if failing:
+                raise RuntimeError("the detail is for the log")
+            return []
+
+        monkeypatch.setattr(gateway.services.table, "expire", expire)
+        await until(lambda: len(calls) >= 2)
+        got = await gateway.client.get("/health")
+        assert got.status_code == 200
+        (task,) = got.json()["failing_tasks"]
+        assert (task["name"], task["last_error"]) == ("reap", "RuntimeError")
+        assert task["failures"] >= 1
+        assert "for the log" not in got.text
+        assert health.keys() == got.json().keys() > {"status", "table", "replicas"}
+        assert 'weft_task_failures_total{task="reap"} 0.0' not in await metrics(gateway)
+        lines = [record for record in caplog.records if "background task reap" in record.message]
+        assert lines
+        assert lines[0].levelname == "ERROR"
+        assert "the detail is for the log" in caplog.text
+        # Calls go on, and the task is back once the fault is over.
+        assert (await gateway.call()).status_code == 200
+        failing = False
+        done = len(calls)
+        await until(lambda: len(calls) >= done + 3)
+
+
+async def test_a_replica_whose_state_is_a_list_does_not_end_the_health_checks(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(weft=False) as stub, engine() as other:
+        stub.asides["/weft/state"] = ["weft"]
+        async with weft(stub, other, health_interval_s=0.02) as gateway:
+            first, second = gateway.services.registry
+            assert (await gateway.client.get("/health")).status_code == 200
+            other.healthy = False
+            await until(lambda: not second.circuit.healthy)
+            other.healthy = True
+            await until(lambda: second.circuit.healthy)
+            assert first.circuit.healthy
+            assert (await gateway.client.get("/health")).json()["failing_tasks"] == []
+
+
+async def test_work_behind_a_call_that_fails_is_counted(
+    engine: Any, weft: Any, until: Any, caplog: Any
+) -> None:
+    async def work() -> None:
+        await asyncio.sleep(0)
+        raise ValueError("of a spawned coroutine")
+
+    async with engine() as stub, weft(stub) as gateway:
+        gateway.services.ledger.spawn(work())
+        await until(lambda: "of a spawned coroutine" in caplog.text)
+        assert 'weft_task_failures_total{task="ledger"} 1.0' in await metrics(gateway)
+        assert json.loads((await gateway.client.get("/health")).text)["status"] == "ok"
+
+
+async def metrics(gateway: Any) -> str:
+    return str((await gateway.client.get("/metrics")).text)

@@ -1,0 +1,75 @@
+"""When priorities end, against a plain dictionary of instants."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_patches.endings import Endings
+
+
+def test_a_priority_ends_once_at_its_instant() -> None:
+    endings = Endings()
+    assert endings.tell("a", 5.0) == endings.tell("b", 3.0) == []
+    assert endings.due(2.9) == []
+    assert endings.due(3.0) == ["b"]
+    assert endings.due(9.0) == ["a"]
+    assert endings.due(99.0) == []
+    assert len(endings) == 0
+
+
+def test_the_last_word_counts() -> None:
+    endings = Endings()
+    endings.tell("later", 3.0)
+    endings.tell("later", 8.0)
+    endings.tell("sooner", 8.0)
+    endings.tell("sooner", 3.0)
+    endings.tell("dropped", 3.0)
+    endings.drop("dropped")
+    endings.drop("never told")
+    assert endings.due(5.0) == ["sooner"]
+    assert endings.due(8.0) == ["later"]
+
+
+def test_beyond_the_limit_those_told_longest_ago_end_now() -> None:
+    endings = Endings(most=2)
+    assert endings.tell("a", 9.0) == []
+    assert endings.tell("b", 1.0) == []
+    assert endings.tell("a", 8.0) == []
+    assert endings.tell("c", 5.0) == ["b"]
+    assert endings.due(99.0) == ["c", "a"]
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["tell", "drop", "due"]), st.integers(0, 3), st.integers(0, 9)),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_any_order_of_events_gives_what_a_dictionary_would(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    endings, plain, now = Endings(), dict[str, float](), 0.0
+    for action, which, amount in steps:
+        name = f"p{which}"
+        if action == "tell":
+            endings.tell(name, now + amount)
+            plain[name] = now + amount
+        elif action == "drop":
+            endings.drop(name)
+            plain.pop(name, None)
+        else:
+            now += amount
+            ended = {name for name, until in plain.items() if until <= now}
+            assert set(endings.due(now)) == ended
+            plain = {name: until for name, until in plain.items() if name not in ended}
+        assert len(endings) == len(plain)
+
+
+def test_telling_again_and_again_keeps_little() -> None:
+    endings = Endings()
+    for instant in range(10_000):
+        endings.tell("p", float(instant))
+    assert len(endings._heap) < 200
+    assert endings.due(1e9) == ["p"]
