@@ -94,6 +94,13 @@ class Settings(BaseSettings):
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
     )
+    attempts_per_call: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="replicas tried for one call while connecting fails; a call of which a byte "
+        "was sent is not tried again",
+    )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="longest wait for a replica's first byte, seconds"
     )

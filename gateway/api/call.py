@@ -107,7 +107,8 @@ class CallHandler:
                 )
 
     async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
-        """Place the call, send it, relay the answer; on another replica while none was reached."""
+        """Place the call, send it, relay the answer. Another replica gets it only if no connection
+        to the one before could be made: then no byte of it was sent."""
         avoid: frozenset[str] = frozenset()
         failed: tuple[tuple[str, str], ...] = ()
         open_call: OpenCall | None = None
@@ -132,9 +133,11 @@ class CallHandler:
                 except ConnectFailed as error:
                     if open_call.receipt is not None:
                         failed += ((replica.name, error.code),)
+                    avoid |= {replica.name}
+                    if len(avoid) >= self._s.settings.attempts_per_call:
+                        raise
                     self._s.metrics.error(error.code)
                     self._s.registry.failed(replica.name, error)
-                    avoid |= {replica.name}
                     call = self._s.next_call()
                 finally:
                     exchange.close()

@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 from gateway.engine.connection import Connection
 from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
 
-MAX_IDLE_S: Final = 60.0
+# Less than the 5 s after which uvicorn, and so vLLM, closes an idle connection: a request should not
+# meet the close on its way.
+MAX_IDLE_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Upstream:
         """An idle connection that still looks open, or None."""
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable:
+            if connection.still_open():
                 self.busy.add(connection)
                 return connection
         return None
@@ -110,30 +112,42 @@ class Exchange:
     async def start(self, head: bytes, body: bytes) -> None:
         """Send the request and wait for status and headers. Raises ReplicaError.
 
-        A kept connection may have been closed by the replica while the request was on its way:
-        when not one byte came back, the request is sent once more, on a new connection.
+        ConnectFailed means that no byte was sent, and only then may another replica get the call.
+        Once bytes were written they are not written again, because a request that crashes one
+        engine would crash the next. The one exception is a kept connection that the replica had
+        closed before the request came: when the kernel proves that it read nothing
+        (`gateway.engine.kernel`), the request is sent once more, to the same replica.
         """
         upstream = self._upstream
-        timeouts = upstream.timeouts
         connection = upstream.take_idle()
-        reused = connection is not None
-        while True:
-            if connection is None:
-                connection = await upstream.connect()
-            self._connection = connection
-            if self._cancelled is not None:
-                raise self._cancelled
-            connection.send(head, body, timeouts.first_byte_s, timeouts.idle_s)
+        if connection is not None:
             try:
-                await connection.head()
+                await self._send(connection, head, body)
                 return
             except ReplicaClosed:
-                if not reused or connection.machine.started:
+                if not connection.unread:
                     raise
             # What one kept connection suffered, its neighbours are likely to have suffered too.
             upstream.give(connection)
+            self._connection = None
             upstream.drop_idle()
-            connection, reused = None, False
+            try:
+                connection = await upstream.connect()
+            except ConnectFailed as error:
+                raise ReplicaClosed(
+                    "The replica closed its connections and accepts no new ones."
+                ) from error
+        else:
+            connection = await upstream.connect()
+        await self._send(connection, head, body)
+
+    async def _send(self, connection: Connection, head: bytes, body: bytes) -> None:
+        self._connection = connection
+        if self._cancelled is not None:
+            raise self._cancelled
+        timeouts = self._upstream.timeouts
+        connection.send(head, body, timeouts.first_byte_s, timeouts.idle_s)
+        await connection.head()
 
     @property
     def status(self) -> int:

@@ -1,36 +1,52 @@
 """The pool's decisions, on connections without sockets."""
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.engine.connection import Connection
 from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
+from gateway.engine.kernel import Peer
 from gateway.engine.pool import MAX_IDLE_S, Exchange, Timeouts, Upstream
 
 pytestmark = pytest.mark.anyio
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CLOSE = b""
+# The end of the connection, and proof that the request was not read.
+UNREAD = b"unread"
+# A byte of an answer, then the end.
+PARTIAL = b"partial"
 
 
 class Transport:
-    """Plays a script: what comes back for each request; CLOSE is the end of the connection."""
+    """Plays a script: what comes back for each request. What it played is added to `journal`."""
 
-    def __init__(self, connection: Connection, script: list[bytes]) -> None:
+    def __init__(self, connection: Connection, script: list[bytes], journal: list[bytes]) -> None:
         self._connection = connection
         self._script = script
+        self._journal = journal
         self._closing = False
 
     def write(self, data: bytes) -> None:
-        answer = self._script.pop(0)
+        answer = self._script.pop(0) if self._script else CLOSE
+        self._journal.append(answer)
         loop = asyncio.get_running_loop()
-        if answer == CLOSE:
+        if answer in (CLOSE, UNREAD, PARTIAL):
+            if answer == PARTIAL:
+                loop.call_soon(self._connection.data_received, b"H")
             self._closing = True
+            self._connection.unread = answer == UNREAD
             loop.call_soon(self._connection.connection_lost, None)
         else:
             loop.call_soon(self._connection.data_received, answer)
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
 
     def is_closing(self) -> bool:
         return self._closing
@@ -48,12 +64,13 @@ class Scripted(Upstream):
         super().__init__("http://engine", Timeouts(1, 10, 1))
         self.left = list(scripts)
         self.made: list[Connection] = []
+        self.journal: list[bytes] = []
 
     async def connect(self) -> Connection:
         if not self.left:
             raise ConnectFailed("nobody is there")
         connection = Connection(asyncio.get_running_loop(), self._lost)
-        transport: Any = Transport(connection, self.left.pop(0))
+        transport: Any = Transport(connection, self.left.pop(0), self.journal)
         connection.connection_made(transport)
         self.made.append(connection)
         self.busy.add(connection)
@@ -85,19 +102,109 @@ async def test_calls_at_once_have_connections_of_their_own() -> None:
     assert len(upstream.made) == 2
 
 
-async def test_a_stale_connection_is_replaced_once() -> None:
-    upstream = Scripted([OK, CLOSE], [OK])
+async def test_a_request_that_was_provably_not_read_is_sent_once_more() -> None:
+    upstream = Scripted([OK, UNREAD], [OK])
     await call(upstream)
     assert await call(upstream) == b"ok"
     assert len(upstream.made) == 2
 
 
-async def test_a_second_failure_is_the_replicas() -> None:
-    upstream = Scripted([OK, CLOSE], [CLOSE])
+async def test_without_proof_it_is_not_sent_again() -> None:
+    upstream = Scripted([OK, CLOSE], [OK])
     await call(upstream)
     with pytest.raises(ReplicaClosed):
         await call(upstream)
+    assert len(upstream.made) == 1
     assert not upstream.busy
+
+
+@pytest.mark.parametrize("second", [CLOSE, UNREAD])
+async def test_a_second_failure_is_the_replicas(second: bytes) -> None:
+    upstream = Scripted([OK, UNREAD], [second], [OK])
+    await call(upstream)
+    with pytest.raises(ReplicaClosed):
+        await call(upstream)
+    assert len(upstream.made) == 2
+    assert not upstream.busy
+
+
+async def test_a_refused_second_connection_is_no_licence_for_another_replica() -> None:
+    upstream = Scripted([OK, UNREAD])
+    await call(upstream)
+    with pytest.raises(ReplicaClosed):  # ConnectFailed would send the call elsewhere.
+        await call(upstream)
+    assert not upstream.busy
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([OK, OK, CLOSE, UNREAD, PARTIAL]), min_size=1, max_size=4),
+        max_size=6,
+    )
+)
+def test_whatever_happens_a_request_is_read_at_most_once(scripts: list[list[bytes]]) -> None:
+    async def calls() -> None:
+        upstream = Scripted(*[list(script) for script in scripts])
+        for _ in range(6):
+            upstream.journal.clear()
+            try:
+                assert await asyncio.wait_for(call(upstream), 20) == b"ok"
+                assert upstream.journal[-1] == OK
+            except ConnectFailed:
+                assert upstream.journal == []
+            except ReplicaClosed:
+                assert upstream.journal != []
+            assert sum(answer != UNREAD for answer in upstream.journal) <= 1
+            assert len(upstream.journal) <= 2
+            assert not upstream.busy
+
+    asyncio.run(calls())
+
+
+class Front:
+    """An engine behind a real socket that closes a kept connection when told so. The thread of the
+    event loop drives it, so that the loop cannot see the close before the next request is sent."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(20)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections: list[socket.socket] = []
+
+    def __enter__(self) -> "Front":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listener, *self.connections):
+            each.close()
+
+    def accept_and_answer(self) -> bytes:
+        connection, _ = self._listener.accept()
+        connection.settimeout(20)
+        self.connections.append(connection)
+        request = b""
+        while not request.endswith(b"BODY"):
+            request += connection.recv(100)
+        connection.sendall(OK)
+        return request
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_connection_that_the_replica_has_closed_costs_no_call(
+    noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Front() as front:
+        upstream = Upstream(front.url, Timeouts(20, 20, 20))
+        first = asyncio.create_task(call(upstream))
+        await asyncio.to_thread(front.accept_and_answer)
+        assert await first == b"ok"
+        if not noticed:  # As if the FIN had come between the look and the write.
+            monkeypatch.setattr(Peer, "quiet", lambda _: True)
+        front.connections[0].close()
+        second = asyncio.create_task(call(upstream))
+        assert await asyncio.to_thread(front.accept_and_answer) == b"HEADBODY"
+        assert await second == b"ok"
+        upstream.close()
 
 
 async def test_after_one_byte_nothing_is_sent_again() -> None:
@@ -116,7 +223,7 @@ async def test_after_one_byte_nothing_is_sent_again() -> None:
 
 
 async def test_a_neighbour_of_a_stale_connection_is_not_trusted() -> None:
-    upstream = Scripted([OK, CLOSE], [OK, CLOSE], [OK])
+    upstream = Scripted([OK, UNREAD], [OK, UNREAD], [OK])
     await asyncio.gather(call(upstream), call(upstream))
     assert await call(upstream) == b"ok"
     assert len(upstream.made) == 3
