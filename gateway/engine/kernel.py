@@ -1,4 +1,4 @@
-"""What the kernel knows about a connection: whether the peer is there, and whether it read anything.
+"""What the kernel knows about a connection: is the peer there, and did it read anything.
 
 A request may be sent a second time only if the first replica provably read none of it. "The
 connection closed a few milliseconds after the write" is no proof: a process that crashes on the
@@ -65,4 +65,4 @@ class Peer:
             return False
         # Sent and not acknowledged. More than `written` where an earlier byte is among them.
         unacknowledged: int = _INT.unpack(raw)[0]
-        return unacknowledged >= written > 0
+        return unacknowledged >= written

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from gateway.engine.connection import Connection
 from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
 
-# Less than the 5 s after which uvicorn, and so vLLM, closes an idle connection: a request should not
-# meet the close on its way.
+# Less than the 5 s after which uvicorn, and so vLLM, closes an idle connection: a request should
+# not meet the close on its way.
 MAX_IDLE_S: Final = 3.0
 
 

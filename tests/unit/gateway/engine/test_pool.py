@@ -189,6 +189,7 @@ class Front:
         return request
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": on}) for on in (False, True)])
 @pytest.mark.parametrize("noticed", [True, False])
 async def test_a_connection_that_the_replica_has_closed_costs_no_call(
     noticed: bool, monkeypatch: pytest.MonkeyPatch
