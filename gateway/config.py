@@ -107,6 +107,19 @@ class Settings(BaseSettings):
     idle_timeout_s: float = Field(
         120.0, gt=0, description="longest silence inside a replica's answer, seconds"
     )
+    lost_after_s: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="silent calls at a replica that refuses connections fail after so long, "
+        "seconds; more than engines take to drain",
+    )
+    max_answer_bytes: int = Field(
+        268_435_456,
+        ge=1024,
+        le=17_179_869_184,
+        description="largest answer of a replica that is not a stream, bytes",
+    )
     health_interval_s: float = Field(
         2.0, gt=0, le=300, description="between health checks, seconds"
     )

@@ -31,11 +31,13 @@ class TooDeep(ValueError):
 
 
 class ReplicaKind(StrEnum):
-    """What runs on a replica: vLLM with our plugin, vLLM without it, or something else."""
+    """What runs on a replica: vLLM with our plugin, vLLM without it, a server that says that it is
+    something else, or what has not been learned. The last may be vLLM, and is treated so."""
 
     WEFT = "weft"
     VLLM = "vllm"
     STOCK = "stock"
+    UNKNOWN = "unknown"
 
 
 def tenant_salt(tenant: str, own: str = "") -> str:
@@ -67,7 +69,8 @@ def lower(
     """The engine's body, and the value of the context header, b"" where none is needed.
 
     `body` is `raw`, parsed; it is not changed. `salt`: the tenant's, "" for anonymous clients.
-    Raises TooDeep.
+    A client's own `cache_salt` never goes on as it is: together with the tenant's it makes another
+    one, so that it may divide the tenant's cache and cannot name another tenant's. Raises TooDeep.
     """
     with_context = kind is ReplicaKind.WEFT
     added: dict[str, Any] = {}
@@ -78,7 +81,7 @@ def lower(
     header = orjson.dumps(context.to_xargs()) if with_context and not endpoint.xargs else b""
     if not _CONFLICTS.isdisjoint(body) or not body:
         try:
-            return orjson.dumps(_rebuilt(body, added, kind)), header
+            return orjson.dumps(_rebuilt(body, added, kind, salt)), header
         except TypeError:  # The rest of what JSON can say has been read, and can be written.
             raise TooDeep from None
     if not added:
@@ -94,8 +97,14 @@ def _passes(name: str) -> bool:
     return name not in _NESTED_HINTS and (not name.startswith(_OURS) or name == XARG_REMAINING)
 
 
-def _rebuilt(body: dict[str, Any], added: dict[str, Any], kind: ReplicaKind) -> dict[str, Any]:
+def _rebuilt(
+    body: dict[str, Any], added: dict[str, Any], kind: ReplicaKind, salt: str
+) -> dict[str, Any]:
     rebuilt = {key: value for key, value in body.items() if key not in _STRIPPED}
+    own = rebuilt.get("cache_salt")
+    if isinstance(own, str) and own:
+        # Other servers than vLLM read it too. An anonymous client has a salt of its own as well.
+        added = {**added, "cache_salt": tenant_salt(salt, own)}
     xargs = rebuilt.pop("vllm_xargs", None)
     if xargs is not None and not isinstance(xargs, dict):
         # Malformed: the engine says so better than we could.
@@ -104,9 +113,6 @@ def _rebuilt(body: dict[str, Any], added: dict[str, Any], kind: ReplicaKind) -> 
         xargs = {key: value for key, value in xargs.items() if _passes(key)}
         if xargs and kind is not ReplicaKind.STOCK:
             rebuilt["vllm_xargs"] = xargs
-    own = rebuilt.get("cache_salt")
-    if isinstance(own, str) and own and "cache_salt" in added:
-        added = {**added, "cache_salt": tenant_salt(added["cache_salt"], own)}
     if "vllm_xargs" in added:
         added = {**added, "vllm_xargs": {**rebuilt.get("vllm_xargs", {}), **added["vllm_xargs"]}}
     return {**rebuilt, **added}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gateway.engine.circuit import Circuit
 from gateway.engine.errors import ReplicaError
 from gateway.engine.lower import ReplicaKind
-from gateway.engine.pool import Timeouts, Upstream
+from gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from gateway.model import ReplicaView
 from gateway.policies.route.beginnings import Beginnings
 
@@ -27,7 +27,7 @@ class Replica:
     upstream: Upstream
     head: bytes
     api_key: str = ""
-    kind: ReplicaKind = ReplicaKind.STOCK
+    kind: ReplicaKind = ReplicaKind.UNKNOWN
     circuit: Circuit = field(default_factory=Circuit)
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
@@ -35,8 +35,8 @@ class Replica:
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
-        """Take over the entries of its /v1/models."""
-        self.models = {str(card["id"]): card for card in cards if card.get("id")}
+        """Take over the entries of its /v1/models, each with an `id` that is a text."""
+        self.models = {str(card["id"]): card for card in cards}
         self.served = frozenset(self.models)
 
     def view(self, in_flight: int) -> ReplicaView:
@@ -68,8 +68,9 @@ class Replica:
 class Registry:
     """All replicas, in the order of the settings, named r0, r1, ...
 
-    cache_tokens: what a prefix cache has room for, of a replica that does not tell. beginnings: of
-    the prompts that each was sent; whoever learns that a replica has lost its cache says so there.
+    cache_tokens: what a prefix cache has room for, of a replica that does not tell.
+    max_answer_bytes: of an answer that is not a stream. beginnings: of the prompts that each was
+    sent; code that learns that a replica has lost its cache says so there.
     """
 
     def __init__(
@@ -78,13 +79,14 @@ class Registry:
         timeouts: Timeouts,
         api_key: str = "",
         cache_tokens: int = 0,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self.beginnings = Beginnings(cache_tokens)
         self._replicas: dict[str, Replica] = {}
         # Set when a call has failed, so that the next health check need not wait its turn.
         self.suspicion = asyncio.Event()
         for index, url in enumerate(urls):
-            upstream = Upstream(url, timeouts)
+            upstream = Upstream(url, timeouts, max_answer_bytes=max_answer_bytes)
             head = b"host: %b\r\n" % upstream.authority.encode()
             if api_key:
                 head += b"authorization: Bearer %b\r\n" % api_key.encode()

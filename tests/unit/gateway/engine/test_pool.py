@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.engine.connection import Connection
-from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
+from gateway.engine.errors import (
+    ConnectFailed,
+    ReplicaAnswerTooLarge,
+    ReplicaClosed,
+    ReplicaLost,
+    ReplicaTimeout,
+)
 from gateway.engine.kernel import Peer
 from gateway.engine.pool import MAX_IDLE_S, Exchange, Timeouts, Upstream
 
@@ -266,6 +272,93 @@ async def test_the_sweep_fails_what_is_late_and_nothing_else() -> None:
     upstream.close()
     with pytest.raises(ReplicaClosed):
         await tasks[1]
+
+
+async def waiting(number: int) -> tuple[Scripted, list[asyncio.Task[None]]]:
+    """An upstream with so many exchanges whose answers have begun."""
+    begun = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na"
+    upstream = Scripted(*[[begun] for _ in range(number)])
+    upstream.timeouts = Timeouts(1, 100, 100)
+    exchanges = [Exchange(upstream) for _ in range(number)]
+    for exchange in exchanges:
+        await exchange.start(b"HEAD", b"BODY")
+        assert await exchange.read() == b"a"
+
+    async def rest(exchange: Exchange) -> None:
+        try:
+            await exchange.read_all()
+        finally:
+            exchange.close()
+
+    tasks = [asyncio.create_task(rest(exchange)) for exchange in exchanges]
+    await asyncio.sleep(0)
+    return upstream, tasks
+
+
+async def test_silent_calls_at_a_replica_that_is_gone_are_lost_and_others_are_not() -> None:
+    upstream, (silent, moves) = await waiting(2)
+    now = asyncio.get_running_loop().time()
+    upstream.seems_gone(now)
+    upstream.seems_gone(now + 4.0)  # Each check says so again.
+    upstream.made[1].data_received(b"b")
+    upstream.sweep(now + 4.9)
+    await asyncio.sleep(0)
+    assert not silent.done()
+    upstream.sweep(now + 5.0)
+    with pytest.raises(ReplicaLost):
+        await silent
+    assert not moves.done()
+    upstream.seems_gone(now + 6.0)
+    upstream.sweep(now + 11.0)
+    with pytest.raises(ReplicaLost):
+        await moves
+
+
+async def test_a_replica_that_answers_its_check_again_has_lost_no_call() -> None:
+    upstream, tasks = await waiting(1)
+    now = asyncio.get_running_loop().time()
+    upstream.seems_gone(now)
+    upstream.is_there()
+    upstream.sweep(now + 6.0)
+    await asyncio.sleep(0)
+    assert not tasks[0].done()
+    upstream.close()
+    with pytest.raises(ReplicaClosed):
+        await tasks[0]
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_an_answer_may_be_so_large(size: int, pieces: int) -> None:
+    body = b"x" * size
+    upstream = Scripted([b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size])
+    upstream.max_answer_bytes = 3
+    exchange = Exchange(upstream)
+    await exchange.start(b"HEAD", b"BODY")
+    whole = asyncio.create_task(exchange.read_all())
+    for begin in range(0, size, -(-size // pieces)):
+        await asyncio.sleep(0)
+        upstream.made[0].data_received(body[begin : begin + -(-size // pieces)])
+    if size == 3:
+        assert await whole == body
+    else:
+        with pytest.raises(ReplicaAnswerTooLarge, match="3 bytes"):
+            await whole
+    exchange.close()
+    assert not upstream.busy
+
+
+async def test_the_end_that_is_waited_for_does_not_move() -> None:
+    upstream = Scripted([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"])
+    exchange = Exchange(upstream)
+    await exchange.start(b"HEAD", b"BODY")
+    exchange.expect_end_within(0.5)
+    first = upstream.made[0].deadline
+    upstream.made[0].data_received(b"1\r\na\r\n")
+    assert upstream.made[0].deadline > first
+    exchange.expect_end_within(0.5)
+    assert upstream.made[0].deadline == first
+    exchange.close()
 
 
 async def test_connections_idle_for_long_are_dropped() -> None:
