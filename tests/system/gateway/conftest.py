@@ -122,7 +122,8 @@ async def echo(wire: Wire, request: Received) -> None:
 
 @dataclass
 class Engine:
-    """An engine under a test's control. weft: answers as one with our plugin."""
+    """An engine under a test's control. weft: answers as one with our plugin. late: health checks
+    are answered once this is set."""
 
     script: Script = echo
     models: tuple[str, ...] = ("tiny",)
@@ -134,22 +135,40 @@ class Engine:
     asides: dict[str, Any] = field(default_factory=dict)
     connections: int = 0
     gone: int = 0
+    server: asyncio.Server | None = None
+    late: asyncio.Event | None = None
+    idle: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def refuse(self) -> None:
+        """Refuse new connections and close the idle ones, as a server does that drains."""
+        assert self.server is not None
+        self.server.close()
+        for writer in self.idle:
+            writer.close()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         wire = Wire(reader, writer)
         try:
-            while (request := await _read(reader)) is not None:
+            while True:
+                self.idle.add(writer)
+                request = await _read(reader)
+                self.idle.discard(writer)
+                if request is None:
+                    break
                 await self._answer(wire, request)
         except ConnectionError:
             pass
         finally:
+            self.idle.discard(writer)
             self.gone += 1
             writer.close()
 
     async def _answer(self, wire: Wire, request: Received) -> None:
         path = request.target.partition("?")[0]
         if path == "/health":
+            if self.late is not None:
+                await self.late.wait()
             await wire.plain({}, "200 OK" if self.healthy else "503 Service Unavailable")
         elif path == "/v1/models":
             cards = [
@@ -196,6 +215,7 @@ def engine() -> Callable[..., AbstractAsyncContextManager[Engine]]:
             tasks.add(task)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        stub.server = server
         stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield stub
