@@ -17,7 +17,7 @@ from gateway.api.context import context_of
 from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send
 from gateway.api.ledger import OpenCall
-from gateway.api.placing import choose_home
+from gateway.api.placing import choose_home, prompt_tokens, taught_bytes
 from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
 from gateway.api.request import Request, join_lineage, read_request
@@ -174,7 +174,7 @@ class CallHandler:
         # Records by position here: names would double what each costs.
         question = RouteRequest(
             request.model,
-            s.estimator.estimate(request.model, len(request.raw)),
+            prompt_tokens(s, request),
             s.table.peek(identity.key),
             s.registry.views(s.table.in_flight()),
             avoid,
@@ -246,7 +246,7 @@ class CallHandler:
             call,
             request.endpoint.name,
             request.model,
-            len(request.raw),
+            taught_bytes(request),
             opened.replica,
             opened.program,
             identity.final,

@@ -123,7 +123,8 @@ async def echo(wire: Wire, request: Received) -> None:
 @dataclass
 class Engine:
     """An engine under a test's control. weft: answers as one with our plugin. late: health checks
-    are answered once this is set."""
+    are answered once this is set. owner: whom its models name. state: the status of /weft/state,
+    where it is not that of the plugin. asked: how often that was answered."""
 
     script: Script = echo
     models: tuple[str, ...] = ("tiny",)
@@ -137,6 +138,9 @@ class Engine:
     gone: int = 0
     server: asyncio.Server | None = None
     late: asyncio.Event | None = None
+    owner: str = "vllm"
+    state: str = ""
+    asked: int = 0
     idle: set[asyncio.StreamWriter] = field(default_factory=set)
 
     def refuse(self) -> None:
@@ -172,13 +176,16 @@ class Engine:
             await wire.plain({}, "200 OK" if self.healthy else "503 Service Unavailable")
         elif path == "/v1/models":
             cards = [
-                {"id": m, "object": "model", "owned_by": "vllm", "max_model_len": 4096}
+                {"id": m, "object": "model", "owned_by": self.owner, "max_model_len": 4096}
                 for m in self.models
             ]
             await wire.plain({"object": "list", "data": cards})
         elif path in self.asides:
             self.other.append(request)
             await wire.plain(self.asides[path])
+        elif path == "/weft/state" and self.state:
+            self.asked += 1
+            await wire.plain({"detail": "no"}, self.state)
         elif path == "/weft/state" and self.weft:
             await wire.plain({"weft": {"policy": "fcfs"}})
         elif path.startswith("/weft/"):
