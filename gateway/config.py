@@ -98,8 +98,8 @@ class Settings(BaseSettings):
         3,
         ge=1,
         le=100,
-        description="replicas tried for one call while connecting fails; a call of which a byte "
-        "was sent is not tried again",
+        description="replicas tried for one call while connections to them fail; a call of which "
+        "a byte was sent is not tried again",
     )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="longest wait for a replica's first byte, seconds"
@@ -111,8 +111,8 @@ class Settings(BaseSettings):
         5.0,
         ge=0,
         le=3600,
-        description="silent calls at a replica that refuses connections fail after so long, "
-        "seconds; more than engines take to drain",
+        description="open calls fail so long after their replica stopped accepting connections, "
+        "unless bytes still arrive, seconds; set it above the time that engines take to drain",
     )
     max_answer_bytes: int = Field(
         268_435_456,
