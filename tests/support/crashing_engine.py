@@ -2,22 +2,36 @@
 
     python crashing_engine.py LOG POINT WARM
 
-It prints its port. It serves WARM calls, and dies in the next one at POINT. LOG gets a line for
-each call of which the process has read at least one byte: what the process has read, it has logged.
+It prints its port. It serves WARM calls, and dies in the next one at POINT. LOG gets the line
+`read` for each call of which the process has read at least one byte, and the line `id ...` with the
+call's `x-request-id` once its head is read: what the process has read, it has logged.
 
 Points: `head` (the first byte of a call is read), `half_head`, `after_head`, `mid_body`, `asked`
-(the whole call is read), `mid_answer_head`, `mid_answer`, `mid_stream`, `never`.
+(the whole call is read), `mid_answer_head`, `mid_answer`, `mid_stream`. Three more never kill it:
+`never`; `slow` takes some milliseconds for a call; `closes` closes each connection some
+milliseconds after an answer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import sys
 import threading
+import time
 
 MODELS = b'{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"vllm"}]}'
+
+
+def more(connection: socket.socket, size: int) -> bytes:
+    """Some bytes. ConnectionError at the end of the connection."""
+    data = connection.recv(size)
+    if not data:
+        raise ConnectionError
+    return data
 
 
 def die() -> None:
@@ -45,9 +59,11 @@ class Engine:
             threading.Thread(target=self._connection, args=(connection,), daemon=True).start()
 
     def _connection(self, connection: socket.socket) -> None:
-        while self._request(connection):
-            pass
-        connection.close()
+        with contextlib.suppress(ConnectionError), connection:
+            while self._request(connection):
+                if self._point == "closes":
+                    time.sleep(random.random() * 0.004)
+                    break
 
     def _request(self, connection: socket.socket) -> bool:
         """Serve one request. False at the end of the connection."""
@@ -64,18 +80,21 @@ class Engine:
             die()
         head = first
         while b"\r\n\r\n" not in head:
-            head += connection.recv(1 if fatal == "half_head" else 65536)
+            head += more(connection, 1 if fatal == "half_head" else 65536)
             if fatal == "half_head" and len(head) > 20:
                 die()
         head, _, body = head.partition(b"\r\n\r\n")
         if fatal == "after_head":
             die()
         lines = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
+        os.write(self._log, b"id %b\n" % lines.get(b"x-request-id", b""))
+        if fatal == "slow":
+            time.sleep(random.random() * 0.02)
         length = int(lines[b"content-length"])
         while len(body) < length:
             if fatal == "mid_body" and len(body) > length // 2:
                 die()
-            body += connection.recv(4096)
+            body += more(connection, 4096)
         if fatal in ("asked", "mid_body"):
             die()
         if fatal == "mid_answer_head":
@@ -96,7 +115,7 @@ class Engine:
     def _aside(self, connection: socket.socket) -> bool:
         head = b"G"
         while b"\r\n\r\n" not in head:
-            head += connection.recv(65536)
+            head += more(connection, 65536)
         path = head.split(b" ")[1]
         if path == b"/v1/models":
             answer(connection, MODELS)

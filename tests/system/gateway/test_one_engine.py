@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import signal
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +46,13 @@ class Process:
     url: str
 
     def reads(self) -> int:
-        return self.log.read_text().count("read")
+        return self.log.read_text().count("read\n")
+
+    def has_read(self, number: int) -> bool:
+        return self.reads() >= number
+
+    def ids(self) -> list[str]:
+        return [line[3:] for line in self.log.read_text().splitlines() if line.startswith("id ")]
 
     def alive(self) -> bool:
         return self.process.poll() is None
@@ -78,7 +87,7 @@ def fleet(points: list[tuple[str, int]]) -> Iterator[list[Process]]:
         ]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     points=st.lists(st.sampled_from(POINTS), min_size=3, max_size=3),
     warm=st.booleans(),
@@ -107,6 +116,45 @@ def test_a_call_that_crashes_its_engine_reaches_no_other_one(
 
     with fleet([(point, int(warm)) for point in points]) as engines:
         asyncio.run(example(engines))
+
+
+async def calls(gateway: Any, client: int, number: int, codes: Counter[str]) -> None:
+    """So many calls one after another, each with an id of its own."""
+    for n in range(number):
+        got = await gateway.call(headers={"x-request-id": f"c{client}-{n}"})
+        codes["ok" if got.status_code == 200 else got.json()["error"]["code"]] += 1
+
+
+@pytest.mark.anyio
+async def test_engines_killed_under_load_cost_the_calls_that_they_had_read(
+    weft: Any, until: Any
+) -> None:
+    rng = random.Random(5)
+    with fleet([("slow", 0)] * 4) as engines:
+        async with weft(*(e.url for e in engines), balancer="least_used") as gateway:
+            codes: Counter[str] = Counter()
+            clients = [asyncio.create_task(calls(gateway, n, 60, codes)) for n in range(16)]
+            for engine in engines[:3]:
+                await until(partial(engine.has_read, engine.reads() + rng.randrange(10, 40)))
+                engine.kill()
+            await asyncio.gather(*clients)
+        reached = Counter(number for engine in engines for number in engine.ids())
+    assert max(reached.values()) == 1
+    assert set(codes) <= {"ok", "replica_closed"}
+    assert codes["replica_closed"] <= 3 * 16
+    assert codes.total() == 16 * 60
+
+
+@pytest.mark.anyio
+async def test_an_engine_that_closes_kept_connections_reads_each_call_once(weft: Any) -> None:
+    with fleet([("closes", 0)] * 2) as engines:
+        async with weft(*(e.url for e in engines)) as gateway:
+            codes: Counter[str] = Counter()
+            await asyncio.gather(*(calls(gateway, n, 100, codes) for n in range(8)))
+        reached = Counter(number for engine in engines for number in engine.ids())
+    assert max(reached.values()) == 1
+    assert set(codes) <= {"ok", "replica_closed"}
+    assert len(reached) >= codes["ok"] > 0
 
 
 @pytest.mark.anyio
