@@ -13,8 +13,8 @@ the call was scheduled. Waiting is time in the engine's queue, after a preemptio
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 CALL_HEADER: Final = "x-weft-call"
@@ -44,6 +44,9 @@ ORDER_NAMES: Final = (
 
 # Larger values are nonsense: thirty thousand years as a duration, and no instant of our time.
 _LARGEST_S: Final = 1e12
+# What one call can report: four months, and more tokens than any context has.
+_LONGEST_CALL_S: Final = 1e7
+_LARGEST_COUNT: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +209,71 @@ class CallReport:
 
     @classmethod
     def from_mapping(cls, raw: Any) -> CallReport:
-        """A report from parsed JSON; unknown fields are ignored. ValueError if it is none."""
-        if not isinstance(raw, dict) or not isinstance(raw.get("call"), str):
+        """A report from parsed JSON; unknown fields are ignored.
+
+        Checks every field, so that code behind this needs no checks: durations are finite and at
+        most 1e7 s, counts are whole and at most 1e9. ValueError if `raw` is not such a report; the
+        message names the first wrong field.
+        """
+        if not isinstance(raw, dict):
             raise ValueError("not a call report")
-        values = {k: v for k, v in raw.items() if k in _REPORT_FIELDS}
-        for name in ("queue_path", "hints"):
-            values[name] = tuple(values.get(name, ()))
+        values: dict[str, Any] = {}
+        for name, check in _REPORT_FIELDS.items():
+            if name in raw:
+                value = check(raw[name])
+                if value is None:
+                    raise ValueError(f"a report cannot have this {name}")
+                values[name] = value
+        if "call" not in values:
+            raise ValueError("a report without its call")
         return cls(**values)
 
 
-_REPORT_FIELDS: Final = frozenset(field.name for field in fields(CallReport))
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _seconds(value: Any) -> float | None:
+    # A NaN fails both comparisons.
+    if type(value) in (int, float) and 0 <= value <= _LONGEST_CALL_S:
+        return float(value)
+    return None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value <= _LARGEST_COUNT else None
+
+
+def _counts(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, list | tuple) and all(_count(item) is not None for item in value):
+        return tuple(value)
+    return None
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    return None
+
+
+# What each field of a report may be: a function that gives the value, None for a wrong one.
+_REPORT_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "call": _text,
+    "service_s": _seconds,
+    "waiting_s": _seconds,
+    "preemptions": _count,
+    "prompt_tokens": _count,
+    "cached_tokens": _count,
+    "output_tokens": _count,
+    "queue_path": _counts,
+    "policy": _text,
+    "finished": _truth,
+    "recomputed_tokens": _count,
+    "blocks_swapped_out": _count,
+    "blocks_swapped_in": _count,
+    "hints": _texts,
+}

@@ -122,14 +122,16 @@ def make_lineage_store(settings: Settings) -> LineageStore:
 def make_services(settings: Settings, table: ProcessTable | None = None) -> Services:
     """The gateway's parts, wired. `table`: instead of the one that the settings ask for."""
     table = table if table is not None else make_table(settings)
-    timeouts = Timeouts(
-        settings.connect_timeout_s, settings.first_byte_timeout_s, settings.idle_timeout_s
-    )
+    timeouts = _timeouts(settings)
     metrics = Metrics()
     estimator = PromptEstimator()
     tokens = TokenCounter()
     registry = Registry(
-        settings.replica_urls, timeouts, settings.replica_api_key, settings.replica_cache_tokens
+        settings.replica_urls,
+        timeouts,
+        settings.replica_api_key,
+        settings.replica_cache_tokens,
+        settings.max_answer_bytes,
     )
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     advisor = KvAdvisor(registry, cold, settings.engine_secret)
@@ -167,6 +169,15 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     )
 
 
+def _timeouts(settings: Settings) -> Timeouts:
+    return Timeouts(
+        settings.connect_timeout_s,
+        settings.first_byte_timeout_s,
+        settings.idle_timeout_s,
+        settings.lost_after_s,
+    )
+
+
 def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
     """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
     services = make_services(settings, table)
@@ -194,13 +205,15 @@ def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatc
 async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None]:
     settings = services.settings
     health = HealthLoop(
-        services.registry, services.cold, settings.health_interval_s, settings.engine_secret
+        services.registry,
+        services.cold,
+        settings.health_interval_s,
+        settings.engine_secret,
+        2 * settings.connect_timeout_s,
     )
     # Before the first call is taken, so that it finds replicas that are known to be up.
     await health.check_all()
-    timeouts = Timeouts(
-        settings.connect_timeout_s, settings.first_byte_timeout_s, settings.idle_timeout_s
-    )
+    timeouts = _timeouts(settings)
     table = services.table
     farewells = Farewells(services.advisor, lambda key: table.peek(key) is not None)
     upstreams = [replica.upstream for replica in services.registry]

@@ -116,11 +116,31 @@ class Settings(BaseSettings):
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
     )
+    attempts_per_call: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="replicas tried for one call while connections to them fail; a call of which "
+        "a byte was sent is not tried again",
+    )
     first_byte_timeout_s: float = Field(
         900.0, gt=0, description="longest wait for a replica's first byte, seconds"
     )
     idle_timeout_s: float = Field(
         120.0, gt=0, description="longest silence inside a replica's answer, seconds"
+    )
+    lost_after_s: float = Field(
+        5.0,
+        ge=0,
+        le=3600,
+        description="open calls fail so long after their replica stopped accepting connections, "
+        "unless bytes still arrive, seconds; set it above the time that engines take to drain",
+    )
+    max_answer_bytes: int = Field(
+        268_435_456,
+        ge=1024,
+        le=17_179_869_184,
+        description="largest answer of a replica that is not a stream, bytes",
     )
     health_interval_s: float = Field(
         2.0, gt=0, le=300, description="between health checks, seconds"

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from engine_patches.wire import ORDER_NAMES
 from gateway.api.body import described, read_model
 from gateway.api.services import Services
+from gateway.engine.described import shallow
+from gateway.engine.fetch import fetch
 from gateway.engine.health import secret_headers
 from gateway.engine.registry import Replica
 
@@ -46,14 +48,23 @@ def router(services: Services) -> APIRouter:
         async def one(replica: Replica) -> dict[str, Any]:
             headers = secret_headers(replica, services.settings.engine_secret)
             try:
-                answer = await services.cold.request(
-                    method, f"{replica.url}{path}", json=body, headers=headers, timeout=30.0
+                answer = await fetch(
+                    services.cold,
+                    f"{replica.url}{path}",
+                    headers,
+                    30.0,
+                    method=method,
+                    message=body,
                 )
-                return {"status": answer.status_code, "answer": answer.json()}
             except httpx.HTTPError as error:
                 return {"status": None, "error": type(error).__name__}
+            try:
+                told = answer.json()
             except ValueError:
-                return {"status": answer.status_code, "answer": answer.text[:1000]}
+                told = None
+            if told is None or not shallow(told):
+                told = answer.body[:1000].decode("utf-8", "replace")
+            return {"status": answer.status, "answer": told}
 
         replicas = list(services.registry)
         answers = await asyncio.gather(*(one(replica) for replica in replicas))

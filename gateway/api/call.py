@@ -18,7 +18,7 @@ from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send
 from gateway.api.ledger import OpenCall
 from gateway.api.limits import Admitted
-from gateway.api.placing import choose_home
+from gateway.api.placing import choose_home, prompt_tokens, taught_bytes
 from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
 from gateway.api.request import Request, join_lineage, read_request
@@ -73,7 +73,7 @@ class CallHandler:
             if self._s.limits is not None:
                 request.admitted = await self._s.limits.admit(
                     request.caller.tenant,
-                    self._s.estimator.estimate(request.model, len(request.raw)),
+                    prompt_tokens(self._s, request),
                 )
             if prefill_id:
                 await self._extend(request, prefill_id)
@@ -121,7 +121,8 @@ class CallHandler:
                 )
 
     async def _serve(self, request: Request, call: str, departure: Departure, send: Send) -> None:
-        """Place the call, send it, relay the answer; on another replica while none was reached."""
+        """Place the call, send it, relay the answer. Another replica gets it only if no connection
+        to the one before could be made: then no byte of it was sent."""
         avoid: frozenset[str] = frozenset()
         failed: tuple[tuple[str, str], ...] = ()
         open_call: OpenCall | None = None
@@ -146,9 +147,11 @@ class CallHandler:
                 except ConnectFailed as error:
                     if open_call.receipt is not None:
                         failed += ((replica.name, error.code),)
+                    avoid |= {replica.name}
+                    if len(avoid) >= self._s.settings.attempts_per_call:
+                        raise
                     self._s.metrics.error(error.code)
                     self._s.registry.failed(replica.name, error)
-                    avoid |= {replica.name}
                     call = self._s.next_call()
                 finally:
                     exchange.close()
@@ -185,7 +188,7 @@ class CallHandler:
         # Records by position here: names would double what each costs.
         question = RouteRequest(
             request.model,
-            s.estimator.estimate(request.model, len(request.raw)),
+            prompt_tokens(s, request),
             s.table.peek(identity.key),
             s.registry.views(s.table.in_flight()),
             avoid,
@@ -257,7 +260,7 @@ class CallHandler:
             call,
             request.endpoint.name,
             request.model,
-            len(request.raw),
+            taught_bytes(request),
             opened.replica,
             opened.program,
             identity.final,

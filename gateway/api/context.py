@@ -7,6 +7,7 @@ from typing import Any
 
 from engine_patches.wire import CallContext
 from gateway.api.ledger import OpenCall
+from gateway.api.placing import count
 from gateway.api.request import Request
 from gateway.api.services import Services
 from gateway.engine.lower import ReplicaKind, program_digest, tenant_digest
@@ -16,7 +17,6 @@ from gateway.model.hint import OwnTag
 from gateway.overlap import told
 from gateway.policies.hints import UP_TO_MARK, WHOLE
 from gateway.policies.tags import end_of, wire_tags
-from gateway.policies.tags_sections import sections
 
 _NOT_TAKEN = "=ignored: the replica does not run the plugin"
 
@@ -30,12 +30,10 @@ def context_of(
     weft = replica.kind is ReplicaKind.WEFT
     tags, retain_tokens, fates = None, None, hints.fates
     if weft and request.endpoint.xargs and not _silent(services, request.body):
-        found = sections(request.body)
-        counted = services.tokens.count(request.model, found)
+        counted = count(services, request)
+        found = request.sections
         own = hints.tags or (_told_ahead(program) if program.told else ())
         tags, of_tags = wire_tags(found, counted.ends, own)
-        # Engines count a prompt once for each of its answers.
-        call.counted = counted if request.body.get("n") in (None, 1) else None
         fates += of_tags
         if hints.retain_to is not None:
             retain_tokens = end_of(hints.retain_to, found, counted.ends)
@@ -43,6 +41,8 @@ def context_of(
         fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)
     if hints.retain_to is not None and retain_tokens is None:
         fates = tuple([fate.replace(UP_TO_MARK, WHOLE) for fate in fates])
+    # Engines count a prompt once for each of its answers.
+    call.counted = request.counted if request.body.get("n") in (None, 1) else None
     receipt = call.receipt
     expected_s = None
     if program.calls_closed:

@@ -83,7 +83,11 @@ class Ledger:
         if call.closed:
             return
         call.closed = True
-        self._learn(call, outcome, report)
+        try:
+            self._learn(call, outcome, report)
+        except Exception:
+            # What is learned of a call is worth less than its closing.
+            log.exception("nothing could be learned from call %s", call.call)
         closing = _closing(call, outcome, report)
         try:
             await self._write(call, closing)

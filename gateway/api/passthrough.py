@@ -14,7 +14,7 @@ from gateway.api import errors
 from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
 from gateway.api.services import Services
-from gateway.engine.errors import ReplicaError
+from gateway.engine.errors import ConnectFailed, ReplicaError
 from gateway.engine.headers import for_client, for_engine, query_of
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
@@ -110,7 +110,8 @@ class Passthrough:
             answer = await exchange.read_all()
         except ReplicaError as error:
             self._s.registry.failed(replica.name, error)
-            if last:
+            # A request that was sent may be what the replica failed on.
+            if last or not isinstance(error, ConnectFailed):
                 raise ApiError(error.status, error.code, str(error)) from None
             return None
         else:

@@ -32,6 +32,7 @@ from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
 from gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
+from gateway.policies.tags_sections import sections
 from gateway.programs.handles import Fields
 from gateway.programs.table import TableUnavailable
 
@@ -264,7 +265,8 @@ class PrefillDesk:
     ) -> OpenCall:
         s = self._s
         now = time()
-        tokens = s.estimator.estimate(model, size)
+        counted = s.tokens.count(model, sections(chat))
+        tokens = counted.tokens if counted.ends else s.estimator.estimate(model, size)
         views = s.registry.views(s.table.in_flight())
         question = RouteRequest(model, tokens, s.table.peek(key), views, frozenset())
         decision = s.router.route(question, now, s.rng)
@@ -282,7 +284,7 @@ class PrefillDesk:
         )
         if beginning is not None:
             s.registry.beginnings.sent(opened.replica, beginning)
-        return OpenCall(key, call, "prefill", model, size, opened.replica, opened.program)
+        return OpenCall(key, call, "prefill", model, 0, opened.replica, opened.program)
 
     async def _run(
         self,

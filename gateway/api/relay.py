@@ -128,6 +128,8 @@ class Relay:
         if self._request.asked is not None:
             await remember(self._s, self._request, body if good else None, False)
         parsed = reports.parse(report, call.call)
+        if parsed is None and report is not None:
+            self._s.metrics.dropped.labels(self._replica.name).inc()
         await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, parsed)
         if self._watch is not None and good:
             await self._watch.closed(body, parsed)
@@ -207,6 +209,9 @@ class Relay:
             raw = b"".join(self._heard or ()) if outcome is Outcome.OK else None
             await remember(self._s, self._request, raw, True)
         report = reports.accept(stream.report, self._call.call)
+        dropped = stream.dropped + (stream.report is not report)
+        if dropped:
+            self._s.metrics.dropped.labels(self._replica.name).inc(dropped)
         await self._s.ledger.close(self._call, outcome, report)
         if self._watch is not None:
             self._s.ledger.dispatched(self._call, self._watch.ahead_s())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
 from typing import Any
@@ -16,12 +17,14 @@ from gateway.api.services import Services
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.headers import query_of
 from gateway.engine.registry import Registry
+from gateway.engine.tokens import Counted
 from gateway.model import ProgramKey
 from gateway.model.hint import NO_HINTS, Hints
 from gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from gateway.overlap.dispatch import opted_in
 from gateway.overlap.prefill import Prefill
 from gateway.policies.hints import DEFAULT_LIMITS, read_hints
+from gateway.policies.tags_sections import Section
 from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.ids import is_response_id
@@ -39,7 +42,8 @@ class Request:
     holder: the replica that stores the answer which this call continues, or "". hints: of all
     dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has
     placed the call. prefill: the handle that it extends. met: its program's handles were looked at.
-    admitted: how it counts against its tenant's limits, None where there are none.
+    sections, counted: the prompt, once it has been counted. admitted: how it counts against its
+    tenant's limits, None where there are none.
     """
 
     endpoint: Endpoint
@@ -58,6 +62,8 @@ class Request:
     asked: Asked | Opening | None = None
     prefill: Prefill | None = None
     met: bool = False
+    sections: Sequence[Section] = ()
+    counted: Counted | None = None
     admitted: Admitted | None = None
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import httpx
 
+from gateway.engine.fetch import fetch
 from gateway.engine.health import secret_headers
 from gateway.engine.lower import ReplicaKind, program_digest
 from gateway.engine.registry import Registry, Replica
@@ -62,16 +63,14 @@ class KvAdvisor:
     async def _one(self, replica: Replica, message: dict[str, Any]) -> str:
         if replica.kind is not ReplicaKind.WEFT:
             return "ignored: the replica does not run the plugin"
+        url, headers = f"{replica.url}/weft/kv", secret_headers(replica, self._secret)
         try:
-            answer = await self._client.post(
-                f"{replica.url}/weft/kv",
-                json=message,
-                headers=secret_headers(replica, self._secret),
-                timeout=_TIMEOUT_S,
+            answer = await fetch(
+                self._client, url, headers, _TIMEOUT_S, method="POST", message=message
             )
         except httpx.HTTPError as error:
             return f"ignored: {type(error).__name__}"
-        return "applied" if answer.status_code == 200 else f"ignored: {answer.status_code}"
+        return "applied" if answer.status == 200 else f"ignored: {answer.status}"
 
 
 def _about(key: ProgramKey) -> dict[str, str]:

@@ -8,22 +8,28 @@ pool's watchdog compares: a timer per read would cost more than the read.
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from collections.abc import Callable
 from typing import Final, cast
 
-from gateway.engine.errors import ReplicaClosed, ReplicaError
+from gateway.engine.errors import ReplicaClosed, ReplicaError, ReplicaLost
+from gateway.engine.kernel import Peer
 from gateway.engine.response import ResponseMachine
 
 HIGH_WATER_BYTES: Final = 262_144
 
 _CLOSED: Final = "The replica closed the connection before its answer was complete."
+LOST: Final = "The replica has gone away without closing its connection."
+# What the kernel says when probes are not answered.
+_GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Connection(asyncio.Protocol):
     """A connection and the response it waits for, if it waits for one.
 
     deadline: loop time after which the silence is an error; infinite while nothing is awaited.
+    unread: the connection has ended, and the replica provably read no byte of the last request.
     """
 
     def __init__(
@@ -32,9 +38,13 @@ class Connection(asyncio.Protocol):
         self.machine = ResponseMachine()
         self.deadline = math.inf
         self.idle_since = 0.0
+        self.unread = False
         self._loop = loop
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
+        self._peer: Peer | None = None
+        self._encrypted = False
+        self._written = 0
         self._waiter: asyncio.Future[None] | None = None
         self._error: Exception | None = None
         self._busy = False
@@ -43,8 +53,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent."""
+        """Whether the connection is open, as far as the event loop knows."""
         return self._transport is not None and not self._transport.is_closing()
+
+    def still_open(self) -> bool:
+        """Whether an idle connection can carry another request, as far as the kernel knows: it
+        knows of an end before the event loop does."""
+        return self.usable and (self._peer is None or self._peer.quiet())
 
     def send(self, head: bytes, body: bytes, first_byte_s: float, idle_s: float) -> None:
         """Send a request. The answer's first body byte may take `first_byte_s` seconds (an engine
@@ -55,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._busy = True
         self._idle_s = idle_s
         self.deadline = self._loop.time() + first_byte_s
+        self._written = len(head) + len(body)
         # Joined, a small request is one system call; a large one is not worth copying.
         if len(body) < 65_536:
             self._transport.write(head + body)
@@ -112,6 +128,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self._peer = Peer(sock)
+        self._encrypted = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:
         if not self._busy:  # Nobody asked: the next answer could be mistaken for this.
@@ -130,13 +150,21 @@ class Connection(asyncio.Protocol):
         if machine.head_complete:
             self._wake()
 
+    def eof_received(self) -> None:
+        # Only a FIN comes here, a reset does not. The transport closes itself afterwards.
+        if self._busy and not self.machine.started and self._peer and not self._encrypted:
+            assert self._transport is not None
+            written = self._written - self._transport.get_write_buffer_size()
+            self.unread = self._peer.read_nothing(written)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost(self)
-        self._transport = None
+        self._transport = self._peer = None
         if not self._busy or self._error is not None:
             return
         if exc is not None and not self.machine.complete:
-            self.fail(ReplicaClosed(_CLOSED))
+            gone = isinstance(exc, OSError) and exc.errno in _GONE
+            self.fail(ReplicaLost(LOST) if gone else ReplicaClosed(_CLOSED))
             return
         try:
             self.machine.feed_eof()

@@ -14,7 +14,7 @@ class ReplicaError(Exception):
 
 
 class ConnectFailed(ReplicaError):
-    """No connection: nothing was sent, so another replica can take the call."""
+    """No connection, and no byte of the request was sent: another replica can take the call."""
 
     code = "replica_unreachable"
     status = 503
@@ -24,6 +24,12 @@ class ReplicaClosed(ReplicaError):
     """The connection ended before the answer did."""
 
     code = "replica_closed"
+
+
+class ReplicaLost(ReplicaError):
+    """The replica is gone, though its connection has not been closed."""
+
+    code = "replica_lost"
 
 
 class ReplicaGarbage(ReplicaError):
@@ -36,6 +42,12 @@ class ReplicaBadAnswer(ReplicaError):
     """What came is HTTP, and no answer of an engine."""
 
     code = "replica_bad_answer"
+
+
+class ReplicaAnswerTooLarge(ReplicaError):
+    """The answer has more bytes than the gateway keeps."""
+
+    code = "replica_answer_too_large"
 
 
 class ReplicaFault(ReplicaError):

@@ -1,4 +1,4 @@
-"""How long a prompt is, before the engine has counted it. No I/O."""
+"""How long a prompt without messages is, before the engine has counted it. No I/O."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ _MAX_MODELS: Final = 1024
 
 
 class PromptEstimator:
-    """Body bytes per prompt token, learned per model as a moving average of what engines report.
-
-    The whole body counts, not only its messages: tools and JSON are prompt too, and reading the
-    length costs nothing.
+    """Body bytes per token of prompts that are one raw text, learned per model as a moving average
+    of what engines report. Messages are counted otherwise (`gateway.engine.tokens`): one picture in
+    them would make texts of any length look short.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """Which headers cross the gateway, both ways. Pure.
 
-To the engine an allow list: what an engine reads, and nothing that could carry a credential under
-a name that we do not know. To the client a deny list: the engine's headers, less those that speak
-about one connection and those that are ours to write.
+Allow lists both ways. To the engine: what an engine reads, and nothing that could carry a
+credential under a name that we do not know. To the client: what describes the answer or its limits.
+Everything else that an engine may send concerns its own host or its own connection: cookies, CORS,
+HSTS and redirects would act on the gateway's host, in its clients' browsers.
 """
 
 from __future__ import annotations
@@ -31,24 +32,30 @@ _TO_ENGINE_PREFIXES: Final = (b"x-vllm-", b"anthropic-", b"openai-")
 _CREDENTIAL: Final = re.compile(rb"key|token|secret|auth|cookie|organization|project")
 
 _REPORT: Final = REPORT_HEADER.encode()
-_NOT_TO_CLIENT: Final = frozenset(
+_TO_CLIENT: Final = frozenset(
     {
-        b"connection",
-        b"content-length",
-        b"date",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-connection",
-        b"server",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"x-request-id",
-        b"x-weft-program",
-        b"x-weft-replica",
-        _REPORT,
+        b"allow",
+        b"cache-control",
+        b"content-disposition",
+        b"content-encoding",
+        b"content-language",
+        b"content-type",
+        b"deprecation",
+        b"retry-after",
+        b"retry-after-ms",
+        b"server-timing",
+        b"sunset",
+        b"warning",
+        b"x-accel-buffering",
+        b"x-should-retry",
     }
+)
+_TO_CLIENT_PREFIXES: Final = (
+    b"anthropic-",
+    b"openai-",
+    b"ratelimit",
+    b"x-ratelimit-",
+    b"x-vllm-",
 )
 
 # What a URL's query may be (RFC 3986, 3.4): no other byte is written into a request line.
@@ -118,17 +125,12 @@ def for_client(headers: Headers) -> tuple[Headers, bytes | None]:
     """The engine's headers that go on, and the value of the report header, if there is one."""
     report = None
     kept = []
-    named: frozenset[bytes] = frozenset()
     for pair in headers:
         name = pair[0]
-        if name not in _NOT_TO_CLIENT:
+        if name in _TO_CLIENT or name.startswith(_TO_CLIENT_PREFIXES):
             kept.append(pair)
         elif name == _REPORT:
             report = pair[1]
-        elif name == b"connection" and pair[1].lower() not in (b"keep-alive", b"close"):
-            named = frozenset(part.strip().lower() for part in pair[1].split(b","))
-    if named:  # RFC 9110, 7.6.1: headers that Connection names belong to the connection.
-        kept = [pair for pair in kept if pair[0] not in named]
     return kept, report
 
 

@@ -11,7 +11,7 @@ from gateway.engine.circuit import Circuit
 from gateway.engine.errors import ReplicaError
 from gateway.engine.headers import Fields, request_head
 from gateway.engine.lower import ReplicaKind
-from gateway.engine.pool import Timeouts, Upstream
+from gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from gateway.model import ReplicaView
 from gateway.policies.route.beginnings import Beginnings
 
@@ -28,7 +28,7 @@ class Replica:
     upstream: Upstream
     head: bytes
     api_key: str = ""
-    kind: ReplicaKind = ReplicaKind.STOCK
+    kind: ReplicaKind = ReplicaKind.UNKNOWN
     circuit: Circuit = field(default_factory=Circuit)
     models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
@@ -36,8 +36,8 @@ class Replica:
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
-        """Take over the entries of its /v1/models."""
-        self.models = {str(card["id"]): card for card in cards if card.get("id")}
+        """Take over the entries of its /v1/models, each with an `id` that is a text."""
+        self.models = {str(card["id"]): card for card in cards}
         self.served = frozenset(self.models)
 
     def view(self, in_flight: int) -> ReplicaView:
@@ -65,8 +65,9 @@ class Registry:
 
     urls: their base URLs by name. A name is the same for all gateways (`gateway.urls`), since homes
     and counts in a shared process table go by it. cache_tokens: what a prefix cache has room for,
-    of a replica that does not tell. beginnings: of the prompts that each was sent; whoever learns
-    that a replica has lost its cache says so there.
+    of a replica that does not tell. max_answer_bytes: of an answer that is not a stream.
+    beginnings: of the prompts that each was sent; code that learns that a replica has lost its
+    cache says so there.
     """
 
     def __init__(
@@ -75,13 +76,14 @@ class Registry:
         timeouts: Timeouts,
         api_key: str = "",
         cache_tokens: int = 0,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
         self.beginnings = Beginnings(cache_tokens)
         self._replicas: dict[str, Replica] = {}
         # Set when a call has failed, so that the next health check need not wait its turn.
         self.suspicion = asyncio.Event()
         for name, url in urls.items():
-            upstream = Upstream(url, timeouts)
+            upstream = Upstream(url, timeouts, max_answer_bytes=max_answer_bytes)
             head = b"host: %b\r\n" % upstream.authority.encode()
             if api_key:
                 head += b"authorization: Bearer %b\r\n" % api_key.encode()

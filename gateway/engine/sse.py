@@ -24,6 +24,8 @@ from gateway.engine.errors import ReplicaClosed, ReplicaGarbage
 MAX_REPORT_BYTES: Final = 16_384
 # A frame can hold a whole answer (`response.completed`), or a picture in it.
 MAX_FRAME_BYTES: Final = 33_554_432
+# What may follow the frame that ends the answer: comments, and `data: [DONE]` after an event.
+MAX_TAIL_BYTES: Final = 65_536
 
 _LF, _CR, _COLON = b"\n\r:"
 _END: Final = re.compile(rb"\n\r?\n")
@@ -59,19 +61,32 @@ def _endings(terminals: tuple[bytes, ...]) -> _Endings:
 
 
 class StreamFilter:
-    """One stream's filter. report: the last one seen, or None. ended: the terminal frame came."""
+    """One stream's filter. report: the last one seen, or None. dropped: how many reports were
+    malformed. ended: the terminal frame came."""
 
-    __slots__ = ("_between", "_endings", "_held", "_held_bytes", "_tail", "ended", "report")
+    __slots__ = (
+        "_between",
+        "_endings",
+        "_held",
+        "_held_bytes",
+        "_tail",
+        "_tail_bytes",
+        "dropped",
+        "ended",
+        "report",
+    )
 
     def __init__(self, terminals: tuple[bytes, ...]) -> None:
         """`terminals`: how the line that ends the answer may begin; () if nobody knows."""
         self.report: CallReport | None = None
+        self.dropped = 0
         self.ended = False
         self._endings = _endings(terminals)
         self._between = True  # Nothing is held, and the answer has not ended.
         self._held: list[bytes] = []  # The frame that has begun.
         self._held_bytes = 0
         self._tail: list[bytes] = []  # From the terminal frame on, until the report is there.
+        self._tail_bytes = 0  # Of what came after the terminal frame.
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes; return those to forward now, possibly none. ReplicaGarbage for a frame that
@@ -137,16 +152,20 @@ class StreamFilter:
         if frame.startswith(REPORT_COMMENT) and len(frame) <= MAX_REPORT_BYTES:
             self._take(frame[len(REPORT_COMMENT) :])
             return
-        line = self._endings.line
-        if line is not None and line.search(frame):
-            self.ended = True
+        if self.ended:
+            self._tail_bytes += len(frame)
+            if self._tail_bytes > MAX_TAIL_BYTES:
+                raise ReplicaGarbage("The replica's stream goes on after its end.")
+        else:
+            line = self._endings.line
+            self.ended = line is not None and line.search(frame) is not None
         (self._tail if self.ended else passed).append(frame)
 
     def _take(self, text: bytes) -> None:
         try:
             self.report = CallReport.from_mapping(orjson.loads(text))
-        except (ValueError, TypeError):
-            return  # Still a comment of ours, and of no use to the client.
+        except ValueError:
+            self.dropped += 1  # Still a comment of ours, and of no use to the client.
 
 
 def _frame_end(data: bytes, begin: int) -> int:

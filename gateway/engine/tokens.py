@@ -75,6 +75,7 @@ class Counted:
     the rest, are for learning: the chain of hashes at the prompt's end and at the last exact end,
     that end, the sections since then as (key, tokens, variance), and those of them that were new:
     from which on of all that were estimated, and how many tokens they were thought to be.
+    estimates: None where the fit has nothing to learn.
     """
 
     ends: list[float]
@@ -124,6 +125,7 @@ class TokenCounter:
         end = start = new_tokens = 0.0
         origin = seed
         since: list[tuple[int, float, float]] = []
+        media = False
         for section, (key, link, at, known) in zip(sections, steps, strict=True):
             if known is None:
                 mean = next(fresh)
@@ -132,6 +134,7 @@ class TokenCounter:
                 spread = SPREAD * mean + _EXTRA_SPREAD * section.extras
                 doubt = spread * spread
                 if section.media:
+                    media = True
                     mean += _MEDIA_TOKENS * section.media
                     doubt += (_MEDIA_TOKENS * section.media) ** 2
                 known = mean, doubt
@@ -144,7 +147,11 @@ class TokenCounter:
                 origin = link
                 since.clear()
                 first_new, new_tokens = number, 0.0
+                media = False
             ends.append(end)
+        if media:
+            # What a picture makes would be taken for what its text makes.
+            estimates = None
         return Counted(ends, model, chain, origin, start, since, estimates, first_new, new_tokens)
 
     def learn(self, counted: Counted, prompt_tokens: int) -> None:

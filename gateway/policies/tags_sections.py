@@ -61,13 +61,22 @@ def sections(body: Mapping[str, Any]) -> list[Section]:
     next to it, and are SYSTEM_PROMPT. A system message that follows other messages is a
     USER_QUERY: no other program can share it (Sutradhara 4.3).
     """
+    return [] if is_otherwise(body) else visible(body)
+
+
+def is_otherwise(body: Mapping[str, Any]) -> bool:
+    """Whether the prompt is not what the body's messages say."""
+    return not _OTHERWISE.isdisjoint(body) and any(body.get(name) for name in _OTHERWISE)
+
+
+def visible(body: Mapping[str, Any]) -> list[Section]:
+    """The sections in the body, though the prompt may hold more, or less, than they say. [] for a
+    raw prompt."""
     messages = body.get("messages")
     if messages is None:
         messages = body.get("input")
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
-    if not _OTHERWISE.isdisjoint(body) and any(body.get(name) for name in _OTHERWISE):
-        return []
     if not isinstance(messages, list) or not messages:
         return []
     found: list[Section] = []
@@ -101,15 +110,20 @@ def sections(body: Mapping[str, Any]) -> list[Section]:
     return found
 
 
-def _section(tag: Tag, index: int, text: str, extras: int = 0, media: int = 0) -> Section:
-    size = len(text)
-    if size <= _WHOLE:
-        key = hash(text)
-    else:
-        middle = size // 2
-        key = hash((size, text[:_SLICE], text[middle : middle + _SLICE], text[-_SLICE:]))
+def _section(
+    tag: Tag, index: int, text: str, extras: int = 0, media: int = 0, mark: int = 0
+) -> Section:
+    key = _hash(text) ^ mark
     # As Section() does it, in half the time: there are hundreds in a long call.
     return _new(Section, (tag, index, text, extras, media, key ^ (tag * _SALT)))
+
+
+def _hash(text: str) -> int:
+    size = len(text)
+    if size <= _WHOLE:
+        return hash(text)
+    middle = size // 2
+    return hash((size, text[:_SLICE], text[middle : middle + _SLICE], text[-_SLICE:]))
 
 
 def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
@@ -129,7 +143,7 @@ def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
         for part in content:
             if isinstance(part, dict) and part.get("type") == "tool_result":
                 yield _section(Tag.TOOL_OUTPUT, index, *_content(part.get("content")))
-    text, extras, media = _content(content)
+    text, extras, media, mark = _content(content)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         for call in calls:
@@ -138,17 +152,18 @@ def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
                 text += _join(function.get("name"), function.get("arguments"))
                 extras += 1
     if text or extras or media or not isinstance(content, list):
-        yield _section(tag, index, text, extras, media)
+        yield _section(tag, index, text, extras, media, mark)
 
 
-def _content(content: Any) -> tuple[str, int, int]:
-    """The text of a message's content, tool results left out; its tool calls; its media."""
+def _content(content: Any) -> tuple[str, int, int, int]:
+    """The text of a message's content, tool results left out; its tool calls; its media, and a
+    mark that tells them apart from others."""
     if isinstance(content, str):
-        return content, 0, 0
+        return content, 0, 0, 0
     if not isinstance(content, list):
-        return "", 0, 0
+        return "", 0, 0, 0
     texts: list[str] = []
-    extras = media = 0
+    extras = media = mark = 0
     for part in content:
         if isinstance(part, str):
             texts.append(part)
@@ -162,7 +177,19 @@ def _content(content: Any) -> tuple[str, int, int]:
                 extras += 1
             elif kind not in ("tool_result", "thinking", "redacted_thinking"):
                 media += 1
-    return "".join(texts), extras, media
+                mark = hash((mark, _media_mark(part)))
+    return "".join(texts), extras, media, mark
+
+
+def _media_mark(part: dict[str, Any]) -> int:
+    """The same for the same picture: its data, or its address, is a text in the part or one level
+    below."""
+    mark = 1
+    for value in part.values():
+        for text in value.values() if isinstance(value, dict) else (value,):
+            if isinstance(text, str):
+                mark = hash((mark, _hash(text)))
+    return mark
 
 
 def _join(*values: Any) -> str:

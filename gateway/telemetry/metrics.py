@@ -103,6 +103,12 @@ class Metrics:
         )
         self.output = Tallies("weft_output_tokens", "Output tokens", ("replica",), r)
         self.preemptions = Tallies("weft_preemptions", "Preemptions", ("replica",), r)
+        self.dropped = Tallies(
+            "weft_reports_dropped",
+            "Reports of engines that were malformed or about another call",
+            ("replica",),
+            r,
+        )
         self.saved = Tallies(
             "weft_saved_seconds",
             "Seconds that overlaps of tools with the engine took off programs",

@@ -122,7 +122,9 @@ async def echo(wire: Wire, request: Received) -> None:
 
 @dataclass
 class Engine:
-    """An engine under a test's control. weft: answers as one with our plugin."""
+    """An engine under a test's control. weft: answers as one with our plugin. late: health checks
+    are answered once this is set. owner: whom its models name. state: the status of /weft/state,
+    where it is not that of the plugin. asked: how often that was answered."""
 
     script: Script = echo
     models: tuple[str, ...] = ("tiny",)
@@ -134,32 +136,56 @@ class Engine:
     asides: dict[str, Any] = field(default_factory=dict)
     connections: int = 0
     gone: int = 0
+    server: asyncio.Server | None = None
+    late: asyncio.Event | None = None
+    owner: str = "vllm"
+    state: str = ""
+    asked: int = 0
+    idle: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    def refuse(self) -> None:
+        """Refuse new connections and close the idle ones, as a server does that drains."""
+        assert self.server is not None
+        self.server.close()
+        for writer in self.idle:
+            writer.close()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         wire = Wire(reader, writer)
         try:
-            while (request := await _read(reader)) is not None:
+            while True:
+                self.idle.add(writer)
+                request = await _read(reader)
+                self.idle.discard(writer)
+                if request is None:
+                    break
                 await self._answer(wire, request)
         except ConnectionError:
             pass
         finally:
+            self.idle.discard(writer)
             self.gone += 1
             writer.close()
 
     async def _answer(self, wire: Wire, request: Received) -> None:
         path = request.target.partition("?")[0]
         if path == "/health":
+            if self.late is not None:
+                await self.late.wait()
             await wire.plain({}, "200 OK" if self.healthy else "503 Service Unavailable")
         elif path == "/v1/models":
             cards = [
-                {"id": m, "object": "model", "owned_by": "vllm", "max_model_len": 4096}
+                {"id": m, "object": "model", "owned_by": self.owner, "max_model_len": 4096}
                 for m in self.models
             ]
             await wire.plain({"object": "list", "data": cards})
         elif path in self.asides:
             self.other.append(request)
             await wire.plain(self.asides[path])
+        elif path == "/weft/state" and self.state:
+            self.asked += 1
+            await wire.plain({"detail": "no"}, self.state)
         elif path == "/weft/state" and self.weft:
             await wire.plain({"weft": {"policy": "fcfs"}})
         elif path.startswith("/weft/"):
@@ -196,6 +222,7 @@ def engine() -> Callable[..., AbstractAsyncContextManager[Engine]]:
             tasks.add(task)
 
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        stub.server = server
         stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield stub

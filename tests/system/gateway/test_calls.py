@@ -28,13 +28,13 @@ async def test_a_plain_answer_passes_unchanged(path: str, engine: Any, weft: Any
     answer = b'{"id" : "resp_1",\n "u":"\\u00e9", "n": 1.50}'
 
     async def script(wire: Any, request: Any) -> None:
-        await wire.plain(answer, headers={"x-engine": "yes"})
+        await wire.plain(answer, headers={"x-vllm-engine": "yes"})
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         got = await gateway.call(path, params={"beta": "true"})
         assert got.status_code == 200
         assert got.content == answer
-        assert got.headers["x-engine"] == "yes"
+        assert got.headers["x-vllm-engine"] == "yes"
         assert got.headers["x-weft-replica"] == "r0"
         assert got.headers["x-weft-program"]
         assert got.headers["x-request-id"].startswith("req-")

@@ -216,21 +216,24 @@ async def test_when_every_connection_is_refused_the_client_gets_503(engine: Any,
         assert all(not r.circuit.healthy for r in gateway.services.registry)
 
 
-async def test_a_kept_connection_that_went_stale_costs_nothing(engine: Any, weft: Any) -> None:
+async def test_a_call_that_closes_its_kept_connection_is_not_sent_again(
+    engine: Any, weft: Any
+) -> None:
     closing = False
 
     async def script(wire: Any, request: Any) -> None:
-        if closing and len(stub.requests) == 2:
-            wire.writer.close()  # Accepted on a kept connection, and closed without a byte.
-            return
-        await wire.plain({"ok": True})
+        if closing:
+            wire.writer.close()  # Read, and closed without a byte.
+        else:
+            await wire.plain({"ok": True})
 
-    async with engine(script=script) as stub, weft(stub) as gateway:
-        assert (await gateway.call()).status_code == 200
+    async with engine(script=script) as stub, engine() as other, weft(stub, other) as gateway:
+        for _ in range(2):
+            assert (await gateway.call()).status_code == 200
         closing = True
-        assert (await gateway.call()).status_code == 200
-        assert len(stub.requests) == 3
-        assert marked(gateway) == (0, "")
+        got = await gateway.call()
+        assert (got.status_code, got.json()["error"]["code"]) == (502, "replica_closed")
+        assert (len(stub.requests), len(other.requests)) == (2, 1)
 
 
 async def test_a_fresh_connection_is_not_tried_twice(engine: Any, weft: Any) -> None:

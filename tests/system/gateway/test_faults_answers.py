@@ -198,3 +198,28 @@ async def test_an_answer_without_a_type_passes(engine: Any, weft: Any) -> None:
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         assert (await gateway.call()).content == b"{}"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_an_engine_says_nothing_about_the_gateways_host(
+    path: str, stream: bool, engine: Any, weft: Any
+) -> None:
+    foreign = {
+        "set-cookie": "a=b",
+        "vary": "Origin",
+        "location": "http://127.0.0.1:1/",
+        "strict-transport-security": "max-age=31536000",
+        "access-control-allow-origin": "*",
+    }
+
+    async def script(wire: Any, request: Any) -> None:
+        kind = {"content-type": "text/event-stream" if stream else "application/json"}
+        told = foreign | kind | {"retry-after": "7"}
+        await wire.plain(b"data: [DONE]\n\n", headers=told)
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(path)
+        assert got.status_code == 200
+        assert set(foreign).isdisjoint(got.headers)
+        assert got.headers["retry-after"] == "7"

@@ -124,11 +124,12 @@ async def test_without_a_healthy_replica_it_is_503(path: str, engine: Any, weft:
 async def test_kinds_are_learned(engine: Any, weft: Any) -> None:
     async with (
         engine(weft=False) as vllm,
-        engine(weft=False, models=()) as stock,
-        weft(vllm, stock) as gateway,
+        engine(weft=False, owner="llamacpp") as stock,
+        engine(weft=False, models=()) as silent,
+        weft(vllm, stock, silent) as gateway,
     ):
         kinds = [r["kind"] for r in (await gateway.client.get("/health")).json()["replicas"]]
-        assert kinds == ["vllm", "stock"]
+        assert kinds == ["vllm", "stock", "unknown"]
 
 
 async def test_the_policy_reaches_every_engine_with_the_secret(engine: Any, weft: Any) -> None:

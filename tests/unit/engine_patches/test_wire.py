@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,13 @@ def test_a_report_is_one_ascii_line_and_comes_back():
     assert CallReport.from_json(text) == report
 
 
+def test_no_field_of_a_report_is_lost():
+    others = {"call": "c", "policy": "plas", "finished": False, "queue_path": (1,), "hints": ("h",)}
+    numbers = {f.name: n for n, f in enumerate(fields(CallReport), 1) if f.name not in others}
+    report = CallReport(**others, **numbers)
+    assert CallReport.from_json(report.to_json()) == report
+
+
 def test_unknown_fields_of_a_newer_engine_are_ignored():
     assert CallReport.from_json('{"call":"c","from_the_future":1}').call == "c"
 
@@ -82,6 +90,75 @@ def test_unknown_fields_of_a_newer_engine_are_ignored():
 def test_what_is_not_a_report_is_refused(text):
     with pytest.raises(ValueError):  # noqa: PT011
         CallReport.from_json(text)
+
+
+SECONDS = ["service_s", "waiting_s"]
+COUNTS = [
+    "preemptions", "prompt_tokens", "cached_tokens", "output_tokens", "recomputed_tokens",
+    "blocks_swapped_out", "blocks_swapped_in",
+]  # fmt: skip
+NOT_A_NUMBER = [None, "5", -1, -0.5, math.nan, math.inf, 1e300, 10**400, True, [1], {}]
+
+
+@pytest.mark.parametrize("value", NOT_A_NUMBER)
+@pytest.mark.parametrize("name", SECONDS + COUNTS)
+def test_a_report_with_a_number_that_cannot_be_is_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        CallReport.from_mapping({"call": "c", name: value})
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_there_are_no_parts_of_a_token(name):
+    with pytest.raises(ValueError, match=name):
+        CallReport.from_mapping({"call": "c", name: 1.5})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("queue_path", 1),
+        ("queue_path", "012"),
+        ("queue_path", [0, "1"]),
+        ("queue_path", [0, [1]]),
+        ("queue_path", [True]),
+        ("queue_path", [-1]),
+        ("queue_path", {"0": 1}),
+        ("policy", 7),
+        ("policy", None),
+        ("finished", 1),
+        ("finished", "yes"),
+        ("hints", "weft_cost"),
+        ("hints", [1]),
+        ("hints", {"a": "b"}),
+        ("call", None),
+        ("call", ["c"]),
+    ],
+)
+def test_a_report_with_a_field_of_another_type_is_refused(name, value):
+    with pytest.raises(ValueError, match=r"report|" + name):
+        CallReport.from_mapping({"call": "c", name: value})
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*SECONDS, *COUNTS, "queue_path", "policy", "hints"]),
+                    json_values)
+)  # fmt: skip
+def test_a_report_is_what_it_says_it_is_or_none(fields):
+    try:
+        report = CallReport.from_mapping({"call": "c", **fields})
+    except ValueError:
+        return
+    assert all(0 <= getattr(report, name) < math.inf for name in SECONDS + COUNTS)
+    assert all(type(getattr(report, name)) is float for name in SECONDS)
+    assert all(type(getattr(report, name)) is int for name in COUNTS)
+    assert CallReport.from_json(report.to_json()) == report
 
 
 def test_the_tenant_and_its_weight_reach_the_engine():

@@ -65,6 +65,22 @@ async def test_good_calls_teach_the_estimator() -> None:
     assert house.estimator.estimate("m", 1000) > 250
 
 
+async def test_a_call_of_which_nothing_can_be_learned_is_closed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House()
+    call = await house.open("c1")
+
+    def refuse(*_: object) -> None:
+        raise ValueError("not to be learned")
+
+    monkeypatch.setattr(house.estimator, "learn", refuse)
+    await house.ledger.close(call, Outcome.OK, USED)
+    program = await house.table.get(KEY)
+    assert program is not None
+    assert (program.calls_closed, len(program.threads)) == (1, 0)
+
+
 async def test_what_was_used_is_asked_for_before_a_late_closing() -> None:
     house = House()
     call = await house.open("c1")

@@ -1,13 +1,20 @@
 """One connection: scripted bytes from the wire, a transport that remembers what it was told."""
 
 import asyncio
+import errno
 import math
 from typing import Any
 
 import pytest
 
 from gateway.engine.connection import HIGH_WATER_BYTES, Connection
-from gateway.engine.errors import ClientGone, ReplicaClosed, ReplicaGarbage, ReplicaTimeout
+from gateway.engine.errors import (
+    ClientGone,
+    ReplicaClosed,
+    ReplicaGarbage,
+    ReplicaLost,
+    ReplicaTimeout,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +41,9 @@ class Transport:
 
     def resume_reading(self) -> None:
         self.reading = True
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
 
     def is_closing(self) -> bool:
         return self.aborted
@@ -121,6 +131,13 @@ async def test_a_reset_is_no_way_to_end_a_body() -> None:
     assert await connection.read() == b"hel"
     with pytest.raises(ReplicaClosed):
         await connection.read()
+
+
+async def test_a_host_that_answers_no_probe_is_lost() -> None:
+    connection, _ = sent()
+    connection.connection_lost(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
+    with pytest.raises(ReplicaLost):
+        await connection.head()
 
 
 async def test_a_cancelled_exchange_raises_its_reason_and_drops_the_connection() -> None:

@@ -2,11 +2,13 @@
 
 from gateway.engine.errors import (
     ConnectFailed,
+    ReplicaAnswerTooLarge,
     ReplicaBadAnswer,
     ReplicaClosed,
     ReplicaError,
     ReplicaFault,
     ReplicaGarbage,
+    ReplicaLost,
     ReplicaTimeout,
 )
 
@@ -19,6 +21,8 @@ def test_each_failure_has_its_status_and_code() -> None:
         ReplicaBadAnswer,
         ReplicaFault,
         ReplicaTimeout,
+        ReplicaLost,
+        ReplicaAnswerTooLarge,
     ]
     assert [(kind.status, kind.code) for kind in kinds] == [
         (503, "replica_unreachable"),
@@ -27,4 +31,6 @@ def test_each_failure_has_its_status_and_code() -> None:
         (502, "replica_bad_answer"),
         (502, "replica_5xx"),
         (504, "replica_timeout"),
+        (502, "replica_lost"),
+        (502, "replica_answer_too_large"),
     ]

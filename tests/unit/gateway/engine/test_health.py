@@ -1,6 +1,8 @@
 """Health checks, against answers that no healthy test server would give."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -8,7 +10,7 @@ import respx
 
 from gateway.engine.health import HealthLoop
 from gateway.engine.lower import ReplicaKind
-from gateway.engine.pool import Timeouts
+from gateway.engine.pool import Timeouts, Upstream
 from gateway.engine.registry import Registry, Replica
 from gateway.model import Beginning
 
@@ -44,6 +46,116 @@ async def test_an_engine_with_our_plugin() -> None:
 
 async def test_an_engine_without_it() -> None:
     assert (await checked(engine(weft=404))).kind is ReplicaKind.VLLM
+
+
+def stock(**options: object) -> respx.Router:
+    """A server that is not vLLM and says so."""
+    router = engine(weft=404)
+    card = {"id": "m", "owned_by": "llamacpp"} | options
+    router.get(f"{URL}/v1/models").respond(200, json={"data": [card]})
+    return router
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_server_that_says_what_it_is(status: int) -> None:
+    router = stock()
+    router.get(f"{URL}/weft/state").respond(status)
+    assert (await checked(router)).kind is ReplicaKind.STOCK
+
+
+@pytest.mark.parametrize("status", [200, 301, 401, 403, 429, 500, 503])
+@pytest.mark.parametrize("owner", ["vllm", "llamacpp", None])
+async def test_a_replica_that_does_not_tell_what_it_is_may_be_vllm(
+    owner: str | None, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    router = stock(owned_by=owner)
+    router.get(f"{URL}/weft/state").respond(status, text="<html>")
+    replica = await checked(router, rounds=40)
+    told = owner == "vllm" and status in (301, 401, 403, 429)
+    assert replica.kind is (ReplicaKind.VLLM if told else ReplicaKind.UNKNOWN)
+    records = [r for r in caplog.records if "does not tell what it is" in r.message]
+    assert [r.levelname for r in records] == ([] if told else ["WARNING"])
+
+
+@pytest.mark.parametrize("card", [{}, {"owned_by": ""}, {"owned_by": ["x"]}])
+async def test_a_server_that_does_not_name_itself_may_be_vllm(card: dict[str, object]) -> None:
+    router = engine(weft=404)
+    router.get(f"{URL}/v1/models").respond(200, json={"data": [{"id": "m", **card}]})
+    assert (await checked(router)).kind is ReplicaKind.UNKNOWN
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_what_was_learned_stays_through_a_probe_that_fails(status: int) -> None:
+    router = stock()
+    answers = [httpx.Response(404), *[httpx.Response(status)] * 30]
+    router.get(f"{URL}/weft/state").side_effect = answers
+    assert (await checked(router, rounds=20)).kind is ReplicaKind.STOCK
+
+
+async def test_who_comes_back_may_be_vllm_until_it_tells() -> None:
+    router = stock()
+    answers = [httpx.Response(200), httpx.ConnectError("gone"), httpx.Response(200)]
+    router.get(f"{URL}/health").mock(side_effect=answers)
+    states = [httpx.Response(404), *[httpx.Response(500)] * 30]
+    router.get(f"{URL}/weft/state").side_effect = states
+    assert (await checked(router, rounds=3)).kind is ReplicaKind.UNKNOWN
+
+
+STATES = [b'["weft"]', b"[]", b'"weft"', b"7", b"null", b"{", b"", b"[" * 900, b'{"weft":[]}']
+
+
+@pytest.mark.parametrize("state", STATES)
+async def test_a_state_that_makes_no_sense_ends_no_checks(state: bytes) -> None:
+    router = engine()
+    good = httpx.Response(200, json={"weft": {}})
+    bad = httpx.Response(200, content=state)
+    router.get(f"{URL}/weft/state").side_effect = [bad, good, *[bad] * 30]
+    replica = await checked(router, rounds=20)
+    assert replica.circuit.healthy
+    assert replica.kind is ReplicaKind.WEFT
+
+
+async def test_an_endless_answer_is_late_and_holds_no_other_replicas_check() -> None:
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(0.01)
+                yield b" "
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "drips":
+            return httpx.Response(200, stream=Endless())
+        return httpx.Response(200, json={"data": [CARD], "weft": {}})
+
+    registry = Registry(("http://drips", URL), Timeouts(1, 1, 1))
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        await asyncio.wait_for(HealthLoop(registry, client, 1.0, within_s=0.1).check_all(), 20)
+    assert registry["r0"].circuit.last_error == "health_check: ReadTimeout"
+    assert registry["r1"].circuit.healthy
+
+
+@pytest.mark.parametrize(
+    ("failure", "weft", "gone"),
+    [
+        (httpx.ConnectError("refused"), 200, True),
+        (httpx.ConnectTimeout("no answer"), 200, False),
+        (httpx.ReadTimeout("busy"), 200, False),
+        (httpx.ReadError("reset"), 200, False),
+        (httpx.Response(503), 200, True),  # vLLM: its engine process has died.
+        (httpx.Response(500), 200, False),
+        (httpx.Response(503), 404, False),  # Other servers say so when they are busy.
+    ],
+)
+async def test_when_a_replica_is_taken_to_be_gone(
+    failure: httpx.Response | Exception, weft: int, gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bool] = []
+    monkeypatch.setattr(Upstream, "seems_gone", lambda *_: said.append(True))
+    monkeypatch.setattr(Upstream, "is_there", lambda *_: said.append(False))
+    router = engine() if weft == 200 else stock()
+    router.get(f"{URL}/health").side_effect = [httpx.Response(200), failure]
+    await checked(router, rounds=2)
+    assert said == [False, gone]
 
 
 async def test_a_server_without_a_health_route_is_up() -> None:

@@ -1,36 +1,58 @@
 """The pool's decisions, on connections without sockets."""
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.engine.connection import Connection
-from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaTimeout
+from gateway.engine.errors import (
+    ConnectFailed,
+    ReplicaAnswerTooLarge,
+    ReplicaClosed,
+    ReplicaLost,
+    ReplicaTimeout,
+)
+from gateway.engine.kernel import Peer
 from gateway.engine.pool import MAX_IDLE_S, Exchange, Timeouts, Upstream
 
 pytestmark = pytest.mark.anyio
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 CLOSE = b""
+# The end of the connection, and proof that the request was not read.
+UNREAD = b"unread"
+# A byte of an answer, then the end.
+PARTIAL = b"partial"
 
 
 class Transport:
-    """Plays a script: what comes back for each request; CLOSE is the end of the connection."""
+    """Plays a script: what comes back for each request. What it played is added to `journal`."""
 
-    def __init__(self, connection: Connection, script: list[bytes]) -> None:
+    def __init__(self, connection: Connection, script: list[bytes], journal: list[bytes]) -> None:
         self._connection = connection
         self._script = script
+        self._journal = journal
         self._closing = False
 
     def write(self, data: bytes) -> None:
-        answer = self._script.pop(0)
+        answer = self._script.pop(0) if self._script else CLOSE
+        self._journal.append(answer)
         loop = asyncio.get_running_loop()
-        if answer == CLOSE:
+        if answer in (CLOSE, UNREAD, PARTIAL):
+            if answer == PARTIAL:
+                loop.call_soon(self._connection.data_received, b"H")
             self._closing = True
+            self._connection.unread = answer == UNREAD
             loop.call_soon(self._connection.connection_lost, None)
         else:
             loop.call_soon(self._connection.data_received, answer)
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
 
     def is_closing(self) -> bool:
         return self._closing
@@ -48,12 +70,13 @@ class Scripted(Upstream):
         super().__init__("http://engine", Timeouts(1, 10, 1))
         self.left = list(scripts)
         self.made: list[Connection] = []
+        self.journal: list[bytes] = []
 
     async def connect(self) -> Connection:
         if not self.left:
             raise ConnectFailed("nobody is there")
         connection = Connection(asyncio.get_running_loop(), self._lost)
-        transport: Any = Transport(connection, self.left.pop(0))
+        transport: Any = Transport(connection, self.left.pop(0), self.journal)
         connection.connection_made(transport)
         self.made.append(connection)
         self.busy.add(connection)
@@ -85,19 +108,110 @@ async def test_calls_at_once_have_connections_of_their_own() -> None:
     assert len(upstream.made) == 2
 
 
-async def test_a_stale_connection_is_replaced_once() -> None:
-    upstream = Scripted([OK, CLOSE], [OK])
+async def test_a_request_that_was_provably_not_read_is_sent_once_more() -> None:
+    upstream = Scripted([OK, UNREAD], [OK])
     await call(upstream)
     assert await call(upstream) == b"ok"
     assert len(upstream.made) == 2
 
 
-async def test_a_second_failure_is_the_replicas() -> None:
-    upstream = Scripted([OK, CLOSE], [CLOSE])
+async def test_without_proof_it_is_not_sent_again() -> None:
+    upstream = Scripted([OK, CLOSE], [OK])
     await call(upstream)
     with pytest.raises(ReplicaClosed):
         await call(upstream)
+    assert len(upstream.made) == 1
     assert not upstream.busy
+
+
+@pytest.mark.parametrize("second", [CLOSE, UNREAD])
+async def test_a_second_failure_is_the_replicas(second: bytes) -> None:
+    upstream = Scripted([OK, UNREAD], [second], [OK])
+    await call(upstream)
+    with pytest.raises(ReplicaClosed):
+        await call(upstream)
+    assert len(upstream.made) == 2
+    assert not upstream.busy
+
+
+async def test_a_refused_second_connection_is_no_licence_for_another_replica() -> None:
+    upstream = Scripted([OK, UNREAD])
+    await call(upstream)
+    with pytest.raises(ReplicaClosed):  # ConnectFailed would send the call elsewhere.
+        await call(upstream)
+    assert not upstream.busy
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from([OK, OK, CLOSE, UNREAD, PARTIAL]), min_size=1, max_size=4),
+        max_size=6,
+    )
+)
+def test_whatever_happens_a_request_is_read_at_most_once(scripts: list[list[bytes]]) -> None:
+    async def calls() -> None:
+        upstream = Scripted(*[list(script) for script in scripts])
+        for _ in range(6):
+            upstream.journal.clear()
+            try:
+                assert await asyncio.wait_for(call(upstream), 20) == b"ok"
+                assert upstream.journal[-1] == OK
+            except ConnectFailed:
+                assert upstream.journal == []
+            except ReplicaClosed:
+                assert upstream.journal != []
+            assert sum(answer != UNREAD for answer in upstream.journal) <= 1
+            assert len(upstream.journal) <= 2
+            assert not upstream.busy
+
+    asyncio.run(calls())
+
+
+class Front:
+    """An engine behind a real socket that closes a kept connection when told so. The thread of the
+    event loop drives it, so that the loop cannot see the close before the next request is sent."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(20)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections: list[socket.socket] = []
+
+    def __enter__(self) -> "Front":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in (self._listener, *self.connections):
+            each.close()
+
+    def accept_and_answer(self) -> bytes:
+        connection, _ = self._listener.accept()
+        connection.settimeout(20)
+        self.connections.append(connection)
+        request = b""
+        while not request.endswith(b"BODY"):
+            request += connection.recv(100)
+        connection.sendall(OK)
+        return request
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": on}) for on in (False, True)])
+@pytest.mark.parametrize("noticed", [True, False])
+async def test_a_connection_that_the_replica_has_closed_costs_no_call(
+    noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Front() as front:
+        upstream = Upstream(front.url, Timeouts(20, 20, 20))
+        first = asyncio.create_task(call(upstream))
+        await asyncio.to_thread(front.accept_and_answer)
+        assert await first == b"ok"
+        if not noticed:  # As if the FIN had come between the look and the write.
+            monkeypatch.setattr(Peer, "quiet", lambda _: True)
+        front.connections[0].close()
+        second = asyncio.create_task(call(upstream))
+        assert await asyncio.to_thread(front.accept_and_answer) == b"HEADBODY"
+        assert await second == b"ok"
+        upstream.close()
 
 
 async def test_after_one_byte_nothing_is_sent_again() -> None:
@@ -116,7 +230,7 @@ async def test_after_one_byte_nothing_is_sent_again() -> None:
 
 
 async def test_a_neighbour_of_a_stale_connection_is_not_trusted() -> None:
-    upstream = Scripted([OK, CLOSE], [OK, CLOSE], [OK])
+    upstream = Scripted([OK, UNREAD], [OK, UNREAD], [OK])
     await asyncio.gather(call(upstream), call(upstream))
     assert await call(upstream) == b"ok"
     assert len(upstream.made) == 3
@@ -158,6 +272,93 @@ async def test_the_sweep_fails_what_is_late_and_nothing_else() -> None:
     upstream.close()
     with pytest.raises(ReplicaClosed):
         await tasks[1]
+
+
+async def waiting(number: int) -> tuple[Scripted, list[asyncio.Task[None]]]:
+    """An upstream with so many exchanges whose answers have begun."""
+    begun = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\na"
+    upstream = Scripted(*[[begun] for _ in range(number)])
+    upstream.timeouts = Timeouts(1, 100, 100)
+    exchanges = [Exchange(upstream) for _ in range(number)]
+    for exchange in exchanges:
+        await exchange.start(b"HEAD", b"BODY")
+        assert await exchange.read() == b"a"
+
+    async def rest(exchange: Exchange) -> None:
+        try:
+            await exchange.read_all()
+        finally:
+            exchange.close()
+
+    tasks = [asyncio.create_task(rest(exchange)) for exchange in exchanges]
+    await asyncio.sleep(0)
+    return upstream, tasks
+
+
+async def test_silent_calls_at_a_replica_that_is_gone_are_lost_and_others_are_not() -> None:
+    upstream, (silent, moves) = await waiting(2)
+    now = asyncio.get_running_loop().time()
+    upstream.seems_gone(now)
+    upstream.seems_gone(now + 4.0)  # Each check says so again.
+    upstream.made[1].data_received(b"b")
+    upstream.sweep(now + 4.9)
+    await asyncio.sleep(0)
+    assert not silent.done()
+    upstream.sweep(now + 5.0)
+    with pytest.raises(ReplicaLost):
+        await silent
+    assert not moves.done()
+    upstream.seems_gone(now + 6.0)
+    upstream.sweep(now + 11.0)
+    with pytest.raises(ReplicaLost):
+        await moves
+
+
+async def test_a_replica_that_answers_its_check_again_has_lost_no_call() -> None:
+    upstream, tasks = await waiting(1)
+    now = asyncio.get_running_loop().time()
+    upstream.seems_gone(now)
+    upstream.is_there()
+    upstream.sweep(now + 6.0)
+    await asyncio.sleep(0)
+    assert not tasks[0].done()
+    upstream.close()
+    with pytest.raises(ReplicaClosed):
+        await tasks[0]
+
+
+@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("pieces", [1, 2])
+async def test_an_answer_may_be_so_large(size: int, pieces: int) -> None:
+    body = b"x" * size
+    upstream = Scripted([b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size])
+    upstream.max_answer_bytes = 3
+    exchange = Exchange(upstream)
+    await exchange.start(b"HEAD", b"BODY")
+    whole = asyncio.create_task(exchange.read_all())
+    for begin in range(0, size, -(-size // pieces)):
+        await asyncio.sleep(0)
+        upstream.made[0].data_received(body[begin : begin + -(-size // pieces)])
+    if size == 3:
+        assert await whole == body
+    else:
+        with pytest.raises(ReplicaAnswerTooLarge, match="3 bytes"):
+            await whole
+    exchange.close()
+    assert not upstream.busy
+
+
+async def test_the_end_that_is_waited_for_does_not_move() -> None:
+    upstream = Scripted([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"])
+    exchange = Exchange(upstream)
+    await exchange.start(b"HEAD", b"BODY")
+    exchange.expect_end_within(0.5)
+    first = upstream.made[0].deadline
+    upstream.made[0].data_received(b"1\r\na\r\n")
+    assert upstream.made[0].deadline > first
+    exchange.expect_end_within(0.5)
+    assert upstream.made[0].deadline == first
+    exchange.close()
 
 
 async def test_connections_idle_for_long_are_dropped() -> None:

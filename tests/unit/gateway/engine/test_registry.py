@@ -29,7 +29,7 @@ def test_replicas_have_their_names_in_their_order(registry: Registry) -> None:
 
 def test_models_are_the_union_and_the_first_description_wins(registry: Registry) -> None:
     registry["r0"].learn([{"id": "a", "n": 0}])
-    registry["r1"].learn([{"id": "a", "n": 1}, {"id": "b"}, {"no": "id"}])
+    registry["r1"].learn([{"id": "a", "n": 1}, {"id": "b"}])
     assert registry.models() == {"a": {"id": "a", "n": 0}, "b": {"id": "b"}}
 
 

@@ -184,3 +184,16 @@ def test_what_is_asked_for_is_not_forgotten() -> None:
     assert kept.get(1) is None
     kept.drop(0)
     assert kept.get(0) is None
+
+
+def test_pictures_teach_the_fit_nothing() -> None:
+    counter, untaught = TokenCounter(), TokenCounter()
+    found = chat(("user", text(60, 400)))
+    for number in range(20):
+        content = [
+            {"type": "text", "text": text(100 + number, 400)},
+            {"type": "image_url", "image_url": {"url": f"https://pictures/{number}"}},
+        ]
+        pictures = sections({"messages": [{"role": "user", "content": content}]})
+        counter.learn(counter.count("m", pictures), 6_000)
+    assert counter.count("m", found).tokens == untaught.count("m", found).tokens

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.model.tag import Tag
-from gateway.policies.tags_sections import PREAMBLE, sections
+from gateway.policies.tags_sections import PREAMBLE, is_otherwise, sections, visible
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 
@@ -149,3 +149,41 @@ def test_no_body_makes_it_raise(body: dict[str, Any]) -> None:
     for section in sections(body):
         assert isinstance(section.text, str)
         assert Tag.NONE < section.tag < Tag.PARTIAL_PREFILL
+
+
+def asked(*pictures: dict[str, Any]) -> int:
+    content = [{"type": "text", "text": "What is this?"}, *pictures]
+    (section,) = sections({"messages": [{"role": "user", "content": content}]})
+    assert section.text == "What is this?"
+    assert section.media == len(pictures)
+    return section.key
+
+
+def test_pictures_are_told_apart_and_are_no_text() -> None:
+    def chat(data: str) -> dict[str, Any]:
+        return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+
+    def anthropic(data: str) -> dict[str, Any]:
+        return {"type": "image", "source": {"type": "base64", "data": data}}
+
+    def responses(data: str) -> dict[str, Any]:
+        return {"type": "input_image", "image_url": f"data:image/png;base64,{data}"}
+
+    one, two = "A" * 500_000, "A" * 250_000 + "B" + "A" * 249_999
+    for picture in (chat, anthropic, responses):
+        keys = [asked(), asked(picture(one)), asked(picture(two)), asked(*[picture(one)] * 2)]
+        assert len(set(keys)) == 4
+        assert asked(picture(one)) == keys[1]
+
+
+@pytest.mark.parametrize(
+    "more", [{"previous_response_id": "resp_1"}, {"conversation": "c"}, {"documents": [{}]}]
+)
+def test_what_is_visible_of_a_prompt_that_is_more(more: dict[str, Any]) -> None:
+    body = {"input": "and then?"}
+    assert not is_otherwise(body)
+    assert visible(body) == sections(body) != []
+    assert is_otherwise(body | more)
+    assert sections(body | more) == []
+    assert visible(body | more) == visible(body)
+    assert visible({"prompt": "raw"}) == []

@@ -1,0 +1,143 @@
+"""Replicas that go away without closing their connections, and those that are only late."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+SOON = {"health_interval_s": 0.05, "lost_after_s": 0.2}
+
+
+class Held:
+    """A script that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, wire: Any, request: Any) -> None:
+        if request.json.get("stream"):
+            await wire.stream(b"data: 1\n\n", end=False)
+        await self.go.wait()
+        if request.json.get("stream"):
+            await wire.pieces(b"data: [DONE]\n\n")
+        else:
+            await wire.plain({"ok": True})
+
+
+@pytest.mark.parametrize("how", ["refuses", "is ill"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_calls_at_a_replica_that_is_gone_fail_at_once(
+    how: str, stream: bool, engine: Any, weft: Any, until: Any
+) -> None:
+    held = Held()
+    async with engine(script=held) as stub, weft(stub, **SOON) as gateway:
+        call = asyncio.create_task(
+            gateway.call(body={"stream": stream}, headers={"x-weft-program": "run"})
+        )
+        await until(lambda: stub.requests)
+        if how == "refuses":
+            stub.refuse()
+        else:  # As vLLM says that its engine process has died.
+            stub.healthy = False
+        got = await call
+        if stream:
+            assert got.text.startswith("data: 1\n\n")
+            error = json.loads(got.text.split("data: ")[-1])["error"]
+        else:
+            assert got.status_code == 502
+            error = got.json()["error"]
+        assert error["code"] == "replica_lost"
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert (session["calls_in_flight"], session["errors"]) == (0, 1)
+        held.go.set()
+
+
+async def test_a_call_that_still_gets_bytes_is_not_lost(engine: Any, weft: Any, until: Any) -> None:
+    async def drains(wire: Any, request: Any) -> None:
+        await wire.stream(b"data: 0\n\n", end=False)
+        while gateway.services.registry["r0"].circuit.alive:
+            await wire.pieces(b"data: 1\n\n", end=False)
+            await asyncio.sleep(0.02)
+        for _ in range(100):  # Twice as long as silence would be allowed.
+            await wire.pieces(b"data: 2\n\n", end=False)
+            await asyncio.sleep(0.02)
+        await wire.pieces(b"data: [DONE]\n\n")
+
+    settings = SOON | {"lost_after_s": 1.0}
+    async with engine(script=drains) as stub, weft(stub, **settings) as gateway:
+        call = asyncio.create_task(gateway.call(body={"stream": True}))
+        await until(lambda: stub.requests)
+        stub.refuse()
+        got = await call
+        assert got.text.endswith("data: 2\n\ndata: [DONE]\n\n")
+
+
+async def test_a_replica_that_is_late_loses_no_call(engine: Any, weft: Any, until: Any) -> None:
+    held = Held()
+    async with engine(script=held) as stub, weft(stub, connect_timeout_s=0.1, **SOON) as gateway:
+        call = asyncio.create_task(gateway.call())
+        await until(lambda: stub.requests)
+        stub.late = asyncio.Event()
+        circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
+        await until(lambda: not circuit().alive)
+        assert "Timeout" in circuit().last_error
+        failures = circuit().failures
+        await until(lambda: circuit().failures > failures + 3)
+        stub.late.set()
+        held.go.set()
+        assert (await call).status_code == 200
+
+
+async def test_a_replica_that_comes_back_in_time_loses_no_call(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    held = Held()
+    settings = SOON | {"lost_after_s": 3600}
+    async with engine(script=held) as stub, weft(stub, **settings) as gateway:
+        call = asyncio.create_task(gateway.call())
+        await until(lambda: stub.requests)
+        circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
+        for healthy in (False, True):
+            stub.healthy = healthy
+            await until(lambda: circuit().healthy == healthy)  # noqa: B023
+        held.go.set()
+        assert (await call).status_code == 200
+
+
+async def test_an_answer_without_end_is_left_at_the_limit(engine: Any, weft: Any) -> None:
+    sent = 0
+
+    async def endless(wire: Any, request: Any) -> None:
+        nonlocal sent
+        await wire.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+            b"transfer-encoding: chunked\r\n\r\n"
+        )
+        while True:
+            await wire.pieces(b"x" * 65_536, end=False)
+            sent += 65_536
+
+    async with engine(script=endless) as stub, weft(stub, max_answer_bytes=1_000_000) as gateway:
+        for path in ("/v1/chat/completions", "/v1/embeddings", "/tokenize"):
+            got = await gateway.call(path)
+            error = got.json()["error"]
+            assert (got.status_code, error["code"]) == (502, "replica_answer_too_large")
+            assert "1000000 bytes" in error["message"]
+        assert sent < 64_000_000
+
+
+async def test_a_stream_that_goes_on_after_its_end_is_cut_there(engine: Any, weft: Any) -> None:
+    async def goes_on(wire: Any, request: Any) -> None:
+        await wire.stream(b"data: 1\n\n", b"data: [DONE]\n\n", end=False)
+        while True:
+            await wire.pieces(b": more\n\n" * 1000, end=False)
+
+    async with engine(script=goes_on) as stub, weft(stub) as gateway:
+        got = await gateway.call(body={"stream": True})
+        assert got.text.startswith("data: 1\n\ndata: [DONE]\n\n")
+        assert len(got.content) < 100_000

@@ -1,0 +1,52 @@
+"""The salt of the prefix cache: each tenant has its own wherever vLLM may run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.engine.lower import tenant_salt
+from gateway.programs.identity import tenant_of
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+SALT = tenant_salt(tenant_of("sk-mine"))
+KEY = {"authorization": "Bearer sk-mine"}
+
+
+@pytest.mark.parametrize("state", ["500 Internal Server Error", "503 Service Unavailable"])
+@pytest.mark.parametrize("owner", ["vllm", "llamacpp"])
+async def test_while_a_replica_does_not_tell_what_it_is_tenants_are_kept_apart(
+    owner: str, state: str, engine: Any, weft: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with engine(weft=False, owner=owner, state=state) as stub, weft(stub) as gateway:
+        assert (await gateway.call(headers=KEY)).status_code == 200
+        assert (await gateway.call(headers=KEY, body={"cache_salt": SALT})).status_code == 200
+        assert (await gateway.call(body={"cache_salt": SALT})).status_code == 200
+        salts = [request.json["cache_salt"] for request in stub.requests]
+        assert salts == [SALT, tenant_salt(SALT, SALT), salts[2]]
+        assert salts[2] not in (SALT, salts[1])
+        for _ in range(5):
+            gateway.services.registry.suspicion.set()
+            await gateway.call()
+    warnings = [r for r in caplog.records if "does not tell what it is" in r.message]
+    assert len(warnings) == 1
+
+
+async def test_a_kind_that_was_learned_stays_through_a_probe_that_fails(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine() as plugin,
+        engine(weft=False, owner="llamacpp") as stock,
+        weft(plugin, stock, health_interval_s=0.01) as gateway,
+    ):
+        plugin.state = stock.state = "500 Internal Server Error"
+        asked = plugin.asked, stock.asked
+        await until(lambda: plugin.asked > asked[0] and stock.asked > asked[1])
+        for _ in range(2):
+            assert (await gateway.call(headers=KEY)).status_code == 200
+        assert plugin.requests[0].json["cache_salt"] == SALT
+        assert "vllm_xargs" in plugin.requests[0].json
+        assert "cache_salt" not in stock.requests[0].json

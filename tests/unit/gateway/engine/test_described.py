@@ -1,0 +1,130 @@
+"""What engines say of themselves, and which of it is believed."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.engine.described import (
+    MAX_CARD_BYTES,
+    MAX_ID,
+    MAX_MODELS,
+    MAX_ROOM_TOKENS,
+    cache_room,
+    models_of,
+    owners,
+    runs_plugin,
+)
+
+CARD = {"id": "m", "owned_by": "vllm", "max_model_len": 4096, "permission": [{"id": "p"}]}
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+
+
+def test_a_model_is_described_as_its_engine_describes_it() -> None:
+    assert models_of({"object": "list", "data": [CARD]}) == [CARD]
+
+
+def test_a_server_may_serve_nothing() -> None:
+    assert models_of({"data": []}) == []
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 7, [], "data", {}, {"data": 7}, {"data": {"id": "m"}}, {"data": [1, {"x": 2}]}]
+)
+def test_what_is_no_list_of_models_is_refused(answer: object) -> None:
+    with pytest.raises(ValueError, match="model"):
+        models_of(answer)
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        7,
+        None,
+        {},
+        {"id": 7},
+        {"id": ""},
+        {"id": "x" * (MAX_ID + 1)},
+        {"id": "n", "deep": nested(100)},
+        {"id": "n", "long": "x" * MAX_CARD_BYTES},
+    ],
+)
+def test_a_malformed_model_costs_only_itself(card: object) -> None:
+    assert models_of({"data": [card, CARD]}) == [CARD]
+
+
+@pytest.mark.parametrize("length", ["4096", -1, 0, 1.5, True, None, [1]])
+def test_a_length_that_is_none_is_left_out(length: object) -> None:
+    (card,) = models_of({"data": [CARD | {"max_model_len": length}]})
+    assert "max_model_len" not in card
+    assert card["id"] == "m"
+
+
+def test_there_are_only_so_many_models() -> None:
+    cards = [{"id": str(n)} for n in range(MAX_MODELS + 1)]
+    assert len(models_of({"data": cards})) == MAX_MODELS
+
+
+@given(st.dictionaries(st.sampled_from(["id", "owned_by", "max_model_len", "x"]), json_values))
+def test_whatever_a_model_says_it_can_be_told_on(card: dict[str, object]) -> None:
+    try:
+        found = models_of({"data": [card]})
+    except ValueError:
+        return
+    assert orjson.loads(orjson.dumps(found)) == found
+    assert isinstance(found[0]["id"], str)
+    owners(found)
+
+
+def test_who_serves_the_models() -> None:
+    assert owners([CARD]) == {"vllm"}
+    assert owners([CARD, {"id": "n"}]) == {"vllm", None}
+    assert owners([{"id": "n", "owned_by": ["vllm"]}]) == {None}
+    assert owners([]) == {None}
+
+
+@pytest.mark.parametrize(
+    ("answer", "plugin"),
+    [
+        ({"weft": {}}, True),
+        ({"weft": {"policy": "plas"}, "engines": []}, True),
+        (["weft"], False),
+        ("weft", False),
+        ({"weft": []}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_what_the_plugin_answers(answer: object, plugin: bool) -> None:
+    assert runs_plugin(answer) is plugin
+
+
+@pytest.mark.parametrize(
+    ("engines", "room"),
+    [
+        ([{"cache_tokens": 4096}, {"cache_tokens": 512}], 512),
+        ([{"cache_tokens": 0}], 0),
+        ([{"cache_tokens": -5}], 0),
+        ([{"cache_tokens": 10**18}], MAX_ROOM_TOKENS),
+        ([{"cache_tokens": 1e300}, {"cache_tokens": True}, 7, None], None),
+        ([], None),
+        (7, None),
+        (None, None),
+    ],
+)
+def test_what_a_prefix_cache_has_room_for(engines: object, room: int | None) -> None:
+    assert cache_room({"weft": {}, "engines": engines}) == room
