@@ -28,9 +28,11 @@ class Engines:
         assert list(names) == ["r0"]
         self._telling += 1
         self.most = max(self.most, self._telling)
-        await self.go.wait()
-        await asyncio.sleep(0)
-        self._telling -= 1
+        try:
+            await self.go.wait()
+            await asyncio.sleep(0)
+        finally:
+            self._telling -= 1
         self.told.append(key.program)
 
 
