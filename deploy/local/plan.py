@@ -75,6 +75,12 @@ def check(options: UpOptions) -> str:
     return settings.redis_url
 
 
+def attached(options: UpOptions) -> list[str]:
+    """The base URLs of engines that run already, without the names that they may have."""
+    # Without any, `load` would take what the environment names.
+    return list(load(replicas=",".join(options.attach)).replica_urls.values())
+
+
 def warnings(variables: Iterable[str]) -> list[str]:
     """What is odd about these environment variables, each in a line."""
     return unread(variables)
