@@ -46,7 +46,7 @@ def up(
     replicas: Annotated[int, typer.Option(min=1, max=64, help="engines to start")] = 2,
     model: Annotated[str, typer.Option(help="model name or folder; default: the demo model")] = "",
     attach: Annotated[
-        list[str] | None, typer.Option(help="URL of an engine that runs already; repeatable")
+        list[str] | None, typer.Option(help="[NAME=]URL of an engine that runs already; repeatable")
     ] = None,
     redis: Annotated[str, typer.Option(help="process table on Redis; default: in memory")] = "",
     policy: Annotated[str, typer.Option(help="order in the engines: fcfs, plas ...")] = "warm_plas",

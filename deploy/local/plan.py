@@ -85,6 +85,12 @@ def _settings(options: UpOptions) -> Settings:
         raise OptionError(str(error)) from None
 
 
+def attached(options: UpOptions) -> list[str]:
+    """The base URLs of engines that run already, without the names that they may have."""
+    # Without any, `load` would take what the environment names.
+    return list(load(replicas=",".join(options.attach)).replica_urls.values())
+
+
 def replica(
     options: UpOptions, number: int, port: int, model: Path | str, secret: str, gpus: int
 ) -> Start:

@@ -56,7 +56,7 @@ def run(
     try:
         redis_url = plan.check(options)
         check_free(options.host, options.port)
-        _check_attached(options.attach)
+        _check_attached(plan.attached(options))
         _check_redis(redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
     except (OptionError, PortTaken) as error:
         return _refuse(error)

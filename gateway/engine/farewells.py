@@ -46,7 +46,10 @@ class Farewells:
 
     async def run(self) -> None:
         """Tell of whoever comes, until cancelled."""
-        await asyncio.gather(*(self._tell() for _ in range(_AT_ONCE)))
+        # If one of them fails, the group ends the others, so that a restart begins with none.
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(self._tell())
 
     async def _tell(self) -> None:
         now = asyncio.get_running_loop().time

@@ -110,7 +110,7 @@ class Supervisor:
         state.in_a_row = state.in_a_row + 1 if self._is_failing(state, now_s) else 1
         state.failures += 1
         state.failed_s = now_s
-        state.last_error = type(error).__name__ if error is not None else "returned"
+        state.last_error = _name(error)
         self._failures.labels(state.name).inc()
         # A float power overflows after a thousand failures in a row.
         doublings = min(state.in_a_row - 1, 30)
@@ -124,6 +124,12 @@ class Supervisor:
 
     def _is_failing(self, state: TaskState, now_s: float) -> bool:
         return state.in_a_row > 0 and now_s - state.failed_s < self._recovered_after_s
+
+
+def _name(error: BaseException | None) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return type(error).__name__ if error is not None else "returned"
 
 
 class Spawner:

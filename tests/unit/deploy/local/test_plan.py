@@ -56,6 +56,15 @@ def test_the_gateway_gets_engines_and_options():
     assert command[command.index("--balancer") + 1] == "least_used"
 
 
+def test_engines_that_run_already_may_have_names(monkeypatch):
+    monkeypatch.setenv("WEFT_REPLICAS", "http://of-another-gateway")
+    assert plan.attached(UpOptions()) == []
+    options = UpOptions(attach=("gpu-0=http://a:1/v1", "http://b:2"))
+    plan.check(options)
+    assert plan.attached(options) == ["http://a:1", "http://b:2"]
+    assert "gpu-0=http://a:1/v1" in plan.gateway(options, options.attach, "").command
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [("0.0.0.0", "http://127.0.0.1:5"), ("::", "http://127.0.0.1:5"), ("::1", "http://[::1]:5")],

@@ -28,9 +28,11 @@ class Engines:
         assert list(names) == ["r0"]
         self._telling += 1
         self.most = max(self.most, self._telling)
-        await self.go.wait()
-        await asyncio.sleep(0)
-        self._telling -= 1
+        try:
+            await self.go.wait()
+            await asyncio.sleep(0)
+        finally:
+            self._telling -= 1
         self.told.append(key.program)
 
 
@@ -94,3 +96,25 @@ async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
         farewells.add(gone(["fresh"], "r0"))
         await until(engines, 9)
     assert set(engines.told) == {*map(str, range(8)), "fresh"}
+
+
+async def test_after_a_failure_as_few_are_told_at_once_as_before() -> None:
+    engines = Engines()
+    faults = iter([RuntimeError("a fault")])
+
+    def is_back(key: ProgramKey) -> bool:
+        if (fault := next(faults, None)) is not None:
+            raise fault
+        return False
+
+    before = asyncio.all_tasks()
+    farewells = Farewells(engines, is_back, patience_s=math.inf)
+    farewells.add(gone(range(100), "r0"))
+    async with asyncio.timeout(20):
+        with pytest.raises(ExceptionGroup):
+            await farewells.run()
+    assert asyncio.all_tasks() == before
+    async with running(farewells):
+        engines.go.set()
+        await until(engines, 90)
+    assert engines.most <= 8

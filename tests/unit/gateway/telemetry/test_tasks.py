@@ -46,13 +46,22 @@ def fault() -> None:
     raise ValueError("secret detail")
 
 
+def group() -> None:
+    raise ExceptionGroup("of a task group", [KeyError("one of several")])
+
+
 def own_cancellation() -> None:
     raise asyncio.CancelledError
 
 
 @pytest.mark.parametrize(
     ("step", "error"),
-    [(fault, "ValueError"), (lambda: None, "returned"), (own_cancellation, "CancelledError")],
+    [
+        (fault, "ValueError"),
+        (group, "KeyError"),
+        (lambda: None, "returned"),
+        (own_cancellation, "CancelledError"),
+    ],
 )
 async def test_a_task_that_ends_is_logged_counted_shown_and_restarted(
     step: Any, error: str, caplog: pytest.LogCaptureFixture
