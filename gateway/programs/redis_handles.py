@@ -177,7 +177,8 @@ class RedisHandles:
         """The handle of this tenant that ends first gives way to another one."""
         redis = self._link.redis
         async with self._link.reaching():
-            found = [rows.decode(raw) for raw in await redis.zrange(self._tenant(tenant), 0, 0)]
+            members = cast(list[bytes], await redis.zrange(self._tenant(tenant), 0, 0))
+            found = [rows.decode(member) for member in members]
             programs = [await cast(Any, redis.hget(self._row(tenant, h), "program")) for h in found]
         for handle, program in zip(found, programs, strict=True):
             key = ProgramKey(tenant, rows.decode(program or b""))
@@ -186,7 +187,7 @@ class RedisHandles:
 
     async def _erase(self, key: ProgramKey, handle: str) -> bool:
         async with self._link.reaching():
-            arguments = [handle, _member(key.tenant, handle)]
+            arguments: list[Any] = [handle, _member(key.tenant, handle)]
             return bool(await self._drop(self._keys(key, handle), arguments))
 
     def _keys(self, key: ProgramKey, handle: str) -> list[bytes]:

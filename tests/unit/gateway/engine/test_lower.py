@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_patches.wire import CallContext
-from gateway.engine.endpoints import BY_PATH
+from gateway.engine.endpoints import BY_PATH, ENDPOINTS
 from gateway.engine.lower import ReplicaKind, TooDeep, lower, program_digest, tenant_salt
 from gateway.model import ProgramKey
 
@@ -95,7 +95,29 @@ def test_the_clients_own_salt_divides_its_tenants_cache_further() -> None:
     sent = lowered(raw)[0]["cache_salt"]
     other = lowered(raw, salt=tenant_salt("other"))[0]["cache_salt"]
     assert len({sent, other, SALT, "mine"}) == 4
-    assert lowered(raw, salt="")[0]["cache_salt"] == "mine"
+    # An anonymous client's own never goes on as it is, either: it may be what another tenant's is.
+    anonymous = lowered(raw, salt="")[0]["cache_salt"]
+    assert anonymous == tenant_salt("", "mine")
+    assert anonymous not in (sent, other, "mine")
+
+
+@pytest.mark.parametrize("kind", list(ReplicaKind))
+@pytest.mark.parametrize("salt", [SALT, ""])
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+def test_a_clients_own_salt_passes_nowhere_as_it_is(
+    kind: ReplicaKind, salt: str, endpoint: Any
+) -> None:
+    body, _ = lowered(b'{"cache_salt":"mine"}', kind, salt, endpoint)
+    assert body["cache_salt"] == tenant_salt(salt, "mine")
+
+
+@pytest.mark.parametrize("kind", [ReplicaKind.WEFT, ReplicaKind.VLLM, ReplicaKind.UNKNOWN])
+def test_what_may_be_vllm_gets_the_tenants_salt(kind: ReplicaKind) -> None:
+    assert lowered(b'{"model":"m"}', kind)[0]["cache_salt"] == SALT
+
+
+def test_what_is_known_to_be_another_server_gets_no_salt_that_it_did_not_ask_for() -> None:
+    assert lowered(b'{"model":"m"}', ReplicaKind.STOCK)[0] == {"model": "m"}
 
 
 def test_salts_are_what_vllm_takes() -> None:
