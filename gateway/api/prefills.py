@@ -32,6 +32,7 @@ from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
 from gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
+from gateway.policies.retain.fair import FairRoom
 from gateway.policies.tags_sections import sections
 from gateway.programs.handles import Fields
 from gateway.programs.table import TableUnavailable
@@ -69,6 +70,7 @@ class PrefillDesk:
         self._running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = {}
         # Those that were begun here, until they are used or their time is over.
         self._own: dict[str, Prefill] = {}
+        self._room = FairRoom[str](services.settings.prefills)
 
     async def submit(
         self,
@@ -118,7 +120,7 @@ class PrefillDesk:
                 "too_many_prefills",
                 f"At most {s.settings.prefills_per_tenant} prefills may be open at once.",
             )
-        self._own[prefill.id] = prefill
+        self._keep(prefill)
         replica = s.registry[call.replica]
         exchange = Exchange(replica.upstream)
         task = asyncio.get_running_loop().create_task(
@@ -203,15 +205,30 @@ class PrefillDesk:
             )
         return prefill
 
-    async def discard(self, prefill: Prefill) -> None:
-        """The tools failed, or took too long: nobody will extend this."""
-        self._own.pop(prefill.id, None)
+    def _keep(self, prefill: Prefill) -> None:
+        """One more that was begun here. The tenant that has most of them gives way to others."""
+        self._own[prefill.id] = prefill
+        gone = self._room.put(prefill.key.tenant, prefill.id)
+        if gone is not None:
+            self._s.ledger.spawn(self.discard(self._own.pop(gone[1]), evicted=True))
+
+    def _let_go(self, prefill: Prefill) -> bool:
+        """Whether it was begun here, and was still kept."""
+        kept = self._own.pop(prefill.id, None) is not None
+        if kept:
+            self._room.drop(prefill.key.tenant, prefill.id)
+        return kept
+
+    async def discard(self, prefill: Prefill, *, evicted: bool = False) -> None:
+        """The tools failed, or took too long: no turn will extend this. evicted: another prefill
+        has its place, in the store too."""
+        self._let_go(prefill)
         there = await self._s.prefills.drop(prefill.key, prefill.id)
         running = self._running.get(prefill.id)
         if running is not None:
             running[1].cancel(ReplicaError("The prefill was discarded."))
             await asyncio.wait((running[0],), timeout=_WAIT_S)
-        if there and await self._was_last(prefill):
+        if (there or evicted) and await self._was_last(prefill):
             await self._give_up(prefill)
 
     async def done(self, prefill: Prefill, key: ProgramKey) -> None:
@@ -219,7 +236,7 @@ class PrefillDesk:
         up, which engines see by themselves where it was the same program's; one that failed may be
         sent again."""
         if prefill.used:
-            self._own.pop(prefill.id, None)
+            self._let_go(prefill)
             await self._s.prefills.drop(prefill.key, prefill.id)
             if await self._was_last(prefill) and key != prefill.key:
                 self._s.ledger.spawn(self._give_up(prefill))
@@ -341,7 +358,7 @@ class PrefillDesk:
                 )
                 prefill.report = prefill.report or report
             there = await self._s.prefills.update(prefill.key, prefill.id, prefill.outcome())
-            if not there and self._own.pop(prefill.id, None) is not None:
+            if not there and self._let_go(prefill):
                 # Dropped through another gateway, which could not stop it.
                 await self._give_up(prefill)
             try:

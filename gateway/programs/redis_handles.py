@@ -180,8 +180,8 @@ class RedisHandles:
         """The handle of this tenant that ends first gives way to another one."""
         redis = self._link.redis
         async with self._link.reaching():
-            oldest = cast(list[bytes], await redis.zrange(self._tenant(tenant), 0, 0))
-            found = [rows.decode(raw) for raw in oldest]
+            members = cast(list[bytes], await redis.zrange(self._tenant(tenant), 0, 0))
+            found = [rows.decode(member) for member in members]
             programs = [await cast(Any, redis.hget(self._row(tenant, h), "program")) for h in found]
         for handle, program in zip(found, programs, strict=True):
             key = ProgramKey(tenant, rows.decode(program or b""))

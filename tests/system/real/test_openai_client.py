@@ -232,3 +232,24 @@ def test_the_path_names_a_program(stack):
     assert raw.headers["x-weft-program"] == "trip%20one"
     assert raw.headers["x-weft-replica"]
     assert raw.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_does_not_choose_the_id_under_which_an_engine_keeps_its_answer(client, stream):
+    name = "resp_of_another_tenant"
+    options = {"model": MODEL, "input": "Hello", "max_output_tokens": 4, "stream": stream}
+    got = client.responses.create(**options, extra_body={"request_id": name})
+    events = list(got) if stream else []
+    answer = events[0].response if stream else got
+    assert answer.id.startswith("resp_")
+    assert answer.id != name
+
+
+def test_the_id_of_a_chat_answer_is_of_the_call_and_not_of_the_client(client):
+    mine = {"x-request-id": "mine"}
+    options = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+    got = client.chat.completions.with_raw_response.create(
+        **options, extra_headers=mine, extra_body={"request_id": "mine"}
+    )
+    assert got.headers["x-request-id"] == "mine"
+    assert got.parse().id.startswith("chatcmpl-call-")

@@ -1,0 +1,145 @@
+"""What keeps tenants apart beside what they have: one spelling for an id, addresses that stay
+hidden, and rooms in which no tenant takes the place of others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from support.raw_http import ask
+from support.turns import MESSAGES
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+MINE = {"authorization": "Bearer mine"}
+THEIRS = {"authorization": "Bearer theirs"}
+
+
+def code(got: Any) -> tuple[int, str]:
+    return got.status_code, got.json()["error"]["code"]
+
+
+@pytest.mark.parametrize("header", [b"q ", b" q", b"\tq\t ", b"q"])
+async def test_an_id_is_the_same_program_with_spaces_around_it(
+    header: bytes, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        body = b'{"model": "tiny", "messages": []}'
+        answer = await ask(
+            gateway.url,
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-session-id:%b\r\n"
+            b"content-length: %d\r\n\r\n%b" % (header, len(body), body),
+        )
+        assert answer.status == 200
+        text = header.decode()
+        path = quote(text, safe="")
+        assert (await gateway.call(body={"session_id": text})).status_code == 200
+        assert (await gateway.call(f"/p/{path}/v1/chat/completions")).status_code == 200
+        assert (await gateway.client.get(f"/v1/sessions/{path}")).json()["calls"] == 3
+        listed = (await gateway.client.get("/v1/sessions")).json()["data"]
+        assert [session["id"] for session in listed] == ["q"]
+        ended = await gateway.client.post("/finish_session", params={"session_id": text})
+        assert ended.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_where_replicas_are_is_told_to_administrators_only(
+    path: str, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub, "http://127.0.0.1:9", admin_key="adm") as gateway:
+        for headers in ({}, MINE):
+            got = await gateway.client.get(path, headers=headers)
+            assert "127.0.0.1" not in got.text
+            assert [replica["name"] for replica in got.json()["replicas"]] == ["r0", "r1"]
+        got = await gateway.client.get(path, headers={"authorization": "Bearer adm"})
+        urls = [replica["url"] for replica in got.json()["replicas"]]
+        assert urls == [stub.url, "http://127.0.0.1:9"]
+        assert got.json()["replicas"][1]["last_error"]
+    async with engine() as stub, weft(stub) as gateway:
+        # Without an admin key, this machine may administer.
+        assert stub.url in (await gateway.client.get(path)).text
+
+
+async def test_prefills_are_each_tenants_share(engine: Any, weft: Any) -> None:
+    chat = {"model": "tiny", "messages": MESSAGES}
+
+    async def begin(gateway: Any, key: str) -> Any:
+        headers = {"authorization": f"Bearer {key}"}
+        return await gateway.client.post("/v1/hints/prefill", json=chat, headers=headers)
+
+    async with (
+        engine(asides={"/weft/kv": {}}) as stub,
+        weft(stub, prefills=8, prefills_per_tenant=4) as gateway,
+    ):
+        quiet = (await begin(gateway, "quiet")).json()["id"]
+        for key in ("a", "b", "c"):
+            statuses = [(await begin(gateway, key)).status_code for _ in range(4)]
+            assert statuses == [201] * 4
+            if key == "a":
+                assert code(await begin(gateway, key)) == (429, "too_many_prefills")
+        # All room was taken, and there is some for who has none.
+        late = await begin(gateway, "late")
+        assert late.status_code == 201
+        for key, name in (("quiet", quiet), ("late", late.json()["id"])):
+            headers = {"authorization": f"Bearer {key}"}
+            got = await gateway.client.get(f"/v1/hints/prefill/{name}", headers=headers)
+            assert got.status_code == 200
+        assert len(gateway.services.prefills) == 8
+
+
+async def test_prefills_that_gave_way_are_let_go_and_not_kept(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    chat = {"model": "tiny", "messages": MESSAGES}
+    asides = {"/weft/kv": {}}
+    async with engine(asides=asides) as stub, weft(stub, prefills=4) as gateway:
+        for number in range(20):
+            body = {**chat, "session_id": f"run-{number}"}
+            made = await gateway.client.post("/v1/hints/prefill", json=body)
+            assert made.status_code == 201
+        await until(lambda: len(stub.requests) == 20)
+        # The engine was told to let go of those that no turn can extend any more.
+        told = lambda: [r.json for r in stub.other if r.target == "/weft/kv"]  # noqa: E731
+        await until(lambda: [t["action"] for t in told()].count("give_up") == 16)
+        assert len({t["program"] for t in told()}) == 16
+        assert len(gateway.services.prefills) == 4
+
+
+async def test_listeners_are_of_sessions_that_are_there_and_so_many_a_tenant(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    limits = {"listeners_per_session": 2, "listeners_per_tenant": 3, "listeners": 4}
+    async with engine() as stub, weft(stub, **limits) as gateway:
+        client, listeners = gateway.client, gateway.services.listeners
+
+        async def listen(session: str, who: dict[str, str]) -> tuple[int, str, Any]:
+            request = client.build_request("GET", f"/v1/sessions/{session}/events", headers=who)
+            got = await client.send(request, stream=True)
+            if got.status_code != 200:
+                await got.aread()
+                return got.status_code, got.json()["error"]["code"], None
+            lines = got.aiter_lines()
+            assert await anext(lines) == ": listening"
+            return 200, "", lines
+
+        assert (await listen("none", MINE))[:2] == (404, "session_not_found")
+        for who in (MINE, THEIRS):
+            for session in ("a", "b"):
+                await client.post("/v1/sessions", json={"id": session}, headers=who)
+        streams = [await listen("a", MINE), await listen("a", MINE)]
+        assert [status for status, _, _ in streams] == [200, 200]
+        assert (await listen("a", MINE))[:2] == (429, "too_many_listeners")
+        streams.append(await listen("b", MINE))
+        assert (await listen("b", MINE))[:2] == (429, "too_many_listeners")
+        assert (await listen("none", MINE))[0] == 404
+        # One that has most gives way to others: its oldest stream ends.
+        streams += [await listen("a", THEIRS), await listen("b", THEIRS)]
+        assert [status for status, _, _ in streams] == [200] * 5
+        async with asyncio.timeout(10):
+            assert [line async for line in streams[0][2] if line] == []
+        assert sum(map(len, listeners._of.values())) == 4
+        for _, _, lines in streams:
+            await lines.aclose()
+        await until(lambda: not listeners._of)
