@@ -209,7 +209,7 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         services.cold,
         settings.health_interval_s,
         settings.engine_secret,
-        2 * settings.connect_timeout_s,
+        settings.connect_timeout_s,
     )
     # Before the first call is taken, so that it finds replicas that are known to be up.
     await health.check_all()

@@ -31,7 +31,7 @@ class HealthLoop:
         client: httpx.AsyncClient,
         interval_s: float,
         secret: str = "",
-        within_s: float = 10.0,
+        within_s: float = 5.0,
     ) -> None:
         """within_s: what any one answer may take, from the connection to its last byte."""
         self._registry = registry

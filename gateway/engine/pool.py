@@ -212,8 +212,8 @@ class Exchange:
         return await self._connection.read()
 
     async def read_all(self) -> bytes:
-        """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge past the upstream's
-        `max_answer_bytes`, as soon as that is known."""
+        """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge once more than the upstream's
+        `max_answer_bytes` have come."""
         connection, limit = self._connection, self._upstream.max_answer_bytes
         assert connection is not None
         first = await connection.read()

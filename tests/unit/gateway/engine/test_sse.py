@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from engine_patches.wire import REPORT_COMMENT, CallReport
 from gateway.engine import sse
 from gateway.engine.errors import ReplicaClosed, ReplicaGarbage
-from gateway.engine.sse import MAX_REPORT_BYTES, StreamFilter
+from gateway.engine.sse import MAX_REPORT_BYTES, MAX_TAIL_BYTES, StreamFilter
 
 DONE = (b"data: [DONE]",)
 REPORT = CallReport(call="call-1", service_s=1.5, prompt_tokens=7)
@@ -221,3 +221,26 @@ def test_a_report_that_is_too_long_passes_as_it_is() -> None:
         passed, stream = play(pieces)
         assert passed == endless
         assert stream.report is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"[]", b'{"call":1}', b'{"call":"c","service_s":1e300}', b'{"call":"c","x":NaN}']
+)
+def test_a_malformed_report_is_dropped_and_counted(text: bytes) -> None:
+    bad = REPORT_COMMENT + text + b"\n\n"
+    passed, stream = play([CHUNK, bad, COMMENT, bad, END])
+    assert passed == CHUNK + END
+    assert (stream.report, stream.dropped) == (REPORT, 2)
+
+
+def test_what_follows_the_end_without_end_is_cut() -> None:
+    stream = StreamFilter(DONE)
+    comments = b": more\n" * 1000
+    passed = stream.feed(CHUNK + END)
+    for _ in range(MAX_TAIL_BYTES // len(comments)):
+        passed += stream.feed(comments)
+    with pytest.raises(ReplicaGarbage):
+        stream.feed(comments)
+    passed += stream.cut()
+    assert passed.startswith(CHUNK + END)
+    assert len(passed) <= len(CHUNK + END) + MAX_TAIL_BYTES
