@@ -1,4 +1,5 @@
-"""Which URLs name a replica, and which a Redis server. Nothing is looked up or connected to.
+"""Which URLs name a replica, a Redis server, or an origin of web pages. Nothing is looked up or
+connected to.
 
 Every function raises ValueError with one line that says what is wrong and repeats no password.
 """
@@ -37,6 +38,20 @@ def address(url: str) -> tuple[str, str, int, str]:
     parts = urlsplit(url)
     port = parts.port or _PORTS[parts.scheme]
     return parts.scheme, parts.hostname or "", port, parts.path.rstrip("/")
+
+
+def origin(text: str) -> str:
+    """A web page's origin as browsers send it (scheme, host, and a port that is not the default),
+    or "*" for any."""
+    if text == "*":
+        return text
+    parts = _split(text, ("http", "https"))
+    _check_host(parts, text)
+    if parts.path.strip("/") or "?" in text or "@" in parts.netloc:
+        raise ValueError(f"{text!r} is not an origin: it has a scheme, a host and a port only")
+    port = "" if parts.port in (None, _PORTS[parts.scheme]) else f":{parts.port}"
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
 def redis_url(text: str) -> str:

@@ -20,13 +20,14 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.api import errors
-from gateway.api.body import described, json_object, read_model
+from gateway.api.body import call_body, described, is_skimmed, read_model
 from gateway.api.errors import ApiError
 from gateway.api.http import read_body
 from gateway.api.prefills import PrefillDesk
 from gateway.api.request import model_of
 from gateway.api.services import Services
 from gateway.api.sessions import program_key
+from gateway.api.turns import LIGHT_BYTES
 from gateway.model import ProgramKey, Told
 from gateway.model.hint import OwnTag
 from gateway.overlap import told
@@ -182,7 +183,13 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         headers = dict(request.headers.raw)
         caller = s.auth.caller(headers)
         raw = await read_body(headers, request.receive, s.settings.max_body_bytes)
-        _, body = json_object(raw)
+        if len(raw) > LIGHT_BYTES:
+            await s.turns.take(caller.tenant, len(raw))
+        _, body = call_body(raw, s.settings.read_body_bytes)
+        if is_skimmed(body):
+            raise ApiError(
+                413, "body_too_large", "The announced messages are too long, or too many, to read."
+            )
         identity = resolve(
             tenant=caller.tenant,
             headers=request.headers.raw,

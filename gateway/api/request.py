@@ -8,10 +8,11 @@ from typing import Any
 
 from gateway.api import errors
 from gateway.api.auth import Caller
-from gateway.api.body import json_object
+from gateway.api.body import call_body, is_skimmed
 from gateway.api.errors import ApiError
 from gateway.api.http import Receive, Scope, read_body
 from gateway.api.services import Services
+from gateway.api.turns import LIGHT_BYTES
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.registry import Registry
 from gateway.model import ProgramKey
@@ -70,7 +71,10 @@ async def read_request(
     s = services
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
-    raw, body = json_object(await read_body(headers, receive, s.settings.max_body_bytes))
+    raw = await read_body(headers, receive, s.settings.max_body_bytes)
+    if len(raw) > LIGHT_BYTES:
+        await s.turns.take(caller.tenant, len(raw))
+    raw, body = call_body(raw, s.settings.read_body_bytes)
     holder = ""
     if endpoint.chained and body.get("previous_response_id"):
         holder = await _holder(s, caller, body["previous_response_id"])
@@ -114,6 +118,10 @@ async def join_lineage(services: Services, request: Request) -> None:
         return
     own, now = request.identity, time()
     tenant, fresh = own.key
+    if len(request.raw) > LIGHT_BYTES:
+        if is_skimmed(request.body):
+            return
+        await services.turns.take(tenant, len(request.raw))
     kept = lineage.keep(tenant, request.body, fresh, now)
     if kept is not None:
         request.asked = kept
