@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.urls import address, redis_url, replica_url
+from gateway.urls import address, origin, redis_url, replica_url
 
 
 @pytest.mark.parametrize(
@@ -113,3 +113,25 @@ def test_what_names_no_redis_server_is_told_why(text: str, why: str) -> None:
 def test_a_redis_password_is_not_repeated(rest: str) -> None:
     with pytest.raises(ValueError, match=r"^(?!.*hunter2)"):
         redis_url(f"redis://:hunter2{rest}")
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("*", "*"),
+        ("https://a.example/", "https://a.example"),
+        ("HTTPS://A.example:443", "https://a.example"),
+        ("http://localhost:3000", "http://localhost:3000"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+    ],
+)
+def test_an_origin_is_written_as_browsers_send_it(text: str, sent: str) -> None:
+    assert origin(text) == sent
+
+
+@pytest.mark.parametrize(
+    "text", ["a.example", "https://a/b", "https://a?b", "https://u@a", "https://"]
+)
+def test_what_is_no_origin_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"origin|https?://"):
+        origin(text)
