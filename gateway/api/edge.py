@@ -26,6 +26,8 @@ from gateway.telemetry.metrics import Metrics
 # A refused connection may take in the answer for so long, and what it sends is dropped. Closing at
 # once would reset the connection, and the client would not see why.
 _LINGER_S: Final = 2.0
+# And no more than this of what it sends: reading costs time as well.
+_MOST_DROPPED: Final = 1 << 20
 # A client that reads less than this in a whole send timeout does not read.
 _LEAST_READ_BYTES: Final = 16_384
 # Requests that one connection may send ahead of their answers.
@@ -109,6 +111,7 @@ class EdgeProtocol(CorkedProtocol):
         self._begun = False
         self._counted = True
         self._refused = False
+        self._dropped = 0
         self._upgrades = False
         # Read where no request has begun.
         self.url = b""
@@ -137,6 +140,9 @@ class EdgeProtocol(CorkedProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
+            self._dropped += len(data)
+            if self._dropped > _MOST_DROPPED:
+                self.flow.pause_reading()
             return
         self._unset_keepalive_if_required()
         waited = self._waits

@@ -27,7 +27,6 @@ from gateway.api.prefills import PrefillDesk
 from gateway.api.request import model_of
 from gateway.api.services import Services
 from gateway.api.sessions import program_key
-from gateway.api.turns import LIGHT_BYTES
 from gateway.model import ProgramKey, Told
 from gateway.model.hint import OwnTag
 from gateway.overlap import told
@@ -183,9 +182,7 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         headers = dict(request.headers.raw)
         caller = s.auth.caller(headers)
         raw = await read_body(headers, request.receive, s.settings.max_body_bytes)
-        if len(raw) > LIGHT_BYTES:
-            await s.turns.take(caller.tenant, len(raw))
-        _, body = call_body(raw, s.settings.read_body_bytes)
+        _, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
         if is_skimmed(body):
             raise ApiError(
                 413, "body_too_large", "The announced messages are too long, or too many, to read."

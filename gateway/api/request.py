@@ -72,9 +72,7 @@ async def read_request(
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
     raw = await read_body(headers, receive, s.settings.max_body_bytes)
-    if len(raw) > LIGHT_BYTES:
-        await s.turns.take(caller.tenant, len(raw))
-    raw, body = call_body(raw, s.settings.read_body_bytes)
+    raw, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
     holder = ""
     if endpoint.chained and body.get("previous_response_id"):
         holder = await _holder(s, caller, body["previous_response_id"])
@@ -105,7 +103,7 @@ async def read_request(
         request_id,
         begun,
         holder,
-        read_hints(body, headers, DEFAULT_LIMITS, raw),
+        read_hints(body, headers, DEFAULT_LIMITS, b"" if is_skimmed(body) else raw),
         opted_in(headers.get(DISPATCH_HEADER), body.get("weft")),
     )
 

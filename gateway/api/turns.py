@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from heapq import heappop, heappush
 from itertools import count
+from typing import Final
 
 # Requests with smaller bodies take no turns.
-LIGHT_BYTES = 8192
+LIGHT_BYTES: Final = 8192
+_HEAVY: Final = 1 << 20
 
 
 class Turns:
@@ -28,8 +30,11 @@ class Turns:
         self._number = count()
 
     async def take(self, tenant: str, cost: float) -> None:
-        """Wait for a turn. It lasts until the caller next gives the loop up. cost: in any unit that
-        is the same for all."""
+        """Wait for a turn. It lasts until the caller next gives the loop up. cost: bytes of the
+        body that it is about."""
+        if cost > _HEAVY:
+            # What came before it, as the body's last bytes, may have taken some time already.
+            await asyncio.sleep(0)
         start = max(self._now, self._ends.get(tenant, 0.0))
         self._ends[tenant] = start + cost
         loop = asyncio.get_running_loop()
