@@ -236,10 +236,11 @@ class EdgeProtocol(CorkedProtocol):
     def on_response_complete(self) -> None:
         if not self.pipeline:
             self._leave()
-            if self._counted and self._waits == _NOTHING:
+            if self.transport.is_closing():
+                # What is left of the answer is still to be read.
+                self._watch_reader()
+            elif self._counted and self._waits == _NOTHING:
                 self._edge.idle[self] = None
-        if self.transport.is_closing():
-            self._watch_reader()
         super().on_response_complete()
 
     # The counts

@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.api.body import is_skimmed
 from gateway.api.services import Services
+from gateway.api.turns import LIGHT_BYTES
 from gateway.engine.beginnings import beginning_of
 from gateway.model import Beginning, Decision, RouteRequest
 
@@ -29,7 +30,7 @@ def choose_home(
     been read, the decision stays as it is.
     """
     s = services
-    if is_skimmed(body):
+    if size > LIGHT_BYTES and is_skimmed(body):
         return decision, None
     beginning = beginning_of(body, question.model, salt, size / question.prompt_tokens)
     if beginning is None:

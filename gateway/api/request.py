@@ -103,7 +103,12 @@ async def read_request(
         request_id,
         begun,
         holder,
-        read_hints(body, headers, DEFAULT_LIMITS, b"" if is_skimmed(body) else raw),
+        read_hints(
+            body,
+            headers,
+            DEFAULT_LIMITS,
+            b"" if len(raw) > LIGHT_BYTES and is_skimmed(body) else raw,
+        ),
         opted_in(headers.get(DISPATCH_HEADER), body.get("weft")),
     )
 

@@ -15,6 +15,7 @@ from typing import Final
 # Requests with smaller bodies take no turns.
 LIGHT_BYTES: Final = 8192
 _HEAVY: Final = 1 << 20
+_MOST_TENANTS: Final = 4096
 
 
 class Turns:
@@ -36,6 +37,8 @@ class Turns:
             # What came before it, as the body's last bytes, may have taken some time already.
             await asyncio.sleep(0)
         start = max(self._now, self._ends.get(tenant, 0.0))
+        if len(self._ends) >= _MOST_TENANTS:
+            self._ends = {name: end for name, end in self._ends.items() if end > self._now}
         self._ends[tenant] = start + cost
         loop = asyncio.get_running_loop()
         if not self._taken:
