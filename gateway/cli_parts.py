@@ -1,5 +1,5 @@
 """The commands that measure one part: `weft bench swap`, `scheduler`, `tags`, `placing`, `lineage`,
-`receipts`, `tenants`."""
+`receipts`, `tenants`, `attack`."""
 
 from __future__ import annotations
 
@@ -155,3 +155,23 @@ def bench_tenants(
         json_file=json_file,
     )
     raise typer.Exit(run(options))
+
+
+@parts.command("attack")
+def bench_attack(
+    seconds: Annotated[
+        float, typer.Option(min=0.2, max=60, help="of each attack, and of each baseline")
+    ] = 5.0,
+    attacks: Annotated[
+        str, typer.Option(help="attacks, comma-separated, as the table names them; default: all")
+    ] = "",
+    json_file: Annotated[
+        str, typer.Option("--json", callback=writable, help="write the figures here")
+    ] = "",
+) -> None:
+    """What an honest client notices of attacks on the same gateway, which runs in front of mock
+    engines."""
+    from loadgen.attack.command import AttackOptions, run
+
+    names = tuple(name.strip() for name in attacks.split(",") if name.strip())
+    raise typer.Exit(run(AttackOptions(seconds, names, json_file)))

@@ -109,9 +109,57 @@ class Settings(BaseSettings):
     admin_key: str = Field(
         "", repr=False, description="bearer token for /weft/*; empty: loopback clients only"
     )
+    admin_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="further names under which /weft/* may be asked without an admin key, "
+        "comma-separated",
+    )
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="origins of web pages that may call /v1/*, comma-separated; *: any",
+    )
     traceparent_programs: bool = Field(False, description="the id of a W3C trace names a program")
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1_073_741_824, description="largest request body, bytes"
+    )
+    read_body_bytes: int = Field(
+        4_194_304,
+        ge=65_536,
+        le=67_108_864,
+        description="of larger bodies the content is passed on unread: no lineage, no tags; bytes",
+    )
+    max_head_bytes: int = Field(
+        65_536, ge=4096, le=1_048_576, description="largest request head, bytes"
+    )
+    max_headers: int = Field(128, ge=16, le=10_000, description="most headers of a request")
+    head_timeout_s: float = Field(
+        20.0, gt=0, le=3600, description="longest time for a request's head, seconds"
+    )
+    body_timeout_s: float = Field(
+        120.0, gt=0, le=3600, description="longest time for a request's body, seconds"
+    )
+    send_timeout_s: float = Field(
+        30.0,
+        gt=0,
+        le=3600,
+        description="a client that takes in nothing of its answer for so long is cut off, seconds",
+    )
+    # Agents think and call tools between calls: a connection that is closed under them costs a
+    # failed request or a new handshake.
+    keep_alive_s: float = Field(
+        75.0, gt=0, le=3600, description="idle connections of clients are closed after, seconds"
+    )
+    max_connections: int = Field(
+        4096,
+        ge=1,
+        le=1_000_000,
+        description="connections of clients; one more closes the longest idle one, or gets a 503",
+    )
+    max_connections_per_key: int = Field(
+        1024,
+        ge=1,
+        le=1_000_000,
+        description="connections with a request in progress, of one API key; one more gets a 429",
     )
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
@@ -206,7 +254,7 @@ class Settings(BaseSettings):
     )
     retry_after_s: int = Field(2, ge=1, le=3600, description="Retry-After of a 503, seconds")
 
-    @field_validator("replicas", "api_keys", mode="before")
+    @field_validator("replicas", "api_keys", "admin_hosts", "cors_origins", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return _split(value)
@@ -231,6 +279,11 @@ class Settings(BaseSettings):
         # A file that cannot be used is refused before anything starts.
         tenants.load(value, TenantRules())
         return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(map(urls.origin, value))
 
     @field_validator("redis_url")
     @classmethod

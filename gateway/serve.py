@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib.util
 import logging
+import math
+import resource
 import signal
 import socket
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
 
-from gateway.api.cork import CorkedProtocol
+from gateway.api import errors
 from gateway.api.dispatch import Dispatcher
+from gateway.api.edge import Edge, EdgeProtocol
 from gateway.app import create_app
 from gateway.config import Settings
+from gateway.engine.errors import ShuttingDown
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +30,20 @@ log = logging.getLogger(__name__)
 _COLLECT_AFTER: Final = 20_000
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, which says why it stops."""
+# Files that are no connections of clients: logs, Redis, replicas.
+_OTHER_FILES: Final = 256
+# After the drain, answers may take so long to tell their clients that they are cut.
+_FAREWELL_S: Final = 2.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
-    def __init__(self, config: uvicorn.Config, app: Dispatcher, drain_s: float) -> None:
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which says why it stops, and ends late calls with an error."""
+
+    def __init__(self, config: uvicorn.Config, app: Dispatcher) -> None:
         super().__init__(config)
-        self._listeners = app.services.listeners
-        self._drain_s = drain_s
+        self._services = app.services
+        self._drain_s = app.services.settings.drain_s
         self._signal = ""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -45,9 +58,47 @@ class _Server(uvicorn.Server):
                 "%s: no new connections; calls in flight may take %g s", self._signal, self._drain_s
             )
         # Their streams have no end of their own, and would be waited for.
-        self._listeners.close()
+        self._services.listeners.close()
+        overrun = asyncio.create_task(self._end_late_calls())
         await super().shutdown(sockets)
+        overrun.cancel()
         log.info("stopped")
+
+    async def _end_late_calls(self) -> None:
+        """After the drain, tell each client that still waits why it gets no answer."""
+        await asyncio.sleep(self._drain_s)
+        settings = self._services.settings
+        error = errors.shutting_down(settings.retry_after_s)
+        late = self._services.departures.end_all(ShuttingDown(error.message))
+        if late:
+            log.warning("%d calls took longer than %g s and are cut", late, self._drain_s)
+        # What works for them ends in the next turns of the loop; what else is open is refused.
+        await asyncio.sleep(_FAREWELL_S / 4)
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, EdgeProtocol) and connection.busy:
+                connection.refuse(error)
+
+
+def server_config(app: Dispatcher, edge: Edge | None = None) -> uvicorn.Config:
+    """How uvicorn serves the gateway. edge: what connections share; by default as the settings
+    say."""
+    settings = app.services.settings
+    edge = edge or Edge(settings, app.services.metrics)
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
+        http=cast(type[asyncio.Protocol], partial(EdgeProtocol, edge=edge)),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=math.ceil(settings.drain_s + _FAREWELL_S),
+        backlog=4096,
+    )
 
 
 def run(settings: Settings) -> int:
@@ -63,35 +114,40 @@ def run(settings: Settings) -> int:
     if not settings.replicas:
         log.warning("no replica is named (--replica or WEFT_REPLICAS): every call will get a 503")
     app = create_app(settings)
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
-        http=CorkedProtocol,
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        proxy_headers=False,
-        # Agents think and call tools between calls: a connection that is closed under them costs
-        # a failed request or a new handshake.
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=round(settings.drain_s),
-        backlog=4096,
-    )
-    server = _Server(config, app, settings.drain_s)
+    edge = Edge(settings, app.services.metrics, _files_for(settings.max_connections))
+    server = Server(server_config(app, edge), app)
     # uvicorn takes these signals while it runs and raises them again when it is done. It has done
     # then what they ask for.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: None)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As under nohup.
+        signal.signal(signal.SIGHUP, server.handle_exit)
     _spare_the_collector()
     try:
         server.run()
     except SystemExit:  # The address could not be bound; uvicorn has said so.
         return 1
     return 0 if server.started else 1
+
+
+def _files_for(connections: int) -> int:
+    """Connections of clients for which there are open files, as many as wanted if possible. A call
+    needs two: the client's and the replica's."""
+    wanted = 2 * connections + _OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return connections
+    possible = max(1, (soft - _OTHER_FILES) // 2)
+    log.warning(
+        "WEFT_MAX_CONNECTIONS is %d, but open files (ulimit -n %d) suffice for %d",
+        connections,
+        soft,
+        possible,
+    )
+    return possible
 
 
 def _spare_the_collector() -> None:

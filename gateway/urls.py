@@ -1,4 +1,5 @@
-"""Which URLs name a replica, and which a Redis server. Nothing is looked up or connected to.
+"""Which URLs name a replica, a Redis server, or an origin of web pages. Nothing is looked up or
+connected to.
 
 Every function raises ValueError with one line that says what is wrong and repeats no password.
 """
@@ -71,6 +72,20 @@ def _name_of(url: str) -> str:
     # Long ones often begin or end alike.
     mark = sha256(f"{place}{path}".encode()).hexdigest()[:12]
     return f"{name[: _LONGEST_NAME - 13]}-{mark}"
+
+
+def origin(text: str) -> str:
+    """A web page's origin as browsers send it (scheme, host, and a port that is not the default),
+    or "*" for any."""
+    if text == "*":
+        return text
+    parts = _split(text, ("http", "https"))
+    _check_host(parts, text)
+    if parts.path.strip("/") or "?" in text or "@" in parts.netloc:
+        raise ValueError(f"{text!r} is not an origin: it has a scheme, a host and a port only")
+    port = "" if parts.port in (None, _PORTS[parts.scheme]) else f":{parts.port}"
+    host = parts.hostname or ""
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}"
 
 
 def redis_url(text: str) -> str:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from engine_patches.wire import ORDER_NAMES
+from gateway.api import web
 from gateway.api.body import described, read_model
 from gateway.api.services import Services
 from gateway.engine.described import shallow
@@ -40,7 +41,9 @@ def router(services: Services) -> APIRouter:
 
     def guard(request: Request) -> None:
         peer = request.client.host if request.client else ""
-        services.auth.require_admin(dict(request.headers.raw), peer)
+        headers = dict(request.headers.raw)
+        services.auth.require_admin(headers, peer)
+        web.check_admin(request.method, headers, services.settings)
 
     api = APIRouter(prefix="/weft", tags=["administration"], dependencies=[Depends(guard)])
 

@@ -50,10 +50,8 @@ class Authenticator:
         """ApiError unless the request may administer: it carries the admin key or, where none is
         set, comes from this machine (`peer`: its IP address)."""
         if self._admin_key:
-            presented = _presented(
-                headers.get(b"authorization", b""), headers.get(b"x-api-key", b"")
-            )
-            if not hmac.compare_digest(presented, self._admin_key.encode()):
+            given = presented(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
+            if not hmac.compare_digest(given, self._admin_key.encode()):
                 raise ApiError(401, "invalid_admin_key", "Incorrect admin key provided.")
         elif not _is_loopback(peer):
             raise ApiError(
@@ -62,12 +60,13 @@ class Authenticator:
 
     @staticmethod
     def _make_caller(authorization: bytes, api_key: bytes) -> Caller:
-        key = _presented(authorization, api_key)
+        key = presented(authorization, api_key)
         tenant = tenant_of(key.decode("latin-1"))
         return Caller(tenant, tenant_salt(tenant) if key else "")
 
 
-def _presented(authorization: bytes, api_key: bytes) -> bytes:
+def presented(authorization: bytes, api_key: bytes) -> bytes:
+    """The key that a client presents: `authorization`'s bearer token, else `x-api-key`."""
     scheme, _, token = authorization.partition(b" ")
     if scheme.lower() == b"bearer" and token.strip():
         return token.strip()

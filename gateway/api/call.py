@@ -23,6 +23,7 @@ from gateway.api.prefills import PrefillDesk
 from gateway.api.relay import Relay
 from gateway.api.request import Request, join_lineage, read_request
 from gateway.api.services import Services
+from gateway.api.turns import LIGHT_BYTES
 from gateway.api.watch import remember
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
@@ -276,6 +277,8 @@ class CallHandler:
     async def _send(
         self, request: Request, call: OpenCall, replica: Replica, exchange: Exchange
     ) -> None:
+        if len(request.raw) > LIGHT_BYTES:
+            await self._s.turns.take(request.caller.tenant, len(request.raw))
         context = context_of(self._s, request, call, replica)
         body, carried = lower(
             request.raw, request.body, request.endpoint, replica.kind, context, request.caller.salt

@@ -12,6 +12,7 @@ from gateway.api.http import AsgiApp, Receive, Scope, Send
 from gateway.api.passthrough import Passthrough, methods
 from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
+from gateway.api.web import Cors
 from gateway.engine.endpoints import BY_PATH, ErrorShape
 from gateway.engine.errors import ClientGone
 from gateway.programs.ids import IdentityError, from_bytes
@@ -34,12 +35,19 @@ class Dispatcher:
         self._calls = CallHandler(services, desk)
         self._passthrough = Passthrough(services)
         self._cold = cold
+        origins = services.settings.cors_origins
+        self._cors = Cors(origins) if origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
         if scope["type"] != "http":
             await self._cold(scope, receive, send)
             return
+        if self._cors is not None:
+            if self._cors.asks(scope):
+                await self._cors.answer(scope, send)
+                return
+            send = self._cors.told(scope, send)
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
             await self._calls(endpoint, scope, receive, send, None)

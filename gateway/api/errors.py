@@ -17,6 +17,7 @@ _ANTHROPIC_TYPES: Final = {
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "timeout_error",
     413: "request_too_large",
     429: "rate_limit_error",
     503: "overloaded_error",
@@ -153,4 +154,67 @@ def wrong_method(method: str, path: str, allow: str) -> ApiError:
         "method_not_allowed",
         f"Not allowed: {method[:16]} {path[:256]}.",
         headers=((b"allow", allow.encode()),),
+    )
+
+
+def not_http(what: str) -> ApiError:
+    """Bytes that are no HTTP request."""
+    return ApiError(400, "invalid_http", f"The request is not valid HTTP: {what[:128]}.")
+
+
+def head_too_large(limit: int) -> ApiError:
+    """The request line and the headers together are too long."""
+    return ApiError(431, "head_too_large", f"The request's head is larger than {limit} bytes.")
+
+
+def too_many_headers(limit: int) -> ApiError:
+    """The request has too many headers."""
+    return ApiError(431, "too_many_headers", f"The request has more than {limit} headers.")
+
+
+def head_timeout(seconds: float) -> ApiError:
+    """The request's head did not come in time."""
+    return ApiError(408, "head_timeout", f"The request's head took longer than {seconds:g} s.")
+
+
+def body_timeout(seconds: float) -> ApiError:
+    """The request's body did not come in time."""
+    return ApiError(408, "body_timeout", f"The request's body took longer than {seconds:g} s.")
+
+
+def too_many_pipelined(limit: int) -> ApiError:
+    """Too many requests were sent ahead of their answers."""
+    return ApiError(
+        400, "too_many_pipelined", f"More than {limit} requests wait on this connection."
+    )
+
+
+def too_many_connections(retry_after_s: int) -> ApiError:
+    """Every connection that the gateway takes is in use."""
+    return ApiError(
+        503,
+        "too_many_connections",
+        "The gateway has as many connections as it takes. Try again shortly.",
+        headers=((b"retry-after", str(retry_after_s).encode()),),
+    )
+
+
+def too_many_of_key(retry_after_s: int) -> ApiError:
+    """One API key has requests in progress on as many connections as it may."""
+    return ApiError(
+        429,
+        "too_many_connections_of_key",
+        "This API key has requests in progress on as many connections as it may. "
+        "Try again shortly.",
+        headers=((b"retry-after", str(retry_after_s).encode()),),
+    )
+
+
+def shutting_down(retry_after_s: int) -> ApiError:
+    """The gateway ends before the call could."""
+    return ApiError(
+        503,
+        "shutting_down",
+        "The gateway is shutting down, and this call took longer than it could wait. Try again.",
+        headers=((b"retry-after", str(retry_after_s).encode()),),
     )

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.api import errors
-from gateway.api.body import described, json_object, read_model
+from gateway.api.body import call_body, described, is_skimmed, read_model
 from gateway.api.errors import ApiError
 from gateway.api.http import read_body
 from gateway.api.prefills import PrefillDesk
@@ -152,7 +152,11 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         headers = dict(request.headers.raw)
         caller = s.auth.caller(headers)
         raw = await read_body(headers, request.receive, s.settings.max_body_bytes)
-        _, body = json_object(raw)
+        _, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
+        if is_skimmed(body):
+            raise ApiError(
+                413, "body_too_large", "The announced messages are too long, or too many, to read."
+            )
         identity = resolve(
             tenant=caller.tenant,
             headers=request.headers.raw,

@@ -103,6 +103,13 @@ class Departure:
             raise ClientGone
         self._work = work
 
+    def end(self, error: Exception) -> bool:
+        """Stop what works for the client with `error`. Whether anything did."""
+        if self._work is None:
+            return False
+        self._work.cancel(error)
+        return True
+
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
@@ -122,16 +129,23 @@ class DepartureWatch:
     def __init__(self, tick_s: float = 0.1) -> None:
         self._tick_s = tick_s
         self._new: set[Departure] = set()
+        self._all: set[Departure] = set()
 
     def expect(self, receive: Receive) -> Departure:
         """A departure that will be watched for from the next tick on."""
         departure = Departure(receive)
         self._new.add(departure)
+        self._all.add(departure)
         return departure
 
     def done(self, departure: Departure) -> None:
         """The call is over."""
         self._new.discard(departure)
+        self._all.discard(departure)
+
+    def end_all(self, error: Exception) -> int:
+        """Stop everything that works for a client with `error`. How many clients that were."""
+        return sum([departure.end(error) for departure in tuple(self._all)])
 
     async def run(self) -> None:
         """Tick until cancelled."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gateway.api.body import is_skimmed
 from gateway.api.request import Request
 from gateway.api.services import Services
+from gateway.api.turns import LIGHT_BYTES
 from gateway.engine.beginnings import beginning_of
 from gateway.engine.tokens import Counted
 from gateway.model import Beginning, Decision, RouteRequest
@@ -63,10 +65,12 @@ def choose_home(
     call tells `registry.beginnings` where it went.
 
     decision: the router's, of a call that gives its program a home; no other one is worth the time.
-    size: of the body, bytes. salt: the tenant's. Where nothing is shared, the decision stays as it
-    is.
+    size: of the body, bytes. salt: the tenant's. Where nothing is shared, or the prompt has not
+    been read, the decision stays as it is.
     """
     s = services
+    if size > LIGHT_BYTES and is_skimmed(body):
+        return decision, None
     beginning = beginning_of(body, question.model, salt, size / question.prompt_tokens)
     if beginning is None:
         return decision, None

@@ -9,11 +9,12 @@ from typing import Any
 
 from gateway.api import errors
 from gateway.api.auth import Caller
-from gateway.api.body import json_object
+from gateway.api.body import call_body, is_skimmed
 from gateway.api.errors import ApiError
 from gateway.api.http import Receive, Scope, read_body
 from gateway.api.limits import Admitted
 from gateway.api.services import Services
+from gateway.api.turns import LIGHT_BYTES
 from gateway.engine.endpoints import Endpoint
 from gateway.engine.headers import query_of
 from gateway.engine.registry import Registry
@@ -82,7 +83,8 @@ async def read_request(
     s = services
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
-    raw, body = json_object(await read_body(headers, receive, s.settings.max_body_bytes))
+    raw = await read_body(headers, receive, s.settings.max_body_bytes)
+    raw, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
     holder = ""
     if endpoint.chained and body.get("previous_response_id") is not None:
         holder = await _holder(s, caller, body["previous_response_id"])
@@ -112,7 +114,12 @@ async def read_request(
         request_id,
         begun,
         holder,
-        read_hints(body, headers, DEFAULT_LIMITS, raw),
+        read_hints(
+            body,
+            headers,
+            DEFAULT_LIMITS,
+            b"" if len(raw) > LIGHT_BYTES and is_skimmed(body) else raw,
+        ),
         opted_in(headers.get(DISPATCH_HEADER), body.get("weft")),
     )
 
@@ -125,6 +132,10 @@ async def join_lineage(services: Services, request: Request) -> None:
         return
     own, now = request.identity, time()
     tenant, fresh = own.key
+    if len(request.raw) > LIGHT_BYTES:
+        if is_skimmed(request.body):
+            return
+        await services.turns.take(tenant, len(request.raw))
     kept = lineage.keep(tenant, request.body, fresh, now)
     if kept is not None:
         request.asked = kept

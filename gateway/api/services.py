@@ -14,6 +14,7 @@ from gateway.api.auth import Authenticator
 from gateway.api.http import DepartureWatch
 from gateway.api.ledger import Ledger
 from gateway.api.limits import TenantLimits
+from gateway.api.turns import Turns
 from gateway.config import Settings
 from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
@@ -70,6 +71,7 @@ class Services:
     ahead: Ahead = field(default_factory=Ahead)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)
+    turns: Turns = field(default_factory=Turns)
     next_call: Callable[[], str] = field(default_factory=call_ids)
     rng: random.Random = field(default_factory=random.Random)
     placed: Iterator[int] = field(default_factory=itertools.count)

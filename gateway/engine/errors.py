@@ -63,5 +63,12 @@ class ReplicaTimeout(ReplicaError):
     status = 504
 
 
+class ShuttingDown(ReplicaError):
+    """No fault of the replica: the gateway ends before the answer does."""
+
+    code = "shutting_down"
+    status = 503
+
+
 class ClientGone(Exception):
     """The client closed its connection before the answer was complete."""

@@ -7,6 +7,7 @@ Only a body with keys that must go, or be merged, is encoded again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
@@ -80,7 +81,7 @@ def lower(
     if salt and kind is not ReplicaKind.STOCK and endpoint.cache_salt:
         added["cache_salt"] = salt
     header = orjson.dumps(context.to_xargs()) if with_context and not endpoint.xargs else b""
-    if not _CONFLICTS.isdisjoint(body) or not body:
+    if must_be_written(body):
         try:
             return orjson.dumps(_rebuilt(body, added, kind, salt)), header
         except TypeError:  # The rest of what JSON can say has been read, and can be written.
@@ -88,7 +89,13 @@ def lower(
     if not added:
         return raw, header
     brace = raw.index(b"{")
-    return b"%b,%b" % (orjson.dumps(added)[:-1], raw[brace + 1 :]), header
+    # One copy of what may be many megabytes.
+    return b"".join((orjson.dumps(added)[:-1], b",", memoryview(raw)[brace + 1 :])), header
+
+
+def must_be_written(body: Mapping[str, Any]) -> bool:
+    """Whether a body cannot go on as the bytes that it came in."""
+    return not body or not _CONFLICTS.isdisjoint(body)
 
 
 def _passes(name: str) -> bool:

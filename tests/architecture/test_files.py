@@ -26,6 +26,7 @@ ELSEWHERE = {
     "gateway/api/call.py": f"{SERVED}/test_calls.py",
     "gateway/api/context.py": f"{SERVED}/test_hints.py",
     "gateway/api/dispatch.py": f"{SERVED}/test_refusals.py",
+    "gateway/api/edge.py": f"{SERVED}/test_edge.py",
     "gateway/api/hints.py": f"{SERVED}/test_hints.py",
     "gateway/api/limits.py": f"{SERVED}/test_limits.py",
     "gateway/api/models.py": f"{SERVED}/test_routes.py",
@@ -102,6 +103,11 @@ ELSEWHERE = {
     "loadgen/experiments/experiment.py": "tests/unit/loadgen/experiments/test_registry.py",
     "loadgen/experiments/preload.py": "tests/unit/loadgen/experiments/test_runner.py",
     "gateway/cli_simulator.py": "tests/unit/loadgen/test_sim_command.py",
+    # Processes of a bench, which do nothing without the gateway that they attack.
+    **{
+        f"loadgen/attack/{name}.py": "tests/system/test_attack_bench.py"
+        for name in ("attacker", "attacks", "honest")
+    },
     # They start and end processes.
     "deploy/local/guard.py": "tests/system/test_up.py",
     "deploy/local/up.py": "tests/system/test_up.py",

@@ -206,11 +206,19 @@ def _media(part: Mapping[str, Any]) -> Atom:
 def _prompt(prompt: Any) -> list[Atom]:
     """A prompt is text or tokens, or a list of such. The model goes on from its very end, so spaces
     there count."""
-    if isinstance(prompt, list):
-        if prompt and isinstance(prompt[0], int):
-            return [(USER, " ".join(map(str, prompt)))]
-        return [atom for part in prompt if isinstance(part, str | list) for atom in _prompt(part)]
-    return [(USER, prompt)] if isinstance(prompt, str) and prompt.strip() else []
+    several = isinstance(prompt, list) and not _are_tokens(prompt)
+    atoms: list[Atom] = []
+    for part in prompt if several else (prompt,):
+        if isinstance(part, str):
+            if part.strip():
+                atoms.append((USER, part))
+        elif isinstance(part, list) and _are_tokens(part):
+            atoms.append((USER, " ".join(map(str, part))))
+    return atoms
+
+
+def _are_tokens(prompt: list[Any]) -> bool:
+    return bool(prompt) and isinstance(prompt[0], int)
 
 
 def _json(value: Any) -> str:

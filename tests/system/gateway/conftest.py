@@ -24,6 +24,7 @@ from gateway.api.services import Services
 from gateway.app import create_app
 from gateway.config import load
 from gateway.programs.table import ProcessTable
+from gateway.serve import server_config
 
 DEADLINE_S = 20.0
 
@@ -268,9 +269,8 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
         # Checks are made at the start and on suspicion; between them a test is not disturbed.
         defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
         app: Dispatcher = create_app(load(**defaults | settings), table=table)
-        config = uvicorn.Config(
-            app, port=0, http="httptools", ws="none", lifespan="on", log_level="warning"
-        )
+        config = server_config(app)
+        config.port = 0
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve())
         await wait_until(lambda: server.started or task.done(), "the gateway has started")

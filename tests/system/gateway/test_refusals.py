@@ -129,7 +129,9 @@ async def test_one_mistake_has_one_code_on_every_route(
     path: str, body: bytes, expected: str, engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
-        assert code(await gateway.client.post(path, content=body)) == (400, expected)
+        kind = {"content-type": "application/json"}
+        got = await gateway.client.post(path, content=body, headers=kind)
+        assert code(got) == (400, expected)
 
 
 @pytest.mark.parametrize("declared", [True, False], ids=["content-length", "chunked"])
@@ -145,7 +147,8 @@ async def test_the_other_routes_have_a_limit_too(
 
     async with engine() as stub, weft(stub) as gateway:
         content = body if declared else pieces()
-        got = await gateway.client.post(path, content=content)
+        kind = {"content-type": "application/json"}
+        got = await gateway.client.post(path, content=content, headers=kind)
         assert code(got) == (413, "body_too_large")
         assert (await gateway.client.get("/v1/sessions")).json()["data"] == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.urls import address, named_replica, redis_url, replica_url
+from gateway.urls import address, named_replica, origin, redis_url, replica_url
 
 
 @pytest.mark.parametrize(
@@ -147,3 +147,25 @@ def test_names_of_long_addresses_are_short_stable_and_differ() -> None:
 def test_a_wrong_name_is_told(name: str) -> None:
     with pytest.raises(ValueError, match=r"not a replica's name: .* letters, digits"):
         named_replica(f"{name}=http://h")
+
+
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("*", "*"),
+        ("https://a.example/", "https://a.example"),
+        ("HTTPS://A.example:443", "https://a.example"),
+        ("http://localhost:3000", "http://localhost:3000"),
+        ("http://[::1]:3000", "http://[::1]:3000"),
+    ],
+)
+def test_an_origin_is_written_as_browsers_send_it(text: str, sent: str) -> None:
+    assert origin(text) == sent
+
+
+@pytest.mark.parametrize(
+    "text", ["a.example", "https://a/b", "https://a?b", "https://u@a", "https://"]
+)
+def test_what_is_no_origin_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"origin|https?://"):
+        origin(text)

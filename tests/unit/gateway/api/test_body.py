@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from typing import Any
 
+import orjson
 import pytest
 
-from gateway.api.body import check_depth, json_object
+from gateway.api.body import call_body, check_depth, is_skimmed, json_object
 from gateway.api.errors import ApiError
+from gateway.api.turns import Turns
 
 DEEP = b"[" * 300 + b"]" * 300
 
@@ -43,3 +47,98 @@ def test_what_was_read_can_be_written_again_unless_it_is_too_deep() -> None:
     with pytest.raises(ApiError) as raised:
         check_depth(json.loads(DEEP))
     assert raised.value.code == "too_deeply_nested"
+
+
+# Bodies of calls
+
+MOST = 4 << 20
+TINY = b'{"role":"user","content":"hi"}'
+
+
+def read(raw: bytes, most: int) -> tuple[bytes, Any]:
+    return asyncio.run(call_body(raw, most, Turns(), "tenant"))
+
+
+def chat(messages: bytes, **more: object) -> bytes:
+    rest = json.dumps({"model": "tiny", **more}).encode()
+    return rest[:-1] + b', "messages": [' + messages + b"]}"
+
+
+def code_of(raw: bytes) -> str:
+    with pytest.raises(ApiError) as raised:
+        read(raw, MOST)
+    assert raised.value.status == 400
+    return raised.value.code
+
+
+def test_a_long_conversation_is_read() -> None:
+    # As dense as source code is.
+    text = 'say("some words, of a long conversation")\n    and = then[code] + more\n' * 25
+    message = json.dumps({"role": "user", "content": text}).encode()
+    raw = chat(b",".join([message] * 1500))
+    assert 2_500_000 < len(raw) < MOST
+    got, body = read(raw, MOST)
+    assert got is raw
+    assert body == json.loads(raw)
+    assert not is_skimmed(body)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        b",".join([TINY] * 3000),
+        b",".join([TINY] * 700_000),
+        b'{"role":"user","content":[' + b",".join([b'{"type":"text","text":"x"}'] * 3000) + b"]}",
+        b'{"role":"user","content":[{"type":"tool_result","content":['
+        + b",".join([b'{"type":"text","text":"x"}'] * 3000)
+        + b"]}]}",
+        b'{"role":"assistant","tool_calls":[' + b",".join([b"{}"] * 3000) + b"]}",
+        b'{"role":"assistant","tool_calls":[{"function":{"arguments":"%b"}}]}' % (b"1" * 600_000),
+        b'{"role":"user","content":"%b"}' % (b"x" * 5_000_000),
+        b",".join([b"[[],[],[]]"] * 100_000),
+    ],
+    ids=["many", "24 MB", "parts", "results", "calls", "arguments", "long", "lists"],
+)  # fmt: skip
+def test_content_that_would_take_long_stays_bytes(messages: bytes) -> None:
+    raw = chat(messages, stream=True, session_id="run-1", weft={"priority": 1})
+    got, body = read(raw, MOST)
+    assert got is raw
+    assert is_skimmed(body)
+    # What the gateway goes by is there.
+    assert (body["model"], body["stream"], body["session_id"]) == ("tiny", True, "run-1")
+    assert body["weft"] == {"priority": 1}
+    # Written again, as with this session_id, the engine gets the same.
+    assert orjson.loads(orjson.dumps(body)) == json.loads(raw)
+    # It is not kept where the body goes on as it is.
+    got, body = read(chat(messages), MOST)
+    assert is_skimmed(body)
+    assert len(orjson.dumps(body)) < 100
+
+
+@pytest.mark.parametrize("member", ["input", "prompt"])
+def test_token_ids_by_the_hundred_thousand_stay_bytes(member: str) -> None:
+    raw = b'{"model": "tiny", "%b": [%b1]}' % (member.encode(), b"1," * 200_000)
+    assert is_skimmed(read(raw, MOST)[1])
+
+
+def test_pictures_are_no_text() -> None:
+    url = "data:image/png;base64," + "A" * 1_500_000
+    part = {"type": "image_url", "image_url": {"url": url}}
+    raw = json.dumps({"messages": [{"role": "user", "content": [part, part]}]}).encode()
+    assert not is_skimmed(read(raw, MOST)[1])
+    assert is_skimmed(read(raw, 1 << 20)[1])
+
+
+def test_mistakes_in_a_large_body_have_the_same_codes() -> None:
+    many = b",".join([TINY] * 10_000)
+    assert code_of(b"[" + many + b"]") == "invalid_body"
+    assert code_of(chat(many)[:-2]) == "invalid_json"
+    assert code_of(chat(many) + b"x") == "invalid_json"
+    assert code_of(chat(many + b"," + b"[" * 3000 + b"]" * 3000)) == "too_deeply_nested"
+    members = b",".join([b'"m%d": 1' % number for number in range(200_000)])
+    assert code_of(b"{" + members + b"}") == "too_complex"
+
+
+def test_a_byte_order_mark_before_a_large_body_is_left_out() -> None:
+    raw = chat(b",".join([TINY] * 10_000))
+    assert read(b"\xef\xbb\xbf" + raw, MOST)[0] == raw

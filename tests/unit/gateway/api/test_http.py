@@ -107,3 +107,22 @@ async def test_a_call_that_is_over_is_not_watched() -> None:
             await asyncio.sleep(0)
     assert asked == ["open"]
     ticking.cancel()
+
+
+async def test_everything_that_works_for_clients_can_be_ended() -> None:
+    watch = DepartureWatch()
+    ended: list[Exception] = []
+
+    class Work:
+        def cancel(self, error: Exception) -> None:
+            ended.append(error)
+
+    one, two, done = (watch.expect(script()) for _ in range(3))
+    for departure in (one, done):
+        departure.stop_on_departure(Work())
+    watch.done(done)
+    error = TimeoutError()
+    # The second one works for nobody yet.
+    assert watch.end_all(error) == 1
+    assert ended == [error]
+    watch.done(two)

@@ -1,0 +1,94 @@
+"""Each attack of the bench meets the bound that stops it, and calls of others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import httpx
+import pytest
+
+from loadgen.attack.attacks import ATTACKS, Target
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+DEADLINE_S = 40.0
+
+
+@pytest.mark.parametrize(
+    ("attack", "code", "settings"),
+    [
+        ("endless headers", "head_too_large", {}),
+        ("one endless header", "head_too_large", {}),
+        ("many headers", "too_many_headers", {}),
+        ("slow heads", "head_timeout", {"head_timeout_s": 0.5}),
+        ("slow bodies", "body_timeout", {"body_timeout_s": 0.5}),
+        ("slow readers", "client_stalled", {"send_timeout_s": 0.5}),
+        ("idle connections", "connection_evicted", {"max_connections": 100}),
+        ("deep bodies", "too_deeply_nested", {}),
+    ],
+)
+async def test_an_attack_meets_its_bound(
+    attack: str, code: str, settings: dict[str, Any], engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if not request.json.get("stream"):
+            await wire.plain({"id": "x", "object": "chat.completion"})
+            return
+        await wire.stream(end=False)
+        while True:
+            await wire.pieces(b"data: %b\n\n" % (b"x" * 65536), end=False)
+
+    async with engine(script=script) as stub, weft(stub, **settings) as gateway:
+        work = asyncio.create_task(ATTACKS[attack](Target.at(gateway.url, "tiny")))
+        try:
+            told = f'weft_errors_total{{code="{code}"}}'
+            async with asyncio.timeout(DEADLINE_S):
+                seen = served = False
+                while not (seen and served):
+                    # Here more connections than fit come in one round of the loop, before a new
+                    # one can have sent anything.
+                    with contextlib.suppress(httpx.TransportError):
+                        served = (await gateway.call()).status_code == 200
+                        seen = told in (await gateway.client.get("/metrics")).text
+                    await asyncio.sleep(0.05)
+        finally:
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+        metrics = gateway.services.metrics.render().decode()
+        assert 'code="internal_error"' not in metrics
+
+
+async def test_a_body_of_tiny_messages_reaches_the_engine_and_is_not_looked_into(
+    engine: Any, weft: Any
+) -> None:
+    messages = [{"role": "user", "content": "hi"}] * 30_000
+    async with engine() as stub, weft(stub) as gateway:
+        for session in ({}, {"session_id": "run-1"}):
+            got = await gateway.call(body={"messages": messages, **session})
+            assert got.status_code == 200
+            sent = stub.requests[-1].json
+            assert sent["messages"] == messages
+            # One tag for all of it: nobody has read where what ends.
+            assert sent["vllm_xargs"]["weft_tags"] == [1 << 30, 3]
+        assert "session_id" not in sent
+        assert got.headers["x-weft-program"] == "run-1"
+        # Without a key, another one of the same words is another program.
+        programs = set()
+        for _ in range(2):
+            got = await gateway.call(body={"messages": messages})
+            programs.add(got.headers["x-weft-program"])
+        assert len(programs) == 2
+
+
+async def test_a_prompt_of_nested_lists_is_passed_on(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"object": "text_completion"})
+
+    prompt = b'"prompt": ' + b"[" * 1000 + b"]" * 1000 + b"}"
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.client.post("/v1/completions", content=b'{"model": "tiny", ' + prompt)
+        assert got.status_code == 200
+        assert stub.requests[-1].raw.endswith(prompt)

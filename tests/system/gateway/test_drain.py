@@ -1,0 +1,132 @@
+"""The end of a gateway that has calls in flight, as its clients see it. Real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from support.raw_client import CALL as CALL_HEAD
+from support.raw_client import DEADLINE_S, raw
+from support.stack import free_port
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+CALL = {"model": "tiny", "messages": []}
+EVENT = b'data: {"id":"c","object":"chat.completion.chunk","choices":[]}\n\n'
+
+
+class Served:
+    """`weft serve`, and a client of it."""
+
+    def __init__(self, process: Any, client: httpx.AsyncClient) -> None:
+        self.process = process
+        self.client = client
+        self.url = str(client.base_url)
+        self.said = b""
+
+    async def stopped(self) -> int:
+        """Wait for its end; its exit status."""
+        _, self.said = await asyncio.wait_for(self.process.communicate(), 3 * DEADLINE_S)
+        return int(self.process.returncode)
+
+
+@contextlib.asynccontextmanager
+async def serving(url: str, **variables: str) -> AsyncIterator[Served]:
+    """A gateway before one engine."""
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+        env={**os.environ, "WEFT_REPLICAS": url, **variables},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", timeout=3 * DEADLINE_S, trust_env=False
+        ) as client:
+            async with asyncio.timeout(3 * DEADLINE_S):
+                while True:
+                    with contextlib.suppress(httpx.TransportError):
+                        if (await client.get("/health")).status_code == 200:
+                            break
+                    await asyncio.sleep(0.05)
+            yield Served(process, client)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_sighup_lets_calls_in_flight_finish(engine: Any, until: Any) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await go.wait()
+        await wire.plain({"id": "x", "object": "chat.completion"})
+
+    async with engine(script=script) as stub, serving(stub.url) as gateway:
+        call = asyncio.create_task(gateway.client.post("/v1/chat/completions", json=CALL))
+        await until(lambda: stub.requests)
+        gateway.process.send_signal(signal.SIGHUP)
+        stopped = asyncio.create_task(gateway.stopped())
+        go.set()
+        assert (await call).json()["id"] == "x"
+        assert await stopped == 0
+        assert b"SIGHUP: no new connections" in gateway.said
+        assert b"Traceback" not in gateway.said
+
+
+async def waiting(wire: Any, request: Any) -> None:
+    """An engine that begins streams, and goes on with nothing."""
+    if request.json.get("stream"):
+        await wire.stream(EVENT, end=False)
+    await wire.closed()
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"), [("/v1/chat/completions", "openai"), ("/v1/messages", "anthropic")]
+)
+async def test_a_call_that_outlives_the_drain_is_told_so_in_the_shape_of_its_api(
+    path: str, shape: str, engine: Any, until: Any
+) -> None:
+    async with engine(script=waiting) as stub, serving(stub.url, WEFT_DRAIN_S="0.5") as gateway:
+        plain = asyncio.create_task(gateway.client.post(path, json=CALL))
+        lines = []
+        async with gateway.client.stream("POST", path, json={**CALL, "stream": True}) as stream:
+            await until(lambda: len(stub.requests) == 2)
+            gateway.process.send_signal(signal.SIGTERM)
+            stopped = asyncio.create_task(gateway.stopped())
+            # It ends as a whole answer does.
+            lines = [line async for line in stream.aiter_lines() if line]
+        told = json.loads(lines[-1].removeprefix("data: "))
+        got = await plain
+        for error in (told, got.json()):
+            assert error["error"]["code"] == "shutting_down"
+            assert error.get("type") == ("error" if shape == "anthropic" else None)
+        assert ("event: error" in lines) == (shape == "anthropic")
+        assert got.status_code == 503
+        assert got.headers["content-type"] == "application/json"
+        assert await stopped == 0
+        assert b"2 calls took longer than 0.5 s and are cut" in gateway.said
+        assert b"Traceback" not in gateway.said
+
+
+async def test_a_body_that_outlives_the_drain_is_told_so_too(engine: Any) -> None:
+    async with (
+        engine() as stub,
+        serving(stub.url, WEFT_DRAIN_S="0.5") as gateway,
+        raw(gateway) as client,
+    ):
+        await client.send(CALL_HEAD + b"content-length: 100\r\n\r\n{")
+        # The gateway has it: it takes what comes in the order in which it comes.
+        assert (await gateway.client.get("/health")).status_code == 200
+        gateway.process.send_signal(signal.SIGTERM)
+        await client.refused(503, "shutting_down")
+        assert await gateway.stopped() == 0

@@ -1,0 +1,217 @@
+"""Bounds on one connection: its heads, its times, and answers that its client does not read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from support.raw_client import BODY, CALL, DEADLINE_S, WHOLE, Raw, raw
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+async def drip(client: Raw, piece: bytes) -> None:
+    """Send a piece now and then until the gateway takes no more."""
+    while await client.send(piece):  # noqa: ASYNC110
+        await asyncio.sleep(0.05)
+
+
+# Heads
+
+
+async def test_a_head_without_end_is_431(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(CALL)
+        sent = 0
+        while await client.send(b"x-%d: %b\r\n" % (sent, b"a" * 8192)) and sent < 16:
+            sent += 1
+        await client.refused(431, "head_too_large")
+
+
+async def test_one_header_without_end_is_431(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(CALL + b"x-long: ")
+        for _ in range(16):
+            await client.send(b"a" * 8192)
+        await client.refused(431, "head_too_large")
+
+
+async def test_a_head_just_within_the_limit_passes(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, max_head_bytes=8192) as gateway:
+        for size, status in ((7900, 200), (8192, 431)):
+            async with raw(gateway) as client:
+                head = CALL + b"x-long: %b\r\ncontent-length: %d\r\n\r\n"
+                await client.send(head % (b"a" * size, len(BODY)) + BODY)
+                assert (await client.answer())[0] == status
+
+
+async def test_a_long_body_does_not_count_as_head(engine: Any, weft: Any) -> None:
+    body = b'{"model": "tiny", "messages": [], "x": "%b"}' % (b"a" * 300_000)
+    request = CALL + b"content-length: %d\r\n\r\n" % len(body) + body
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        for _ in range(2):
+            await client.send(request)
+            assert (await client.answer())[0] == 200
+        # The second begins in the middle of what the gateway reads at once.
+        await client.send(request + request)
+        assert [(await client.answer())[0] for _ in range(2)] == [200, 200]
+
+
+async def test_too_many_headers_are_431(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(CALL + b"a: b\r\n" * 129 + b"\r\n")
+        await client.refused(431, "too_many_headers")
+
+
+async def test_errors_have_the_shape_of_the_api_that_was_asked(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(CALL.replace(b"chat/completions", b"messages") + b"a: b\r\n" * 200)
+        status, _, body = await client.answer()
+        assert (status, body["type"]) == (431, "error")
+        assert body["error"]["code"] == "too_many_headers"
+
+
+async def test_what_is_no_http_is_an_error_in_json(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway, raw(gateway) as client:
+        await client.send(b"GET / HTTP/9.9\r\n\r\n")
+        await client.refused(400, "invalid_http")
+
+
+# Times
+
+
+async def test_a_slow_head_is_408(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, head_timeout_s=0.3) as gateway, raw(gateway) as client:
+        await client.send(CALL)
+
+        dripping = asyncio.create_task(drip(client, b"a: b\r\n"))
+        status, _, body = await client.answer()
+        assert (status, body["error"]["code"]) == (408, "head_timeout")
+        # It may go on sending for a while, so that it can see why; then it is cut off.
+        await asyncio.wait_for(dripping, DEADLINE_S)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n"])
+async def test_a_connection_that_sends_nothing_is_closed(
+    sent: bytes, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub, head_timeout_s=0.3) as gateway, raw(gateway) as client:
+        await client.send(sent)
+        assert await client.ended() == b""
+
+
+async def test_line_ends_do_not_keep_a_connection_open(engine: Any, weft: Any) -> None:
+    settings = {"head_timeout_s": 0.5, "keep_alive_s": 0.5}
+    async with engine() as stub, weft(stub, **settings) as gateway, raw(gateway) as client:
+        await client.send(WHOLE)
+        assert (await client.answer())[0] == 200
+        await asyncio.wait_for(drip(client, b"\r\n"), DEADLINE_S)
+
+
+async def test_a_slow_body_is_408_and_opens_no_call(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, body_timeout_s=0.3) as gateway, raw(gateway) as client:
+        await client.send(CALL + b"content-length: 100000\r\n\r\n{")
+        dripping = asyncio.create_task(drip(client, b" "))
+        status, _, body = await client.answer()
+        assert (status, body["error"]["code"]) == (408, "body_timeout")
+        await asyncio.wait_for(dripping, DEADLINE_S)
+        assert stub.requests == []
+
+
+async def test_an_idle_connection_is_closed(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, keep_alive_s=0.3) as gateway, raw(gateway) as client:
+        await client.send(WHOLE)
+        assert (await client.answer())[0] == 200
+        assert await client.ended() == b""
+
+
+async def test_a_long_answer_outlives_all_times_of_requests(engine: Any, weft: Any) -> None:
+    go = asyncio.Event()
+
+    async def script(wire: Any, request: Any) -> None:
+        await go.wait()
+        await wire.plain({"id": "resp_1"})
+
+    settings = {"head_timeout_s": 0.1, "body_timeout_s": 0.1, "keep_alive_s": 0.1}
+    async with (
+        engine(script=script) as stub,
+        weft(stub, **settings, send_timeout_s=0.1) as gateway,
+        raw(gateway) as client,
+    ):
+        # And a part of the next head is there already.
+        await client.send(WHOLE + CALL)
+        asyncio.get_running_loop().call_later(0.5, go.set)
+        assert (await client.answer())[0] == 200
+
+
+# Answers that nobody reads
+
+
+async def test_a_client_that_does_not_read_is_cut_off_and_frees_the_engine(
+    engine: Any, weft: Any
+) -> None:
+    piece = b"data: %b\n\n" % (b"x" * 65536)
+    sent = 0
+
+    async def script(wire: Any, request: Any) -> None:
+        nonlocal sent
+        await wire.stream(end=False)
+        while True:
+            await wire.pieces(piece, end=False)
+            sent += 1
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, send_timeout_s=0.3) as gateway,
+        raw(gateway, buffer=4096) as client,
+    ):
+        body = BODY.replace(b"[]", b'[], "stream": true')
+        await client.send(CALL + b"content-length: %d\r\n\r\n" % len(body) + body)
+        async with asyncio.timeout(DEADLINE_S):
+            while not stub.gone:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        (program,) = await gateway.services.table.programs("public", 9)
+        assert gateway.in_flight() == 0
+        assert sent
+        assert program.calls_closed == program.calls == 1
+        metrics = (await gateway.client.get("/metrics")).text
+        assert 'weft_errors_total{code="client_stalled"} 1.0' in metrics
+
+
+async def test_a_plain_answer_that_nobody_reads_does_not_hold_its_connection(
+    engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"x": "y" * 8_000_000})
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, send_timeout_s=0.3) as gateway,
+        raw(gateway, buffer=4096) as client,
+    ):
+        await client.send(WHOLE.replace(b"host: x\r\n", b"host: x\r\nconnection: close\r\n"))
+        metrics = ""
+        async with asyncio.timeout(DEADLINE_S):
+            while "client_stalled" not in metrics:
+                metrics = (await gateway.client.get("/metrics")).text
+                await asyncio.sleep(0.05)
+
+
+async def test_a_slow_reader_gets_its_whole_answer(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"x": "y" * 2_000_000})
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, send_timeout_s=0.3) as gateway,
+        raw(gateway, buffer=4096) as client,
+    ):
+        await client.send(WHOLE)
+        head = await client.reader.readuntil(b"\r\n\r\n")
+        size = int(head.lower().partition(b"content-length: ")[2].split()[0])
+        got = 0
+        while got < size:
+            got += len(await client.reader.read(65536))
+            await asyncio.sleep(0.02)
+        assert got == size

@@ -1,0 +1,67 @@
+"""Web pages and the gateway on loopback, as browsers send their requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+POLICY = b'{"policy": "fcfs"}'
+JSON = {"content-type": "application/json"}
+
+
+def code(got: Any) -> tuple[int, str]:
+    return got.status_code, got.json()["error"]["code"]
+
+
+async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> None:
+    async with engine(asides={"/weft/policy": {}}) as stub, weft(stub) as gateway:
+        post = gateway.client.post
+        plain = {"content-type": "text/plain", "origin": "https://evil.example"}
+        got = await post("/weft/policy", content=POLICY, headers=plain)
+        assert code(got) == (403, "origin_not_allowed")
+        got = await post("/weft/policy", content=POLICY, headers={"content-type": "text/plain"})
+        assert code(got) == (415, "json_required")
+        # The page's own name leads to this machine by now: the browser takes it for one origin.
+        rebound = {**JSON, "host": "evil.example", "origin": "http://evil.example"}
+        got = await post("/weft/policy", content=POLICY, headers=rebound)
+        assert code(got) == (403, "host_not_allowed")
+        got = await gateway.client.get("/weft/state", headers={"host": "evil.example"})
+        assert code(got) == (403, "host_not_allowed")
+        assert stub.other == []
+        got = await post("/weft/policy", content=POLICY, headers=JSON)
+        assert got.json()["applied"] is True
+
+
+async def test_other_origins_are_closed_by_default(engine: Any, weft: Any) -> None:
+    asks = {"origin": "https://a.example", "access-control-request-method": "POST"}
+    async with engine() as stub, weft(stub) as gateway:
+        got = await gateway.client.options("/v1/chat/completions", headers=asks)
+        assert code(got) == (405, "method_not_allowed")
+        got = await gateway.call(headers={"origin": "https://a.example"})
+        assert got.status_code == 200
+        assert "access-control-allow-origin" not in got.headers
+
+
+async def test_the_settings_open_the_model_endpoints_alone(engine: Any, weft: Any) -> None:
+    origin = {"origin": "https://a.example"}
+    asks = {**origin, "access-control-request-method": "POST"}
+    async with engine() as stub, weft(stub, cors_origins="https://a.example/") as gateway:
+        for path in ("/v1/chat/completions", "/p/run/v1/messages", "/v1/models"):
+            got = await gateway.client.options(path, headers=asks)
+            assert got.status_code == 200
+            assert got.headers["access-control-allow-origin"] == "https://a.example"
+        for got in (
+            await gateway.call(headers=origin),
+            await gateway.call("/v1/messages", headers=origin, body={"model": "none"}),
+            await gateway.client.get("/v1/models", headers=origin),
+        ):
+            assert got.headers["access-control-allow-origin"] == "https://a.example"
+        for path in ("/weft/state", "/weft/policy"):
+            got = await gateway.client.options(path, headers=asks)
+            assert got.status_code >= 400
+            assert "access-control-allow-origin" not in got.headers
+        got = await gateway.client.get("/weft/state", headers=origin)
+        assert code(got) == (403, "origin_not_allowed")
