@@ -91,6 +91,16 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         33_554_432, ge=1024, le=1_073_741_824, description="largest request body, bytes"
     )
+    websocket_idle_s: float = Field(
+        900.0,
+        gt=0,
+        le=86_400,
+        description="a WebSocket is closed after this long without a message from its client "
+        "or an answer to it, seconds",
+    )
+    websockets_per_tenant: int = Field(
+        256, ge=1, le=100_000, description="open WebSockets of one tenant, per gateway process"
+    )
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
     )

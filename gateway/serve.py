@@ -14,6 +14,7 @@ import uvicorn
 
 from gateway.api.cork import CorkedProtocol
 from gateway.api.dispatch import Dispatcher
+from gateway.api.websocket_server import DrainingSocket
 from gateway.app import create_app
 from gateway.config import Settings
 
@@ -69,7 +70,12 @@ def run(settings: Settings) -> int:
         port=settings.port,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
         http=CorkedProtocol,
-        ws="none",
+        ws=DrainingSocket,
+        ws_max_size=settings.max_body_bytes,
+        # Many clients answer a ping only when they next read, which is after their tools have run.
+        ws_ping_timeout=settings.websocket_idle_s,
+        # Agents are near; packing their prompts would cost more than sending them.
+        ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,
         log_level="warning",

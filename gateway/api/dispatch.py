@@ -12,6 +12,7 @@ from gateway.api.http import AsgiApp, Receive, Scope, Send
 from gateway.api.passthrough import Passthrough, methods
 from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
+from gateway.api.websocket import ResponsesSockets
 from gateway.engine.endpoints import BY_PATH, ErrorShape
 from gateway.engine.errors import ClientGone
 from gateway.programs.ids import IdentityError, from_bytes
@@ -33,10 +34,14 @@ class Dispatcher:
         self.services = services
         self._calls = CallHandler(services, desk)
         self._passthrough = Passthrough(services)
+        self._sockets = ResponsesSockets(services, self)
         self._cold = cold
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
+        if scope["type"] == "websocket":
+            await self._sockets(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._cold(scope, receive, send)
             return

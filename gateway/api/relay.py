@@ -34,6 +34,7 @@ _LOCAL: Final = (b"x-weft-table", b"local")
 # What model endpoints answer with: JSON, or the vectors of embeddings as plain bytes.
 _PLAIN: Final = b"application/"
 _RESPONSE_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[^"\\]{1,256})"')
+_SEQUENCE: Final = re.compile(rb'"sequence_number"\s*:\s*(\d{1,9})\b')
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -48,6 +49,7 @@ class Relay:
         "_metrics",
         "_replica",
         "_request",
+        "_response_id",
         "_s",
         "_stored",
         "_watch",
@@ -74,6 +76,7 @@ class Relay:
         # Of a stream, for lineage.
         self._heard: list[bytes] | None = None if request.asked is None else []
         self._stored: str | None = None
+        self._response_id = ""
 
     async def run(self, send: Send) -> None:
         """Relay the answer and close the call.
@@ -134,7 +137,7 @@ class Relay:
         watch, heard, size = self._watch, self._heard, 0
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
-        passed = b""
+        passed = sent = b""
         try:
             while True:
                 data = await exchange.read()
@@ -163,18 +166,21 @@ class Relay:
                         passed = await self._close(stream, Outcome.OK) + passed
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
-                    passed = b""
+                    sent, passed = passed, b""
             outcome = Outcome.OK if good else Outcome.ERROR
             self._mark(exchange.status)
         except ReplicaError as error:
-            rest, outcome = self._broken(stream, error)
+            rest, outcome = self._broken(stream, error, sent + passed)
             passed += rest
         exchange.close()
         passed = await self._close(stream, outcome) + passed
         await send({"type": "http.response.body", "body": passed})
 
-    def _broken(self, stream: StreamFilter, error: ReplicaError) -> tuple[bytes, Outcome]:
-        """The last bytes for the client, and the outcome, after the replica failed mid-stream."""
+    def _broken(
+        self, stream: StreamFilter, error: ReplicaError, last: bytes
+    ) -> tuple[bytes, Outcome]:
+        """The last bytes for the client, and the outcome, after the replica failed mid-stream.
+        last: what the client got last."""
         rest = stream.cut()
         registry, name = self._s.registry, self._replica.name
         if stream.ended:  # The client has its whole answer.
@@ -184,8 +190,12 @@ class Relay:
             return rest, Outcome.OK
         self._s.metrics.error(error.code)
         registry.failed(name, error)
-        shape = self._request.endpoint.errors
-        return rest + ApiError(error.status, error.code, str(error)).event(shape), Outcome.ERROR
+        told = ApiError(error.status, error.code, str(error))
+        if self._request.endpoint.chained:
+            numbers = _SEQUENCE.findall(last + rest)
+            after = int(numbers[-1]) + 1 if numbers else 0
+            return rest + told.response_events(self._response_id, after), Outcome.ERROR
+        return rest + told.event(self._request.endpoint.errors), Outcome.ERROR
 
     async def _close(self, stream: StreamFilter, outcome: Outcome) -> bytes:
         """Close the call, once. Returns what is to be told before the client's last frame."""
@@ -217,7 +227,9 @@ class Relay:
         self._first_byte(self._exchange.status)
         if self._request.endpoint.chained:
             found = _RESPONSE_ID.search(data)
-            self._stores(found[1].decode("utf-8", "replace") if found else None)
+            if found:
+                self._response_id = found[1].decode("utf-8", "replace")
+                self._stores(self._response_id)
 
     def _first_byte(self, status: int) -> None:
         seconds = perf_counter() - self._request.begun

@@ -21,6 +21,7 @@ import uvicorn
 
 from gateway.api.dispatch import Dispatcher
 from gateway.api.services import Services
+from gateway.api.websocket_server import DrainingSocket
 from gateway.app import create_app
 from gateway.config import load
 from gateway.programs.table import ProcessTable
@@ -241,7 +242,7 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
         settings = {"health_interval_s": 60, "balancer": "round_robin"} | settings
         app: Dispatcher = create_app(load(replicas=",".join(urls), **settings), table=table)
         config = uvicorn.Config(
-            app, port=0, http="httptools", ws="none", lifespan="on", log_level="warning"
+            app, port=0, http="httptools", ws=DrainingSocket, lifespan="on", log_level="warning"
         )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve())

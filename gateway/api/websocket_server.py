@@ -1,0 +1,19 @@
+"""uvicorn's WebSocket protocol, which lets a running call finish when the server stops."""
+
+from __future__ import annotations
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from gateway.api.websocket import DRAIN
+
+
+class DrainingSocket(WebSocketsSansIOProtocol):
+    """uvicorn closes WebSockets at once when it is told to stop, calls in flight or not. Here the
+    connection is told, and closes when its call is answered; uvicorn bounds the waiting."""
+
+    def shutdown(self) -> None:
+        """Stop, as soon as nothing is being answered."""
+        if self.handshake_complete and not self.close_sent and not self.disconnected:
+            self.queue.put_nowait({"type": DRAIN})  # type: ignore[typeddict-item]
+        else:
+            super().shutdown()
