@@ -14,8 +14,8 @@ from gateway.config import SettingsError, load, unread
 
 _WEFT: Final = (sys.executable, "-m", "gateway.cli")
 # Coding agents begin with prompts of 10,000 to 40,000 of the demo model's tokens and ask for
-# answers of several thousand. The grammar for tools is enforced, since the demo model does not write valid
-# arguments by itself.
+# answers of several thousand. The grammar for tools is enforced, since the demo model does not
+# write valid arguments by itself.
 _DEMO_ARGUMENTS: Final = (
     "--served-model-name", SERVED_NAME,
     "--max-model-len", "49152",
