@@ -32,7 +32,7 @@ from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, RouteRequest
 from gateway.programs.identity import Identity
 from gateway.programs.idle import Kind
-from gateway.programs.lineage.rules import Asked, How
+from gateway.programs.lineage.rules import Asked, How, shown
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
 
@@ -235,8 +235,13 @@ class CallHandler:
                 None,
                 reason,
             )
-            if isinstance(request.asked, Asked) and request.asked.verdict.joined:
-                receipt.joined = tuple([thread for _, thread in request.asked.verdict.joined])
+            if isinstance(request.asked, Asked):
+                verdict = request.asked.verdict
+                receipt.lineage = verdict.owner, verdict.thread, verdict.parent
+                if verdict.joined:
+                    receipt.joined = tuple(
+                        [shown(*joined, verdict.program) for joined in verdict.joined]
+                    )
             s.receipts.add(receipt)
         return OpenCall(
             identity.key,

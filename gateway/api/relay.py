@@ -24,8 +24,10 @@ from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.engine.response import Headers
 from gateway.engine.sse import StreamFilter
-from gateway.model import Outcome
+from gateway.model import Outcome, ProgramKey
+from gateway.programs.identity import MAIN_THREAD
 from gateway.programs.lineage.answers import MAX_ANSWER_BYTES
+from gateway.programs.lineage.rules import Asked
 
 # Asked for by a request with this header, in the answer.
 SAVED_HEADER: Final = b"x-weft-saved-s"
@@ -252,13 +254,23 @@ class Relay:
         if response_id and self._request.body.get("store") is not False:
             self._stored = response_id
             # A client may go on before the stream has ended.
-            self._s.chains.record(self._call.key, response_id, self._replica.name)
+            key, thread = self._continued_as()
+            self._s.chains.record(key, response_id, self._replica.name, thread)
 
     async def _remember(self) -> None:
         """Before the client can know that its answer is complete, every gateway can find it."""
         stored, self._stored = self._stored, None
         if stored is not None:
-            await self._s.chains.remember(self._call.key, stored, self._replica.name)
+            key, thread = self._continued_as()
+            await self._s.chains.remember(key, stored, self._replica.name, thread)
+
+    def _continued_as(self) -> tuple[ProgramKey, str]:
+        """The program and the thread of a call that goes on from this answer by its id."""
+        key, thread, asked = self._call.key, self._request.identity.thread, self._request.asked
+        if isinstance(asked, Asked):
+            program, thread = asked.verdict.continued_as
+            key = ProgramKey(key.tenant, program)
+        return key, "" if thread == MAIN_THREAD else thread
 
 
 def _saved(saved_s: Mapping[str, float]) -> bytes:

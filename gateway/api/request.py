@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from time import time
 from typing import Any
@@ -23,7 +24,7 @@ from gateway.policies.hints import DEFAULT_LIMITS, read_hints
 from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.lineage.openings import Opening
-from gateway.programs.lineage.rules import Asked
+from gateway.programs.lineage.rules import Asked, shown
 from gateway.programs.table import TableUnavailable
 
 
@@ -88,6 +89,8 @@ async def read_request(
         raise errors.wrong_id(error) from None
     if identity.parent and has_parent(identity):
         identity = await fold(s.chains, identity)
+    if holder and s.table.peek(identity.key) is None:
+        await _stands_alone(s, identity.key)
     query = scope["query_string"]
     return Request(
         endpoint,
@@ -126,11 +129,23 @@ async def join_lineage(services: Services, request: Request) -> None:
     verdict, key = asked.verdict, own.key
     request.identity = Identity(
         key if verdict.program == key.program else ProgramKey(key.tenant, verdict.program),
-        verdict.thread,
-        verdict.parent,
+        verdict.thread_name,
+        verdict.parent_name,
         "lineage",
         ephemeral=False,
     )
+    for owner, into in verdict.late(fresh):
+        services.receipts.move(tenant, owner, into or owner, shown)
+
+
+async def _stands_alone(services: Services, key: ProgramKey) -> None:
+    """The first call that goes on from an answer whose program has no row: its first call was taken
+    for the twin of another program's, which it was not."""
+    if services.lineage is None:
+        return
+    services.receipts.move(key.tenant, key.program, key.program, shown)
+    with contextlib.suppress(TableUnavailable):
+        await services.lineage.apart(key.tenant, key.program, time())
 
 
 async def _holder(services: Services, caller: Caller, previous: Any) -> str:

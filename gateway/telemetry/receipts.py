@@ -6,7 +6,7 @@ ask. Bounded in number and age. A gateway has the receipts of the calls that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ class Receipt:
     overhead_s, first_byte_s, total_s: since the request arrived. hints: each hint and its fate.
     saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
     dispatched before the answer had ended, and by how many seconds. joined: threads of the program
-    whose answers its prompt holds, as lineage has found them.
+    whose answers its prompt holds, as lineage has found them. lineage: the program, the thread and
+    the parent under which lineage remembers the call, where it has placed it.
     """
 
     request_id: str
@@ -56,6 +57,7 @@ class Receipt:
     saved_s: Mapping[str, float] | None = None
     tools: tuple[tuple[str, float], ...] = ()
     joined: tuple[str, ...] = ()
+    lineage: tuple[str, str, str] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As the API shows it. Durations in seconds, tokens as counts."""
@@ -177,6 +179,23 @@ class Receipts:
         """A program's receipts, in the order of their calls' arrival."""
         self._expire(key.tenant, now_s)
         return [receipt for receipt in self._room.of(key.tenant) if receipt.key == key]
+
+    def move(
+        self, tenant: str, owner: str, program: str, shown: Callable[[str, str, str], str]
+    ) -> None:
+        """What lineage has found out late: `owner` is a part of `program`, or on its own where both
+        are the same. Its calls are told of there from now on. `shown`: the name of a thread, by its
+        owner, its name there and the program."""
+        for receipt in self._room.of(tenant):
+            if receipt.lineage is None or receipt.key.program == program:
+                continue
+            own, thread, parent = receipt.lineage
+            if own == owner or (owner != program and receipt.key.program == owner):
+                receipt.key = ProgramKey(tenant, program)
+                receipt.thread = shown(own, thread, program)
+                # A call that was taken for another's twin came from a thread of that one.
+                came = parent if own != program or thread != own else ""
+                receipt.parent = shown(own, came, program) if came else ""
 
     def _expire(self, tenant: str, now_s: float) -> None:
         """Forget a tenant's old ones, before anybody looks."""

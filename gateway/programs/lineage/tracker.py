@@ -139,6 +139,10 @@ class Lineage:
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
         await self._store.put(call.tenant, left(call.sketch.end(), mark), (), now_s)
 
+    async def apart(self, tenant: str, program: str, now_s: float) -> None:
+        """The program has turned out to be on its own, by what lineage does not see."""
+        await self._store.put(tenant, (), ((program, ""),), now_s)
+
     async def aclose(self) -> None:
         """Release the store's connections."""
         await self._store.aclose()
