@@ -38,11 +38,11 @@ def storing():
 
 async def respond(gateway: Any, previous: str = "", **headers: str) -> tuple[str, str]:
     """A call of the Responses API: its program, and its answer's id."""
-    body = {"input": "How do I tie a knot?"}
+    body = {"model": "tiny", "input": "How do I tie a knot?"}
     if previous:
-        body = {"input": "And then?", "previous_response_id": previous}
+        body |= {"input": "And then?", "previous_response_id": previous}
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    got = await gateway.call("/v1/responses", body=body, headers=named)
+    got = await gateway.client.post("/v1/responses", json=body, headers=named)
     assert got.status_code == 200, got.text
     return got.headers["x-weft-program"], got.json()["id"]
 
@@ -102,11 +102,7 @@ async def test_programs_that_are_joined_are_told_in_one_story_with_a_thread_each
         got = await gateway.client.get(f"/v1/sessions/{other}/story")
         assert got.status_code == 404 or not got.json()["receipts"]
         # The part goes on, and still is a thread of its own.
-        said = {
-            alice: (user("Find a gate, please."), ALICE),
-            bob: (user("Find a room, please."), BOB),
-        }
-        asked, answered = said[other]
+        asked, answered = ("gate", ALICE) if other == alice else ("room", BOB)
         again = await call(
             user(f"Find a {asked}, please."),
             {"role": "assistant", "content": answered},
