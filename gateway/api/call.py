@@ -29,7 +29,7 @@ from gateway.engine.headers import for_engine, sane_request_id
 from gateway.engine.lower import CONTEXT_HEADER, ReplicaKind, TooDeep, lower
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
-from gateway.model import Opening, Outcome, RouteRequest
+from gateway.model import Opening, Outcome, ProgramKey, RouteRequest
 from gateway.programs.identity import Identity
 from gateway.programs.idle import Kind
 from gateway.programs.lineage.rules import Asked, How, shown
@@ -59,6 +59,7 @@ class CallHandler:
         """Serve one request. program: its program as the path named it, if it did. prefill_id: the
         handle of a prefill that it extends, whose program it then belongs to."""
         begun = perf_counter()
+        request: Request | None = None
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = sane_request_id(headers.get(b"x-request-id"))
         call = self._s.next_call()
@@ -84,7 +85,35 @@ class CallHandler:
         except ClientGone:
             return
         except Exception as error:
+            if self._s.receipts.on and isinstance(error, ApiError):
+                self._refused(endpoint, headers, request, request_id, call, begun, error)
             await failures.respond(self._s, scope, send, error, endpoint.errors, request_id)
+
+    def _refused(
+        self,
+        endpoint: Endpoint,
+        headers: dict[bytes, bytes],
+        request: Request | None,
+        request_id: bytes,
+        call: str,
+        begun: float,
+        error: ApiError,
+    ) -> None:
+        """The call's receipt says what the client is told; without one, it gets one."""
+        receipt = request.receipt if request is not None else None
+        if receipt is None:
+            try:
+                tenant = self._s.auth.caller(headers).tenant
+            except ApiError:
+                return  # Nobody could look at it.
+            key = ProgramKey(tenant, "") if request is None else request.identity.key
+            receipt = Receipt.refused(request_id.decode(), call, key, endpoint.name, time())
+            receipt.begun = begun
+            if request is not None:
+                receipt.thread, receipt.source = request.identity.thread, request.identity.source
+                receipt.model = request.model
+            self._s.receipts.add(receipt)
+        receipt.fail(error.status, error.code, perf_counter())
 
     async def _extend(self, request: Request, prefill_id: str) -> None:
         """The request is the turn that a prefill was made for. ApiError."""
@@ -242,6 +271,8 @@ class CallHandler:
                     receipt.joined = tuple(
                         [shown(*joined, verdict.program) for joined in verdict.joined]
                     )
+            receipt.begun = request.begun
+            request.receipt = receipt
             s.receipts.add(receipt)
         return OpenCall(
             identity.key,

@@ -26,6 +26,7 @@ from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.lineage.openings import Opening
 from gateway.programs.lineage.rules import Asked, shown
 from gateway.programs.table import TableUnavailable
+from gateway.telemetry.receipts import Receipt
 
 
 @dataclass(slots=True)
@@ -37,6 +38,7 @@ class Request:
     holder: the replica that stores the answer which this call continues, or "". hints: of all
     dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has
     placed the call. prefill: the handle that it extends. met: its program's handles were looked at.
+    receipt: of its last call, where one is kept.
     """
 
     endpoint: Endpoint
@@ -55,6 +57,7 @@ class Request:
     asked: Asked | Opening | None = None
     prefill: Prefill | None = None
     met: bool = False
+    receipt: Receipt | None = None
 
 
 async def read_request(

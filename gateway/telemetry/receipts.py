@@ -24,7 +24,9 @@ class Receipt:
     router who said. told: what the engine was told.
     predicted_tokens, predicted_service_s: what was expected before the engine knew, None where
     there was nothing to go by. failed: replicas that could not be reached, with the error.
-    overhead_s, first_byte_s, total_s: since the request arrived. hints: each hint and its fate.
+    error: the code of the gateway's own error that the client was told, "" for none.
+    begun: when the request arrived, on the performance counter. overhead_s, first_byte_s, total_s:
+    since then. listed: its program shows among finished sessions. hints: each hint and its fate.
     saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
     dispatched before the answer had ended, and by how many seconds. joined: threads of the program
     whose answers its prompt holds, as lineage has found them. lineage: the program, the thread and
@@ -58,6 +60,28 @@ class Receipt:
     tools: tuple[tuple[str, float], ...] = ()
     joined: tuple[str, ...] = ()
     lineage: tuple[str, str, str] | None = None
+    error: str = ""
+    begun: float = 0.0
+    listed: bool = True
+
+    @classmethod
+    def refused(
+        cls, request_id: str, call: str, key: ProgramKey, endpoint: str, arrived_s: float
+    ) -> Receipt:
+        """The receipt of a call that was refused before it had a place. key: with the program "",
+        where that was not known yet."""
+        nowhere = Decision("", False, frozenset(), "refused")
+        receipt = cls(
+            request_id, call, key, "", "", "", endpoint, "", arrived_s, nowhere, "", 0, None
+        )
+        receipt.outcome = "refused"
+        return receipt
+
+    def fail(self, status: int, code: str, now: float) -> None:
+        """The gateway has told the client of an error itself. now: on the performance counter."""
+        self.status = self.status or status
+        self.error = code
+        self.total_s = self.total_s or now - self.begun
 
     def to_json(self) -> dict[str, Any]:
         """As the API shows it. Durations in seconds, tokens as counts."""
@@ -65,17 +89,18 @@ class Receipt:
             "object": "receipt",
             "request_id": self.request_id,
             "call": self.call,
-            "session": self.key.program,
-            "thread": self.thread,
+            "session": self.key.program or None,
+            "thread": self.thread or None,
             "parent": self.parent or None,
             "joins": list(self.joined),
-            "known_by": self.source,
+            "known_by": self.source or None,
             "endpoint": self.endpoint,
             "model": self.model,
             "arrived_at": self.arrived_s,
             "outcome": self.outcome or "in_flight",
             "status": self.status or None,
-            "place": self._place(),
+            "error": self.error or None,
+            "place": self._place() if self.replica else None,
             "order": self._order(),
             "predicted": {
                 "prompt_tokens": self.predicted_tokens,
@@ -196,6 +221,19 @@ class Receipts:
                 # A call that was taken for another's twin came from a thread of that one.
                 came = parent if own != program or thread != own else ""
                 receipt.parent = shown(own, came, program) if came else ""
+
+    def of(self, tenant: str, now_s: float) -> list[Receipt]:
+        """All of a tenant's, in the order of their calls' arrival."""
+        self._expire(tenant, now_s)
+        return list(self._room.of(tenant))
+
+    def unlist(self, key: ProgramKey, now_s: float) -> bool:
+        """A program's handle was deleted: its calls so far make no finished session. Whether they
+        made one."""
+        listed = [one for one in self.story(key, now_s) if one.listed]
+        for receipt in listed:
+            receipt.listed = False
+        return bool(listed)
 
     def _expire(self, tenant: str, now_s: float) -> None:
         """Forget a tenant's old ones, before anybody looks."""

@@ -174,11 +174,6 @@ def test_the_frame_is_a_chunk_without_choices_and_dynamos_event():
     assert from_json(parsed) == whole
 
 
-def test_events_of_the_other_apis_say_their_type():
-    [event] = EventReader().feed(frame(ToolCall(0, "c", "f", "{}"), {"type": "content_block_stop"}))
-    assert json.loads(event.data)["type"] == EVENT
-
-
 GOOD = as_json(ToolCall(0, "c", "f", "{}"))
 
 
