@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -78,7 +78,7 @@ class ApiError(Exception):
             **about,
             "error": {"type": kind, **about},
         }
-        response = {
+        response: dict[str, Any] = {
             "id": response_id,
             "object": "response",
             "status": "failed",

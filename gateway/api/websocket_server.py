@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from gateway.api.websocket import DRAIN
@@ -14,6 +16,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         """Stop, as soon as nothing is being answered."""
         if self.handshake_complete and not self.close_sent and not self.disconnected:
-            self.queue.put_nowait({"type": DRAIN})  # type: ignore[typeddict-item]
+            # No event of ASGI says this.
+            self.queue.put_nowait(cast(Any, {"type": DRAIN}))
         else:
             super().shutdown()

@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
+import socket as socketlib
+import sys
+from contextlib import AsyncExitStack
 from typing import Any
 
 import openai
 import pytest
+from support.stack import free_port
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -279,3 +285,44 @@ async def test_a_stream_over_http_that_breaks_off_raises_in_openais_client(engin
         last = [line for line in got.text.splitlines() if line.startswith("data: ")][-1]
         failed = json.loads(last.removeprefix("data: "))
         assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
+
+
+async def test_a_running_call_is_finished_when_the_gateway_is_told_to_stop(engine, until):
+    script = Answers()
+    script.hold = asyncio.Event()
+    port = free_port()
+    async with engine(script=script) as stub:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+            env={**os.environ, "WEFT_REPLICAS": stub.url, "WEFT_DRAIN_S": "300"},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(60), AsyncExitStack() as stack:
+                url, client = f"ws://127.0.0.1:{port}/v1/responses", None
+                while client is None:
+                    with contextlib.suppress(OSError):
+                        client = await stack.enter_async_context(connect(url, proxy=None))
+                await create(client, input="Hello")
+                assert (await told(client))["type"] == "response.created"
+                process.send_signal(signal.SIGTERM)
+                await until(lambda: not listens(port))
+                script.hold.set()
+                assert [each["type"] for each in await answer(client)] == KINDS[1:]
+                with pytest.raises(ConnectionClosed) as raised:
+                    await told(client)
+                assert raised.value.rcvd is not None
+                assert raised.value.rcvd.code == 1001
+                _, said = await process.communicate()
+            assert process.returncode == 0
+            assert b"Traceback" not in said
+            assert b"WARNING" not in said, "a normal start and end"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def listens(port: int) -> bool:
+    with socketlib.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
