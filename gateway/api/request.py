@@ -139,6 +139,14 @@ async def join_lineage(services: Services, request: Request) -> None:
     )
     for owner, into in verdict.late(fresh):
         services.receipts.move(tenant, owner, into or owner, shown)
+        if into:
+            # What it has used is told there from now on, and so are its calls to come.
+            services.ledger.spawn(_ended(services, ProgramKey(tenant, owner)))
+
+
+async def _ended(services: Services, key: ProgramKey) -> None:
+    with contextlib.suppress(TableUnavailable):
+        await services.table.end(key, time())
 
 
 async def _stands_alone(services: Services, key: ProgramKey) -> None:

@@ -16,7 +16,7 @@ from gateway.api.errors import ApiError
 from gateway.api.services import Services
 from gateway.model import Program, ProgramKey
 from gateway.programs.ids import IdentityError, from_bytes, from_json
-from gateway.telemetry.finished import finished, known_by
+from gateway.telemetry.finished import finished, known_by, regrouped
 
 
 class NewSession(BaseModel):
@@ -114,7 +114,10 @@ def router(services: Services) -> APIRouter:
         found = await services.table.programs(tenant, limit + 1, after)
         receipts = services.receipts.of(tenant, time())
         names = known_by(receipts)
-        sessions = {p.key.program: session_json(p, names.get(p.key.program)) for p in found}
+        sessions = {
+            p.key.program: session_json(regrouped(p, receipts), names.get(p.key.program))
+            for p in found
+        }
         # Up to the last one that was found, the table has told of all that are alive.
         last = found[-1].key.program if len(found) > limit else None
         gone = finished(receipts, sessions).items()
@@ -140,7 +143,9 @@ def router(services: Services) -> APIRouter:
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or take one that has finished off the list. ApiError."""
         program = await services.ledger.end(key, time())
-        session = ended(key) if program is None else session_json(program)
+        session = ended(key)
+        if program is not None:
+            session = session_json(regrouped(program, services.receipts.of(key.tenant, time())))
         if session is None:
             raise not_found(key.program)
         services.receipts.unlist(key, time())
@@ -157,8 +162,8 @@ def router(services: Services) -> APIRouter:
             if session is None:
                 raise not_found(key.program)
             return session
-        names = known_by(services.receipts.story(key, time()))
-        return session_json(program, names.get(key.program))
+        receipts = services.receipts.of(tenant, time())
+        return session_json(regrouped(program, receipts), known_by(receipts).get(key.program))
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Programs that have ended, and how each is known, read out of receipts. Pure.
+"""What receipts add to the process table's rows: programs that have ended, how each is known, and
+calls that have turned out to be another program's. Pure.
 
 The process table forgets a program when it ends; its receipts stay for a while. Nothing else is
 kept for this: it is put together when somebody asks.
@@ -7,15 +8,46 @@ kept for this: it is put together when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
+from gateway.model import Program
 from gateway.telemetry.receipts import Receipt
 from gateway.telemetry.threads import critical_path
+
+# A row may begin a moment after the call that it begins with has arrived.
+_MOMENT_S: Final = 1.0
 
 
 def known_by(receipts: Sequence[Receipt]) -> dict[str, str]:
     """How each program was found, by its id: the name that said so, of its latest call."""
     return {one.key.program: one.source for one in receipts if one.source and one.listed}
+
+
+def regrouped(program: Program, receipts: Sequence[Receipt]) -> Program:
+    """The row with the calls that were counted for another program and are its own, and without
+    those that were counted for it and are another's. receipts: as in `finished`."""
+    key, since_s = program.key, program.arrival_s - _MOMENT_S
+    signs: list[tuple[int, Receipt]] = []
+    for one in receipts:
+        if one.counted is None:
+            continue
+        if one.key == key and one.counted != key:
+            signs.append((1, one))
+        elif one.counted == key and one.key != key and one.arrived_s >= since_s:
+            signs.append((-1, one))
+    if not signs:
+        return program
+    row: dict[str, Any] = {name: getattr(program, name) for name in (*_COUNTS, *_USED)}
+    for sign, one in signs:
+        row["calls"] += sign
+        row["calls_closed"] += sign * bool(one.outcome)
+        row["errors"] += sign * (one.outcome not in ("", "ok"))
+        for name in _USED if one.report is not None else ():
+            row[name] += sign * getattr(one.report, name)
+    path_s, _ = critical_path([one for one in receipts if one.key == key])
+    found = {name: max(value, 0) for name, value in row.items()}
+    return replace(program, **found, critical_path_s=path_s)
 
 
 def finished(receipts: Sequence[Receipt], alive: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -33,6 +65,12 @@ def finished(receipts: Sequence[Receipt], alive: Collection[str]) -> dict[str, d
         ):
             found.setdefault(name, []).append(one)
     return {name: _session(name, of) for name, of in found.items()}
+
+
+_COUNTS: Final = ("calls", "calls_closed", "errors")
+_USED: Final = (
+    "service_s", "waiting_s", "prompt_tokens", "cached_tokens", "output_tokens", "preemptions",
+)  # fmt: skip
 
 
 def _session(name: str, receipts: Sequence[Receipt]) -> dict[str, Any]:

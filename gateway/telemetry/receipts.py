@@ -30,7 +30,8 @@ class Receipt:
     saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
     dispatched before the answer had ended, and by how many seconds. joined: threads of the program
     whose answers its prompt holds, as lineage has found them. lineage: the program, the thread and
-    the parent under which lineage remembers the call, where it has placed it.
+    the parent under which lineage remembers the call, where it has placed it. counted: the program
+    that the process table has counted it for, where that has turned out to be another one's.
     """
 
     request_id: str
@@ -60,6 +61,7 @@ class Receipt:
     tools: tuple[tuple[str, float], ...] = ()
     joined: tuple[str, ...] = ()
     lineage: tuple[str, str, str] | None = None
+    counted: ProgramKey | None = None
     error: str = ""
     begun: float = 0.0
     listed: bool = True
@@ -216,6 +218,7 @@ class Receipts:
                 continue
             own, thread, parent = receipt.lineage
             if own == owner or (owner != program and receipt.key.program == owner):
+                receipt.counted = receipt.counted or receipt.key
                 receipt.key = ProgramKey(tenant, program)
                 receipt.thread = shown(own, thread, program)
                 # A call that was taken for another's twin came from a thread of that one.

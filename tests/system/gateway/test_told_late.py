@@ -66,6 +66,11 @@ async def test_three_runs_of_one_question_are_three_programs(engine, weft, linea
         for program in programs:
             # The first call too, which was taken for a repeat until the second came.
             assert await story(gateway, program) == [("main", None)] * 3
+            session = (await gateway.client.get(f"/v1/sessions/{program}")).json()
+            assert (session["calls"], session["errors"]) == (3, 0)
+        listed = (await gateway.client.get("/v1/sessions")).json()["data"]
+        assert sorted(session["id"] for session in listed) == sorted(programs), "each told once"
+        assert [session["calls"] for session in listed] == [3] * 3
 
 
 async def test_a_call_goes_on_in_the_thread_of_the_answer_that_it_continues(engine, weft):
@@ -99,8 +104,9 @@ async def test_programs_that_are_joined_are_told_in_one_story_with_a_thread_each
         threads = [thread for thread, _ in await story(gateway, both)]
         assert sorted(threads[:2]) == sorted(["main", other]), "each once, under a name of its own"
         assert len(set(threads)) == 3
-        got = await gateway.client.get(f"/v1/sessions/{other}/story")
-        assert got.status_code == 404 or not got.json()["receipts"]
+        assert (await gateway.client.get(f"/v1/sessions/{other}/story")).status_code == 404
+        (session,) = (await gateway.client.get("/v1/sessions")).json()["data"]
+        assert (session["id"], session["calls"]) == (both, 3)
         # The part goes on, and still is a thread of its own.
         asked, answered = ("gate", ALICE) if other == alice else ("room", BOB)
         again = await call(

@@ -163,7 +163,8 @@ def test_a_response_that_is_continued_holds_what_was_said_and_stays_in_its_progr
     stack, client, stream
 ):
     options = {"model": MODEL, "max_output_tokens": 4, "stream": stream}
-    asked = "Tell me about the sea, and about the ships that cross it. " * 10
+    # A question that nobody has asked yet: a repeat counts with the program that it repeats.
+    asked = f"Tell me about the sea, and about ship {uuid4()} that crosses it. " * 10
     first = client.responses.with_raw_response.create(input=asked, **options)
     answer = list(first.parse())[-1].response if stream else first.parse()
     more = client.responses.create(input="Go on", previous_response_id=answer.id, **options)
@@ -175,6 +176,31 @@ def test_a_response_that_is_continued_holds_what_was_said_and_stays_in_its_progr
         f"{stack.url}/v1/sessions/{program}", headers={"authorization": "Bearer test"}
     ).json()
     assert (session["calls"], session["errors"]) == (2, 0)
+
+
+def test_the_clients_websocket_continues_answers_that_are_not_stored(client):
+    """Text, then a tool call, then its result, each as new items after the answer before."""
+    ended = ("response.completed", "response.incomplete", "response.failed", "error")
+    asked = {"model": MODEL, "store": False, "max_output_tokens": 60}
+    function = {**TOOL["function"], "type": "function", "strict": True}
+    with client.responses.connect() as connection:
+
+        def turn(**members):
+            connection.response.create(**asked, **members)
+            event = next(event for event in connection if event.type in ended)
+            assert event.type in ended[:2], event
+            return event.response
+
+        first = turn(input="Tell me about the sea, and the ships that cross it.")
+        second = turn(
+            input="What is the weather in Oslo?", previous_response_id=first.id,
+            tools=[function], tool_choice="required",
+        )  # fmt: skip
+        assert second.usage.input_tokens > first.usage.total_tokens
+        [call] = [item for item in second.output if item.type == "function_call"]
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+        third = turn(input=[result], previous_response_id=second.id)
+        assert third.usage.input_tokens > first.usage.total_tokens
 
 
 def test_a_coding_agents_prompt_fits_the_demo_model(client):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from engine_patches.wire import CallReport
-from gateway.model import Decision, ProgramKey
-from gateway.telemetry.finished import finished, known_by
+from gateway.model import Decision, Program, ProgramKey
+from gateway.telemetry.finished import finished, known_by, regrouped
 from gateway.telemetry.receipts import Receipt
 
 
@@ -63,3 +63,20 @@ def test_a_refused_call_is_no_call_of_its_session():
 def test_the_latest_call_says_how_a_program_is_known():
     calls = [receipt("p", 1.0, source="lineage"), receipt("p", 2.0), receipt("q", 3.0, source="")]
     assert known_by(calls) == {"p": "x-session-id"}
+
+
+def test_calls_that_are_another_programs_are_counted_there():
+    mine, other = ProgramKey("t", "mine"), ProgramKey("t", "other")
+    calls = [
+        receipt("mine", 10.0, report=used(1.0)),
+        receipt("other", 20.0, report=used(2.0), counted=mine),
+        receipt("mine", 30.0, report=used(4.0), counted=other, outcome="error"),
+        receipt("other", 1.0, report=used(64.0), counted=mine),
+    ]
+    row = Program(mine, 10.0, 3.0, 3.0, 0.5, calls=2, calls_closed=2, prompt_tokens=80)
+    found = regrouped(row, calls)
+    assert (found.calls, found.calls_closed, found.errors) == (2, 2, 1)
+    assert (found.service_s, found.waiting_s, found.prompt_tokens) == (5.0, 0.5, 80)
+    assert found.critical_path_s == 5.0
+    # Counted for a row of that name which has gone, the last one is nothing to take away here.
+    assert regrouped(row, calls[:1]) is row
