@@ -128,6 +128,8 @@ async def test_a_call_that_finds_no_replica_leaves_a_receipt_in_its_session(weft
         receipt = (await gateway.client.get("/v1/receipts/mine")).json()
         assert (receipt["session"], receipt["error"]) == ("run", "no_replica")
         assert (receipt["outcome"], receipt["status"]) == ("refused", 503)
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert (story["receipts"], story["refused"]) == ([], [receipt])
 
 
 async def test_the_first_byte_comes_before_the_end(engine, weft):
