@@ -23,7 +23,7 @@ import orjson
 from gateway.api.errors import ApiError, unknown_route
 from gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
 from gateway.api.services import Services
-from gateway.api.turns import FAILED, TERMINAL, Turn, Turns
+from gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
 from gateway.overlap.events import EventReader
 
 log = logging.getLogger(__name__)

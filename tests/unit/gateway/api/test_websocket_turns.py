@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.api.errors import ApiError
-from gateway.api.turns import Turn, Turns
+from gateway.api.websocket_turns import Turn, Turns
 
 LIMIT = 1 << 16
 
