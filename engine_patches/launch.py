@@ -89,6 +89,8 @@ def environment(gpu: bool, plugins: str = "weft") -> dict[str, str]:
     """Variables that vLLM needs before it is imported; those already set are kept. plugins: names
     of entry points that it loads, comma-separated."""
     values = {"VLLM_PLUGINS": plugins, "VLLM_NO_USAGE_STATS": "1"}
+    # Without it, vLLM stores no answers, and `previous_response_id` never works.
+    values["VLLM_ENABLE_RESPONSES_API_STORE"] = "1"
     if not gpu:
         # Without it the CPU platform insists on a worker process of its own.
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"

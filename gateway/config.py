@@ -161,6 +161,16 @@ class Settings(BaseSettings):
         le=1_000_000,
         description="connections with a request in progress, of one API key; one more gets a 429",
     )
+    websocket_idle_s: float = Field(
+        900.0,
+        gt=0,
+        le=86_400,
+        description="a WebSocket is closed after this long without a message from its client "
+        "or an answer to it, seconds",
+    )
+    websockets_per_tenant: int = Field(
+        256, ge=1, le=100_000, description="open WebSockets of one tenant, per gateway process"
+    )
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
     )

@@ -19,6 +19,7 @@ import uvicorn
 from gateway.api import errors
 from gateway.api.dispatch import Dispatcher
 from gateway.api.edge import Edge, EdgeProtocol
+from gateway.api.websocket_server import DrainingSocket
 from gateway.app import create_app
 from gateway.config import Settings
 from gateway.engine.errors import ShuttingDown
@@ -90,7 +91,12 @@ def server_config(app: Dispatcher, edge: Edge | None = None) -> uvicorn.Config:
         port=settings.port,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
         http=cast(type[asyncio.Protocol], partial(EdgeProtocol, edge=edge)),
-        ws="none",
+        ws=DrainingSocket,
+        ws_max_size=settings.max_body_bytes,
+        # Many clients answer a ping only when they next read, which is after their tools have run.
+        ws_ping_timeout=settings.websocket_idle_s,
+        # Agents are near; packing their prompts would cost more than sending them.
+        ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,
         log_level="warning",

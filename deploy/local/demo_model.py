@@ -31,7 +31,7 @@ CONFIG: Final[dict[str, Any]] = {
     "num_key_value_heads": 2,
     "head_dim": 32,
     "hidden_act": "silu",
-    "max_position_embeddings": 32_768,
+    "max_position_embeddings": 65_536,
     "rms_norm_eps": 1e-6,
     "rope_theta": 10_000.0,
     "attention_bias": False,

@@ -15,6 +15,22 @@ _CORE_DIED: Final = re.compile(
     r"EngineCore encountered a fatal error|engine core exited unexpectedly|EngineDeadError"
 )
 
+# What vLLM says when it begins each part of its start, and how people would call the part.
+_PHASES: Final = (
+    ("Starting to load model", "loading the model"),
+    ("Loading weights took", "warming up"),
+    ("Starting vLLM server", "opening its port"),
+)
+STARTING: Final = "starting"
+
+
+def phase(text: str, before: str = STARTING) -> str:
+    """Which part of its start an engine is in, in words. before: the part that it was in when it
+    was last looked at; a start does not go back."""
+    names = [STARTING, *(name for _, name in _PHASES)]
+    told = [name for mark, name in _PHASES if mark in text]
+    return max((before, *told), key=names.index)
+
 
 def clean(text: str) -> list[str]:
     """The lines that say something."""

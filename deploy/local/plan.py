@@ -13,11 +13,12 @@ from engine_patches.orders import ORDERS
 from gateway.config import Settings, SettingsError, exposed, load, unread
 
 _WEFT: Final = (sys.executable, "-m", "gateway.cli")
-# 8,192 tokens hold the real dialogues that the bench replays; the demo model's grammar for tools
-# is enforced, since it would not write valid arguments by itself.
+# Coding agents begin with prompts of 10,000 to 40,000 of the demo model's tokens and ask for
+# answers of several thousand. The grammar for tools is enforced, since the demo model does not
+# write valid arguments by itself.
 _DEMO_ARGUMENTS: Final = (
     "--served-model-name", SERVED_NAME,
-    "--max-model-len", "8192",
+    "--max-model-len", "49152",
     "--enable-auto-tool-choice",
     "--tool-call-parser", "hermes",
     "--tool-strict-level", "parameter",

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from deploy.local import logs
 from deploy.local.children import Child
 
 _PLAIN_EVERY_S: Final = 10.0
@@ -27,6 +28,7 @@ class Progress:
         self._clock = clock
         self._begun = clock()
         self._plain_at = self._begun + _PLAIN_EVERY_S
+        self._phases: dict[str, str] = {}
         self._live = Live(console=console, transient=True, auto_refresh=False)
 
     def __enter__(self) -> Progress:
@@ -47,7 +49,7 @@ class Progress:
         self._console.print(f"{name} is ready after {self.elapsed_s:.1f} s")
 
     def waiting(self, children: Sequence[Child]) -> None:
-        """These do not answer yet: how long it has been, and the last thing each has said."""
+        """These do not answer yet: how long it has been, and which part of its start each is in."""
         if self._console.is_terminal:
             width = max(20, self._console.width - 1)
             lines = [self._line(child)[:width] for child in children]
@@ -58,5 +60,6 @@ class Progress:
                 self._console.print(Text(self._line(child)))
 
     def _line(self, child: Child) -> str:
-        said = Text.from_ansi(child.last_lines().expandtabs()).plain
-        return f"{self.elapsed_s:4.0f} s  {child.name} is starting: {said}"
+        phase = self._phases.get(child.name, logs.STARTING)
+        phase = self._phases[child.name] = logs.phase(child.tail(), phase)
+        return f"{self.elapsed_s:4.0f} s  {child.name}: {phase}"

@@ -160,7 +160,8 @@ def _demo_model() -> Path:
 
 def _bring_up(starts: list[Start], console: Console, children: Children) -> None:
     """Start the processes together and wait until each is ready."""
-    console.print(f"Starting {', '.join(start.name for start in starts)} ...")
+    names = ", ".join(start.name for start in starts)
+    console.print(f"Starting {names} ... (logs: {children.logs})")
     waiting = {
         start.ready_url: children.start(start.name, start.command, start.environment)
         for start in starts

@@ -31,10 +31,10 @@ from gateway.engine.headers import for_engine, sane_request_id
 from gateway.engine.lower import CONTEXT_HEADER, ReplicaKind, TooDeep, lower
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
-from gateway.model import Opening, Outcome, RouteRequest
+from gateway.model import Opening, Outcome, ProgramKey, RouteRequest
 from gateway.programs.identity import Identity
 from gateway.programs.idle import Kind
-from gateway.programs.lineage.rules import Asked, How
+from gateway.programs.lineage.rules import Asked, How, shown
 from gateway.programs.table import TableUnavailable
 from gateway.telemetry.receipts import Receipt
 
@@ -92,6 +92,8 @@ class CallHandler:
         except ClientGone:
             return
         except Exception as error:
+            if self._s.receipts.on and isinstance(error, ApiError):
+                self._refused(endpoint, headers, request, request_id, call, begun, error)
             await failures.respond(self._s, scope, send, error, endpoint.errors, request_id)
         finally:
             if request is not None and request.admitted is not None:
@@ -100,6 +102,32 @@ class CallHandler:
     def _release(self, admitted: Admitted) -> None:
         if self._s.limits is not None:
             self._s.limits.release(admitted)
+
+    def _refused(
+        self,
+        endpoint: Endpoint,
+        headers: dict[bytes, bytes],
+        request: Request | None,
+        request_id: bytes,
+        call: str,
+        begun: float,
+        error: ApiError,
+    ) -> None:
+        """The call's receipt says what the client is told; without one, it gets one."""
+        receipt = request.receipt if request is not None else None
+        if receipt is None:
+            try:
+                tenant = self._s.auth.caller(headers).tenant
+            except ApiError:
+                return  # Nobody could look at it.
+            key = ProgramKey(tenant, "") if request is None else request.identity.key
+            receipt = Receipt.refused(request_id.decode(), call, key, endpoint.name, time())
+            receipt.begun = begun
+            if request is not None:
+                receipt.thread, receipt.source = request.identity.thread, request.identity.source
+                receipt.model = request.model
+            self._s.receipts.add(receipt)
+        receipt.fail(error.status, error.code, perf_counter())
 
     async def _extend(self, request: Request, prefill_id: str) -> None:
         """The request is the turn that a prefill was made for. ApiError."""
@@ -253,8 +281,15 @@ class CallHandler:
                 None,
                 reason,
             )
-            if isinstance(request.asked, Asked) and request.asked.verdict.joined:
-                receipt.joined = tuple([thread for _, thread in request.asked.verdict.joined])
+            if isinstance(request.asked, Asked):
+                verdict = request.asked.verdict
+                receipt.lineage = verdict.owner, verdict.thread, verdict.parent
+                if verdict.joined:
+                    receipt.joined = tuple(
+                        [shown(*joined, verdict.program) for joined in verdict.joined]
+                    )
+            receipt.begun = request.begun
+            request.receipt = receipt
             s.receipts.add(receipt)
         return OpenCall(
             identity.key,

@@ -13,6 +13,7 @@ from gateway.api.passthrough import Passthrough, methods
 from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
 from gateway.api.web import Cors
+from gateway.api.websocket import ResponsesSockets
 from gateway.engine.endpoints import BY_PATH, ErrorShape
 from gateway.engine.errors import ClientGone
 from gateway.programs.ids import IdentityError, from_bytes
@@ -34,12 +35,16 @@ class Dispatcher:
         self.services = services
         self._calls = CallHandler(services, desk)
         self._passthrough = Passthrough(services)
+        self._sockets = ResponsesSockets(services, self)
         self._cold = cold
         origins = services.settings.cors_origins
         self._cors = Cors(origins) if origins else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
+        if scope["type"] == "websocket":
+            await self._sockets(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._cold(scope, receive, send)
             return

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import httptools
 from uvicorn.config import Config
@@ -152,6 +153,11 @@ class EdgeProtocol(CorkedProtocol):
             if self._should_upgrade():
                 self._leave()
                 self._untime()
+                # It stays a connection of the process, and is no idle one.
+                self._edge.receiving.pop(self, None)
+                self._edge.idle.pop(self, None)
+                websocket = cast(Any, self.ws_protocol_class)
+                self.ws_protocol_class = cast(Any, partial(websocket, lost=self._out))
                 self.handle_websocket_upgrade()
                 return
             self._without_upgrade(data[upgrade.args[0] :])

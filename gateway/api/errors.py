@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -67,6 +67,36 @@ class ApiError(Exception):
         """The same as a server-sent event, for a stream that has begun."""
         name = b"event: error\n" if shape == "anthropic" else b""
         return name + b"data: " + self.body(shape) + b"\n\n"
+
+    def response_events(self, response_id: str, sequence_number: int) -> bytes:
+        """The same for a stream of the Responses API, as OpenAI ends one: an event `error`, which
+        some clients raise, and `response.failed`, which others wait for. `sequence_number`: of the
+        first of both."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        about = {"code": self.code, "message": self.message, "param": self.param}
+        error = {
+            "type": "error",
+            "sequence_number": sequence_number,
+            **about,
+            "error": {"type": kind, **about},
+        }
+        response: dict[str, Any] = {
+            "id": response_id,
+            "object": "response",
+            "status": "failed",
+            "error": {"code": self.code, "message": self.message},
+            "output": [],
+            "usage": None,
+        }
+        failed = {
+            "type": "response.failed",
+            "sequence_number": sequence_number + 1,
+            "response": response,
+        }
+        return b"event: error\ndata: %b\n\nevent: response.failed\ndata: %b\n\n" % (
+            orjson.dumps(error),
+            orjson.dumps(failed),
+        )
 
 
 def model_not_found(model: str) -> ApiError:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from time import time
+from time import perf_counter, time
 from typing import Any, Final
 
 from engine_patches.wire import CallReport
@@ -162,7 +162,7 @@ class Ledger:
         receipt = call.receipt
         if receipt is not None:
             receipt.outcome, receipt.report = outcome, report
-            receipt.total_s = time() - receipt.arrived_s
+            receipt.total_s = perf_counter() - receipt.begun
         if report is None:
             return
         metrics.used(

@@ -24,9 +24,11 @@ from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.engine.response import Headers
 from gateway.engine.sse import StreamFilter
-from gateway.model import Outcome
+from gateway.model import Outcome, ProgramKey
+from gateway.programs.identity import MAIN_THREAD
 from gateway.programs.ids import RESPONSE_ID, is_response_id
 from gateway.programs.lineage.answers import MAX_ANSWER_BYTES
+from gateway.programs.lineage.rules import Asked
 
 # Asked for by a request with this header, in the answer.
 SAVED_HEADER: Final = b"x-weft-saved-s"
@@ -42,6 +44,7 @@ _STORED_STREAM: Final = re.compile(
     rb'\s*"response"\s*:\s*\{(?:\s*"object"\s*:\s*"\w*"\s*,)?\s*"id"\s*:\s*"(%b)"'
     % RESPONSE_ID.encode()
 )
+_SEQUENCE: Final = re.compile(rb'"sequence_number"\s*:\s*(\d{1,9})\b')
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -56,6 +59,7 @@ class Relay:
         "_metrics",
         "_replica",
         "_request",
+        "_response_id",
         "_s",
         "_stored",
         "_watch",
@@ -82,6 +86,7 @@ class Relay:
         # Of a stream, for lineage.
         self._heard: list[bytes] | None = None if request.asked is None else []
         self._stored: str | None = None
+        self._response_id = ""
 
     async def run(self, send: Send) -> None:
         """Relay the answer and close the call.
@@ -146,7 +151,7 @@ class Relay:
         watch, heard, size = self._watch, self._heard, 0
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
-        passed = b""
+        passed = sent = b""
         try:
             while True:
                 data = await exchange.read()
@@ -175,18 +180,21 @@ class Relay:
                         passed = await self._close(stream, Outcome.OK) + passed
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
-                    passed = b""
+                    sent, passed = passed, b""
             outcome = Outcome.OK if good else Outcome.ERROR
             self._mark(exchange.status)
         except ReplicaError as error:
-            rest, outcome = self._broken(stream, error)
+            rest, outcome = self._broken(stream, error, sent + passed)
             passed += rest
         exchange.close()
         passed = await self._close(stream, outcome) + passed
         await send({"type": "http.response.body", "body": passed})
 
-    def _broken(self, stream: StreamFilter, error: ReplicaError) -> tuple[bytes, Outcome]:
-        """The last bytes for the client, and the outcome, after the replica failed mid-stream."""
+    def _broken(
+        self, stream: StreamFilter, error: ReplicaError, last: bytes
+    ) -> tuple[bytes, Outcome]:
+        """The last bytes for the client, and the outcome, after the replica failed mid-stream.
+        last: what the client got last."""
         rest = stream.cut()
         registry, name = self._s.registry, self._replica.name
         if stream.ended:  # The client has its whole answer.
@@ -196,8 +204,12 @@ class Relay:
             return rest, Outcome.OK
         self._s.metrics.error(error.code)
         registry.failed(name, error)
-        shape = self._request.endpoint.errors
-        return rest + ApiError(error.status, error.code, str(error)).event(shape), Outcome.ERROR
+        told = ApiError(error.status, error.code, str(error))
+        if self._request.endpoint.chained:
+            numbers = _SEQUENCE.findall(last + rest)
+            after = int(numbers[-1]) + 1 if numbers else 0
+            return rest + told.response_events(self._response_id, after), Outcome.ERROR
+        return rest + told.event(self._request.endpoint.errors), Outcome.ERROR
 
     async def _close(self, stream: StreamFilter, outcome: Outcome) -> bytes:
         """Close the call, once. Returns what is to be told before the client's last frame."""
@@ -232,7 +244,9 @@ class Relay:
         self._first_byte(self._exchange.status)
         if self._request.endpoint.chained:
             found = _STORED_STREAM.match(data)
-            self._stores(found[1].decode() if found else None)
+            if found:
+                self._response_id = found[1].decode()
+                self._stores(self._response_id)
 
     def _first_byte(self, status: int) -> None:
         seconds = perf_counter() - self._request.begun
@@ -255,13 +269,23 @@ class Relay:
         if response_id and self._request.body.get("store") is not False:
             self._stored = response_id
             # A client may go on before the stream has ended.
-            self._s.chains.record(self._call.key, response_id, self._replica.name)
+            key, thread = self._continued_as()
+            self._s.chains.record(key, response_id, self._replica.name, thread)
 
     async def _remember(self) -> None:
         """Before the client can know that its answer is complete, every gateway can find it."""
         stored, self._stored = self._stored, None
         if stored is not None:
-            await self._s.chains.remember(self._call.key, stored, self._replica.name)
+            key, thread = self._continued_as()
+            await self._s.chains.remember(key, stored, self._replica.name, thread)
+
+    def _continued_as(self) -> tuple[ProgramKey, str]:
+        """The program and the thread of a call that goes on from this answer by its id."""
+        key, thread, asked = self._call.key, self._request.identity.thread, self._request.asked
+        if isinstance(asked, Asked):
+            program, thread = asked.verdict.continued_as
+            key = ProgramKey(key.tenant, program)
+        return key, "" if thread == MAIN_THREAD else thread
 
 
 def _saved(saved_s: Mapping[str, float]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import time
@@ -30,8 +31,9 @@ from gateway.programs.families import fold, has_parent
 from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.ids import is_response_id
 from gateway.programs.lineage.openings import Opening
-from gateway.programs.lineage.rules import Asked
+from gateway.programs.lineage.rules import Asked, shown
 from gateway.programs.table import TableUnavailable
+from gateway.telemetry.receipts import Receipt
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class Request:
     dialects. dispatch: the client wants complete tool calls told in its stream. asked: lineage has
     placed the call. prefill: the handle that it extends. met: its program's handles were looked at.
     sections, counted: the prompt, once it has been counted. admitted: how it counts against its
-    tenant's limits, None where there are none.
+    tenant's limits, None where there are none. receipt: of its last call, where one is kept.
     """
 
     endpoint: Endpoint
@@ -66,6 +68,7 @@ class Request:
     sections: Sequence[Section] = ()
     counted: Counted | None = None
     admitted: Admitted | None = None
+    receipt: Receipt | None = None
 
 
 async def read_request(
@@ -102,6 +105,8 @@ async def read_request(
         raise errors.wrong_id(error) from None
     if identity.parent and has_parent(identity):
         identity = await fold(s.chains, identity)
+    if holder and s.table.peek(identity.key) is None:
+        await _stands_alone(s, identity.key)
     return Request(
         endpoint,
         endpoint.path.encode() + query_of(scope["query_string"]),
@@ -148,11 +153,31 @@ async def join_lineage(services: Services, request: Request) -> None:
     verdict, key = asked.verdict, own.key
     request.identity = Identity(
         key if verdict.program == key.program else ProgramKey(key.tenant, verdict.program),
-        verdict.thread,
-        verdict.parent,
+        verdict.thread_name,
+        verdict.parent_name,
         "lineage",
         ephemeral=False,
     )
+    for owner, into in verdict.late(fresh):
+        services.receipts.move(tenant, owner, into or owner, shown)
+        if into:
+            # What it has used is told there from now on, and so are its calls to come.
+            services.ledger.spawn(_ended(services, ProgramKey(tenant, owner)))
+
+
+async def _ended(services: Services, key: ProgramKey) -> None:
+    with contextlib.suppress(TableUnavailable):
+        await services.table.end(key, time())
+
+
+async def _stands_alone(services: Services, key: ProgramKey) -> None:
+    """The first call that goes on from an answer whose program has no row: its first call was taken
+    for the twin of another program's, which it was not."""
+    if services.lineage is None:
+        return
+    services.receipts.move(key.tenant, key.program, key.program, shown)
+    with contextlib.suppress(TableUnavailable):
+        await services.lineage.apart(key.tenant, key.program, time())
 
 
 async def _holder(services: Services, caller: Caller, previous: Any) -> str:

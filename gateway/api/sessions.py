@@ -16,6 +16,7 @@ from gateway.api.errors import ApiError
 from gateway.api.services import Services
 from gateway.model import Program, ProgramKey
 from gateway.programs.ids import IdentityError, from_bytes, from_json
+from gateway.telemetry.finished import finished, known_by, regrouped
 
 
 class NewSession(BaseModel):
@@ -27,22 +28,32 @@ class NewSession(BaseModel):
     metadata: dict[str, Any] | None = Field(None, description="given back, and not kept")
 
 
-def session_json(program: Program) -> dict[str, Any]:
-    """A program as the API shows it. Instants are Unix seconds; durations are seconds."""
+def session_json(program: Program, known_by: str | None = None) -> dict[str, Any]:
+    """A program as the API shows it. Instants are Unix seconds; durations are seconds. What engines
+    alone can tell is null where they have told nothing. known_by: the name by which its calls were
+    found to be its own, None where no call has come through this gateway."""
+    answered = program.calls_closed - program.errors
+    told = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
+
+    def used(amount: float) -> float | None:
+        return amount if told else None
+
     return {
         "id": program.key.program,
         "object": "session",
+        "status": "active" if program.threads else "idle",
+        "known_by": known_by,
         "created_at": program.arrival_s,
-        "service_s": program.service_s,
-        "waiting_s": program.waiting_s,
-        "critical_path_s": program.critical_path_s,
+        "service_s": used(program.service_s),
+        "waiting_s": used(program.waiting_s),
+        "critical_path_s": used(program.critical_path_s),
         "calls": program.calls,
         "calls_in_flight": len(program.threads),
         "errors": program.errors,
-        "prompt_tokens": program.prompt_tokens,
-        "cached_tokens": program.cached_tokens,
-        "output_tokens": program.output_tokens,
-        "preemptions": program.preemptions,
+        "prompt_tokens": used(program.prompt_tokens),
+        "cached_tokens": used(program.cached_tokens),
+        "output_tokens": used(program.output_tokens),
+        "preemptions": used(program.preemptions),
         "replicas": list(program.replicas),
         "threads": [
             {
@@ -96,36 +107,70 @@ def router(services: Services) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 20,
         after: Annotated[str, Query(description="the last id of the page before")] = "",
     ) -> dict[str, Any]:
-        """The tenant's sessions in the order of their ids."""
+        """The tenant's sessions in the order of their ids, with those that have finished for as
+        long as this gateway keeps receipts of their calls (WEFT_RECEIPTS_AGE_S, an hour; at most
+        WEFT_RECEIPTS calls). A session that was deleted is not listed."""
         after = query_id(request.scope["query_string"], "after")
         found = await services.table.programs(tenant, limit + 1, after)
-        data = [session_json(program) for program in found[:limit]]
+        receipts = services.receipts.of(tenant, time())
+        names = known_by(receipts)
+        sessions = {
+            p.key.program: session_json(regrouped(p, receipts), names.get(p.key.program))
+            for p in found
+        }
+        # Up to the last one that was found, the table has told of all that are alive.
+        last = found[-1].key.program if len(found) > limit else None
+        gone = finished(receipts, sessions).items()
+        sessions |= {
+            name: session
+            for name, session in gone
+            if name > after and (last is None or name < last)
+        }
+        listed = sorted(sessions)
+        data = [sessions[name] for name in listed[:limit]]
         return {
             "object": "list",
             "data": data,
             "first_id": data[0]["id"] if data else None,
             "last_id": data[-1]["id"] if data else None,
-            "has_more": len(found) > limit,
+            "has_more": len(listed) > limit,
         }
+
+    def ended(key: ProgramKey) -> dict[str, Any] | None:
+        """A session that has finished, as far as receipts tell."""
+        return finished(services.receipts.story(key, time()), ()).get(key.program)
+
+    async def end(key: ProgramKey) -> dict[str, Any]:
+        """End a program, or take one that has finished off the list. ApiError."""
+        program = await services.ledger.end(key, time())
+        session = ended(key)
+        if program is not None:
+            session = session_json(regrouped(program, services.receipts.of(key.tenant, time())))
+        if session is None:
+            raise not_found(key.program)
+        services.receipts.unlist(key, time())
+        return session
 
     @api.get("/v1/sessions/{session_id}", summary="Look at a session")
     async def get(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """What the process table knows about a program."""
+        """What the process table knows about a program; of one that has finished, what the receipts
+        of its calls tell."""
         key = program_key(tenant, path_id(session_id))
         program = await services.table.get(key)
         if program is None:
-            raise not_found(key.program)
-        return session_json(program)
+            session = ended(key)
+            if session is None:
+                raise not_found(key.program)
+            return session
+        receipts = services.receipts.of(tenant, time())
+        return session_json(regrouped(program, receipts), known_by(receipts).get(key.program))
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """End a program; the answer has its totals. Calls in flight are finished, and its row goes
         with the last of them."""
-        key = program_key(tenant, path_id(session_id))
-        program = await services.ledger.end(key, time())
-        if program is None:
-            raise not_found(key.program)
-        return session_json(program) | {"object": "session.deleted", "deleted": True}
+        session = await end(program_key(tenant, path_id(session_id)))
+        return session | {"object": "session.deleted", "deleted": True}
 
     @api.post("/finish_session", summary="End a session (vllm-router's name for it)")
     async def finish(
@@ -135,8 +180,7 @@ def router(services: Services) -> APIRouter:
     ) -> dict[str, Any]:
         """The same as DELETE, for clients of vllm-router."""
         session_id = query_id(request.scope["query_string"], "session_id")
-        if await services.ledger.end(program_key(tenant, session_id), time()) is None:
-            raise not_found(session_id)
+        await end(program_key(tenant, session_id))
         return {"session_id": session_id, "finished": True}
 
     return api

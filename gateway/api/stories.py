@@ -49,9 +49,9 @@ def router(services: Services) -> APIRouter:
         "/v1/sessions/{session_id}/story", tags=["receipts"], summary="Look at a session's calls"
     )
     async def story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """The receipts of a session's calls, in the order of their arrival; and what they tell of
-        its threads, ended ones too: when each began and ended and how, which came from which and
-        which were joined, and which calls the longest path is made of."""
+        """The receipts of a session's calls, in the order of their arrival, those of refused ones
+        apart; and what they tell of its threads, ended ones too: when each began and ended and how,
+        which came from which and which were joined, and which calls the longest path is made of."""
         key = program_key(tenant, path_id(session_id))
         told = s.receipts.story(key, time())
         if not told and await s.table.get(key) is None:
@@ -65,7 +65,8 @@ def router(services: Services) -> APIRouter:
             "session": key.program,
             "saved_s": saved,
             **threads.to_json(told),
-            "receipts": [one.to_json() for one in told],
+            "receipts": [one.to_json() for one in told if one.outcome != "refused"],
+            "refused": [one.to_json() for one in told if one.outcome == "refused"],
         }
 
     @api.get(

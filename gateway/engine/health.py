@@ -85,7 +85,10 @@ class HealthLoop:
             await self._learn(replica)
         replica.circuit = replica.circuit.checked(good, error, sure=sure)
         if replica.circuit.healthy != before.healthy:
-            log.warning("replica %s is %s", replica.name, "up" if good else f"down ({error})")
+            if good:
+                log.info("replica %s is up", replica.name)
+            else:
+                log.warning("replica %s is down (%s)", replica.name, error)
             # Who comes back may be another process, with an empty cache.
             self._registry.beginnings.forget(replica.name)
         if before.alive and not replica.circuit.alive and replica.kind is ReplicaKind.STOCK:

@@ -2,7 +2,9 @@
 
 The event's name and the fields `choice_index` and `tool_call` are Dynamo's. Around them, the data
 is a chunk of the API that it stands in, without choices: clients that look at the name know what it
-is, and clients that parse every frame as a chunk, as OpenAI's do, find nothing in it. Sans-I/O.
+is, and clients that parse every frame as a chunk, as OpenAI's do, find nothing in it. Among events
+of Anthropic's Messages it is a `ping`, the one type that every client passes over: some refuse a
+type that they do not know. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def frame(call: ToolCall, chunk: Mapping[str, Any]) -> bytes:
     if isinstance(chunk.get("choices"), list):
         data = {field: chunk[field] for field in _CHUNK_FIELDS if field in chunk} | {"choices": []}
     else:
-        data = {"type": EVENT}
+        responses = str(chunk.get("type")).startswith("response.")
+        data = {"type": EVENT if responses else "ping"}
     text = json.dumps(data | as_json(call), separators=(",", ":"))
     return f"event: {EVENT}\ndata: {text}\n\n".encode()
 

@@ -13,12 +13,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class HeaderAlias:
-    """A header that names a program, with its companions ("" where there is none)."""
+    """A header that names a program, with its companions ("" where there is none). from_main: a
+    thread that names no parent was begun by the program's first one."""
 
     program: bytes
     thread: bytes = b""
     parent: bytes = b""
     final: bytes = b""
+    from_main: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +48,22 @@ HEADERS: Final = (
         b"x-claude-code-session-id",
         b"x-claude-code-agent-id",
         b"x-claude-code-parent-agent-id",
+        # Claude Code names the agent of a sub-agent's calls alone: its main loop has no id, and is
+        # the parent that a sub-agent does not name.
+        from_main=True,
     ),
-    HeaderAlias(b"session-id", b"thread-id"),
-    HeaderAlias(b"session_id", b"thread-id"),
-    HeaderAlias(b"x-session-affinity"),
+    # Codex: one session for an agent and its sub-agents, a thread each.
+    HeaderAlias(b"session-id", b"thread-id", b"x-codex-parent-thread-id"),
+    HeaderAlias(b"session_id", b"thread-id", b"x-codex-parent-thread-id"),
+    # opencode, and aiperf for all turns of a conversation.
+    HeaderAlias(b"x-session-affinity", parent=b"x-parent-session-id"),
     HeaderAlias(b"x-litellm-session-id"),
+    HeaderAlias(b"x-litellm-trace-id"),
+    HeaderAlias(b"helicone-session-id"),
+    HeaderAlias(b"x-bf-session-id"),
+    HeaderAlias(b"x-conversation-id"),
     HeaderAlias(b"x-smg-routing-key"),
+    # Last: aiperf sends one for a conversation, others one for each request.
     HeaderAlias(b"x-correlation-id"),
 )
 
@@ -78,7 +90,12 @@ BODY: Final = (
 
 # Names whose companion `parent` is a program, and not a thread of the same one.
 PARENT_IS_A_PROGRAM: Final = frozenset(
-    {"x-session-id", "x-dynamo-session-id", "vllm_xargs.agentic_context.program_id"}
+    {
+        "x-session-id",
+        "x-session-affinity",
+        "x-dynamo-session-id",
+        "vllm_xargs.agentic_context.program_id",
+    }
 )
 
 # Row 4, when configured.

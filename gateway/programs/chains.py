@@ -24,11 +24,12 @@ def is_owned(name: str) -> bool:
 @record
 class StoredAnswer:
     """program: the id of the program whose call made the answer. replica: the one that stores it,
-    "" where that is not known. stored_s: Unix time."""
+    "" where that is not known. stored_s: Unix time. thread: of that call, "" for the main one."""
 
     program: str
     replica: str
     stored_s: float
+    thread: str = ""
 
 
 class ChainRoots:
@@ -51,13 +52,15 @@ class ChainRoots:
         # The tenant of each answer's id. Other names, as those of sessions, are each tenant's own.
         self._owners: dict[str, str] = {}
 
-    def record(self, key: ProgramKey, response_id: str, replica: str = "") -> StoredAnswer | None:
+    def record(
+        self, key: ProgramKey, response_id: str, replica: str = "", thread: str = ""
+    ) -> StoredAnswer | None:
         """The answer with this id belongs to this program and is stored there. Known here only.
         None, and nothing has changed, where another tenant has an answer with this id."""
         owner = self._owners.get(response_id, key.tenant)
         if owner != key.tenant and self._known(owner, response_id) is not None:
             return None
-        answer = StoredAnswer(key.program, replica, self._clock())
+        answer = StoredAnswer(key.program, replica, self._clock(), thread)
         self._keep(key.tenant, response_id, answer)
         return answer
 
@@ -66,9 +69,16 @@ class ChainRoots:
         found = self._known(tenant, link)
         return link if found is None else found.program
 
-    async def remember(self, key: ProgramKey, response_id: str, replica: str) -> None:
+    def place(self, tenant: str, link: str) -> tuple[str, str]:
+        """As `root`, with the thread of the call that made the link, "" where it is not known."""
+        found = self._known(tenant, link)
+        return (link, "") if found is None else (found.program, found.thread)
+
+    async def remember(
+        self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
+    ) -> None:
         """As `record`, for every gateway on the same store."""
-        self.record(key, response_id, replica)
+        self.record(key, response_id, replica, thread)
 
     async def find(self, tenant: str, response_id: str) -> StoredAnswer | None:
         """What is known of a tenant's answer; `root` knows it then, too. None if it does not exist,

@@ -81,10 +81,14 @@ def resolve(
         if alias.program in by_name:
             program = _header(by_name, alias.program)
             if program:
+                thread = _header(by_name, alias.thread)
+                parent = _header(by_name, alias.parent)
+                if alias.from_main and thread and not parent:
+                    parent = MAIN_THREAD
                 return Identity(
                     ProgramKey(tenant, program),
-                    _header(by_name, alias.thread) or MAIN_THREAD,
-                    _header(by_name, alias.parent),
+                    thread or MAIN_THREAD,
+                    parent,
                     alias.program.decode(),
                     ephemeral=False,
                     final=by_name.get(alias.final, b"").strip().lower() in _TRUE,
@@ -93,9 +97,12 @@ def resolve(
         if row.program[0] in body:
             program = _field(body, row.program)
             if program:
+                thread = _field(body, row.thread)
+                if row.chained:
+                    program, thread = chains.place(tenant, program)
                 return Identity(
-                    ProgramKey(tenant, chains.root(tenant, program) if row.chained else program),
-                    _field(body, row.thread) or MAIN_THREAD,
+                    ProgramKey(tenant, program),
+                    thread or MAIN_THREAD,
                     _field(body, row.parent),
                     ".".join(row.program),
                     ephemeral=False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import quote, unquote
 
 from gateway.model import ProgramKey
 from gateway.programs import rows
@@ -35,11 +36,13 @@ class RedisChains(ChainRoots):
         # No more than there is room for here.
         self._unwritten: dict[bytes, bytes] = {}
 
-    async def remember(self, key: ProgramKey, response_id: str, replica: str) -> None:
+    async def remember(
+        self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
+    ) -> None:
         """See ChainRoots. Never raises: an answer is not held up by what is known of it. Where
         another tenant has an answer with this id, by this gateway's knowledge or by that of another
         one, nothing is remembered."""
-        answer = self.record(key, response_id, replica)
+        answer = self.record(key, response_id, replica, thread)
         if answer is None:
             return
         member = rows.member(ProgramKey(key.tenant, response_id))
@@ -98,11 +101,13 @@ class RedisChains(ChainRoots):
 
 
 def _packed(answer: StoredAnswer) -> bytes:
-    head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n"
+    # A thread may hold any character; a line it must not end.
+    thread = quote(answer.thread, safe="")
+    head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n{thread}\n"
     return rows.encode(head + answer.program)
 
 
 def _unpacked(packed: bytes) -> StoredAnswer:
     # Only the program's id, which is last, may hold a newline.
-    stored, replica, program = rows.decode(packed).split("\n", 2)
-    return StoredAnswer(program, replica, float(stored))
+    stored, replica, thread, program = rows.decode(packed).split("\n", 3)
+    return StoredAnswer(program, replica, float(stored), unquote(thread))

@@ -6,7 +6,7 @@ ask. Bounded in number and age. A gateway has the receipts of the calls that it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,10 +24,14 @@ class Receipt:
     router who said. told: what the engine was told.
     predicted_tokens, predicted_service_s: what was expected before the engine knew, None where
     there was nothing to go by. failed: replicas that could not be reached, with the error.
-    overhead_s, first_byte_s, total_s: since the request arrived. hints: each hint and its fate.
+    error: the code of the gateway's own error that the client was told, "" for none.
+    begun: when the request arrived, on the performance counter. overhead_s, first_byte_s, total_s:
+    since then. listed: its program shows among finished sessions. hints: each hint and its fate.
     saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
     dispatched before the answer had ended, and by how many seconds. joined: threads of the program
-    whose answers its prompt holds, as lineage has found them.
+    whose answers its prompt holds, as lineage has found them. lineage: the program, the thread and
+    the parent under which lineage remembers the call, where it has placed it. counted: the program
+    that the process table has counted it for, where that has turned out to be another one's.
     """
 
     request_id: str
@@ -56,6 +60,30 @@ class Receipt:
     saved_s: Mapping[str, float] | None = None
     tools: tuple[tuple[str, float], ...] = ()
     joined: tuple[str, ...] = ()
+    lineage: tuple[str, str, str] | None = None
+    counted: ProgramKey | None = None
+    error: str = ""
+    begun: float = 0.0
+    listed: bool = True
+
+    @classmethod
+    def refused(
+        cls, request_id: str, call: str, key: ProgramKey, endpoint: str, arrived_s: float
+    ) -> Receipt:
+        """The receipt of a call that was refused before it had a place. key: with the program "",
+        where that was not known yet."""
+        nowhere = Decision("", False, frozenset(), "refused")
+        receipt = cls(
+            request_id, call, key, "", "", "", endpoint, "", arrived_s, nowhere, "", 0, None
+        )
+        receipt.outcome = "refused"
+        return receipt
+
+    def fail(self, status: int, code: str, now: float) -> None:
+        """The gateway has told the client of an error itself. now: on the performance counter."""
+        self.status = self.status or status
+        self.error = code
+        self.total_s = self.total_s or now - self.begun
 
     def to_json(self) -> dict[str, Any]:
         """As the API shows it. Durations in seconds, tokens as counts."""
@@ -63,17 +91,18 @@ class Receipt:
             "object": "receipt",
             "request_id": self.request_id,
             "call": self.call,
-            "session": self.key.program,
-            "thread": self.thread,
+            "session": self.key.program or None,
+            "thread": self.thread or None,
             "parent": self.parent or None,
             "joins": list(self.joined),
-            "known_by": self.source,
+            "known_by": self.source or None,
             "endpoint": self.endpoint,
             "model": self.model,
             "arrived_at": self.arrived_s,
             "outcome": self.outcome or "in_flight",
             "status": self.status or None,
-            "place": self._place(),
+            "error": self.error or None,
+            "place": self._place() if self.replica else None,
             "order": self._order(),
             "predicted": {
                 "prompt_tokens": self.predicted_tokens,
@@ -177,6 +206,37 @@ class Receipts:
         """A program's receipts, in the order of their calls' arrival."""
         self._expire(key.tenant, now_s)
         return [receipt for receipt in self._room.of(key.tenant) if receipt.key == key]
+
+    def move(
+        self, tenant: str, owner: str, program: str, shown: Callable[[str, str, str], str]
+    ) -> None:
+        """What lineage has found out late: `owner` is a part of `program`, or on its own where both
+        are the same. Its calls are told of there from now on. `shown`: the name of a thread, by its
+        owner, its name there and the program."""
+        for receipt in self._room.of(tenant):
+            if receipt.lineage is None or receipt.key.program == program:
+                continue
+            own, thread, parent = receipt.lineage
+            if own == owner or (owner != program and receipt.key.program == owner):
+                receipt.counted = receipt.counted or receipt.key
+                receipt.key = ProgramKey(tenant, program)
+                receipt.thread = shown(own, thread, program)
+                # A call that was taken for another's twin came from a thread of that one.
+                came = parent if own != program or thread != own else ""
+                receipt.parent = shown(own, came, program) if came else ""
+
+    def of(self, tenant: str, now_s: float) -> list[Receipt]:
+        """All of a tenant's, in the order of their calls' arrival."""
+        self._expire(tenant, now_s)
+        return list(self._room.of(tenant))
+
+    def unlist(self, key: ProgramKey, now_s: float) -> bool:
+        """A program's handle was deleted: its calls so far make no finished session. Whether they
+        made one."""
+        listed = [one for one in self.story(key, now_s) if one.listed]
+        for receipt in listed:
+            receipt.listed = False
+        return bool(listed)
 
     def _expire(self, tenant: str, now_s: float) -> None:
         """Forget a tenant's old ones, before anybody looks."""

@@ -21,7 +21,7 @@ class ThreadStory:
     """One thread: its calls as far as receipts have them. Instants are Unix times, durations
     seconds. parent: the thread that began it, or "". ended_s: when the last of its calls did, None
     while one is in flight; ended: that call's outcome. joined_by: threads that have gone on with
-    its answer."""
+    its answer. reported: an engine has said what a call used; else that is not known."""
 
     thread: str
     parent: str
@@ -34,6 +34,7 @@ class ThreadStory:
     ended_s: float | None = 0.0
     ended: str = ""
     joined_by: dict[str, None] = field(default_factory=dict)
+    reported: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """As the API shows it."""
@@ -42,8 +43,8 @@ class ThreadStory:
             "parent": self.parent or None,
             "calls": self.calls,
             "errors": self.errors,
-            "service_s": self.service_s,
-            "waiting_s": self.waiting_s,
+            "service_s": self.service_s if self.reported else None,
+            "waiting_s": self.waiting_s if self.reported else None,
             "first_call_at": self.first_s,
             "last_call_at": self.last_s,
             "ended_at": self.ended_s,
@@ -57,6 +58,8 @@ def threads_of(receipts: Sequence[Receipt]) -> list[ThreadStory]:
     found: dict[str, ThreadStory] = {}
     for receipt in receipts:
         name, at_s = receipt.thread, receipt.arrived_s
+        if receipt.outcome == "refused":
+            continue  # It was in no thread.
         story = found.get(name)
         if story is None:
             story = found[name] = ThreadStory(name, receipt.parent, at_s, at_s)
@@ -64,6 +67,7 @@ def threads_of(receipts: Sequence[Receipt]) -> list[ThreadStory]:
         story.calls += 1
         story.errors += receipt.outcome == "error"
         if receipt.report is not None:
+            story.reported = True
             story.service_s += receipt.report.service_s
             story.waiting_s += receipt.report.waiting_s
         if not receipt.outcome:
@@ -111,7 +115,7 @@ def to_json(receipts: Sequence[Receipt]) -> dict[str, Any]:
         "threads": [thread.to_json() for thread in threads[-MAX_SHOWN:]],
         "threads_left_out": max(0, len(threads) - MAX_SHOWN),
         "critical_path": {
-            "service_s": seconds,
+            "service_s": seconds if path else None,
             "requests": [receipt.request_id for receipt in path[-MAX_SHOWN:]],
             "requests_left_out": max(0, len(path) - MAX_SHOWN),
         },

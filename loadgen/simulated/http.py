@@ -16,6 +16,8 @@ STREAM_HEAD: Final = (
 )
 _KINDS: Final = {400: "BadRequestError", 403: "weft_error", 404: "NotFoundError"}
 
+_ANTHROPIC_KINDS: Final = {400: "invalid_request_error", 404: "not_found_error"}
+
 
 def response(status: int, body: bytes, headers: bytes = b"", kind: str = "") -> bytes:
     """A whole response. headers: further lines, each ending in CRLF. kind: JSON if not given."""
@@ -39,6 +41,13 @@ def error(status: int, message: str) -> bytes:
     kind = _KINDS.get(status, "InternalServerError")
     detail = {"message": message, "type": kind, "param": None, "code": status}
     return json_response({"error": detail}, status)
+
+
+def anthropic_error(status: int, message: str) -> bytes:
+    """The same in the shape of Anthropic's API."""
+    kind = _ANTHROPIC_KINDS.get(status, "api_error")
+    detail = {"type": kind, "message": message}
+    return json_response({"type": "error", "error": detail}, status)
 
 
 def report_header(report: CallReport) -> bytes:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import httptools
 import orjson
@@ -21,8 +21,12 @@ from loadgen.simulated.answering import Answering
 from loadgen.simulated.dialects import DIALECTS, Refused
 from loadgen.simulated.faults import FAULT_HEADER
 from loadgen.simulated.service import Service
+from loadgen.simulated.tokens import TOKEN_BYTES
 
 logger = logging.getLogger(__name__)
+
+_MESSAGES: Final = b"/v1/messages"
+_COUNT: Final = _MESSAGES + b"/count_tokens"
 
 _KEPT_HEADERS: Final = frozenset({CALL_HEADER.encode(), FAULT_HEADER.encode(), SECRET_HEADER})
 
@@ -131,24 +135,29 @@ class Connection(asyncio.Protocol):
         self._keep = request.keep
         path = request.url.partition(b"?")[0]
         raw = b"".join(request.parts)
-        if request.method == b"POST" and path in DIALECTS:
+        if request.method == b"POST" and (path in DIALECTS or path == _COUNT):
             try:
-                self._begin(path, request, raw)
+                if path == _COUNT:
+                    self._count(raw)
+                else:
+                    self._begin(path, request, raw)
             except Refused as error:
-                self.write(http.error(error.status, str(error)))
+                shape = http.anthropic_error if path.startswith(_MESSAGES) else http.error
+                self.write(shape(error.status, str(error)))
                 self.answered()
             return
         secret = request.headers.get(SECRET_HEADER, b"")
         self.write(self._admin.answer(request.method, path, secret, raw))
         self.answered()
 
+    def _count(self, raw: bytes) -> None:
+        """Answer how long a prompt of Messages is."""
+        asked = DIALECTS[_MESSAGES].read(_object(raw), {})
+        self.write(http.json_response({"input_tokens": -(-len(asked.prompt) // TOKEN_BYTES)}))
+        self.answered()
+
     def _begin(self, path: bytes, request: _Request, raw: bytes) -> None:
-        try:
-            body = orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise Refused(f"the body is not JSON: {error}") from None
-        if not isinstance(body, dict):
-            raise Refused("the body must be a JSON object")
+        body = _object(raw)
         try:
             fault = self._service.faults.draw(request.header(FAULT_HEADER))
         except ValueError as error:
@@ -157,3 +166,13 @@ class Connection(asyncio.Protocol):
         call = request.header(CALL_HEADER)
         self._current = Answering(self._service, self, answer, call, fault)
         self._current.begin(body)
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise Refused(f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Refused("the body must be a JSON object")
+    return body

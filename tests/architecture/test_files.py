@@ -39,6 +39,8 @@ ELSEWHERE = {
     "gateway/api/status.py": f"{SERVED}/test_routes.py",
     "gateway/api/stories.py": f"{SERVED}/test_stories.py",
     "gateway/api/watch.py": f"{SERVED}/test_lineage.py",
+    "gateway/api/websocket.py": f"{SERVED}/test_websocket.py",
+    "gateway/api/websocket_server.py": f"{SERVED}/test_websocket.py",
     "gateway/app.py": f"{SERVED}/test_calls.py",
     "gateway/engine/advice.py": f"{SERVED}/test_hints.py",
     "gateway/serve.py": f"{SERVED}/test_serve.py",

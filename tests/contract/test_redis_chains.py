@@ -41,10 +41,11 @@ def run(server: RedisServer, steps: Callable[..., Awaitable[None]], **options: f
 
 def test_what_one_gateway_stored_another_finds(redis_server):
     async def steps(line, left, right):
-        await left.remember(KEY, "resp_1", "r1")
+        await left.remember(KEY, "resp_1", "r1", "a\nthread")
         assert right.root("t", "resp_1") == "resp_1"
         found = await right.find("t", "resp_1")
-        assert (found.program, found.replica) == (KEY.program, "r1")
+        assert (found.program, found.replica, found.thread) == (KEY.program, "r1", "a\nthread")
+        assert right.place("t", "resp_1") == (KEY.program, "a\nthread")
         assert right.root("t", "resp_1") == KEY.program
         assert await right.find("other", "resp_1") is None
         await right.forget("t", "resp_1")

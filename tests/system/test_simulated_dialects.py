@@ -154,6 +154,18 @@ def test_messages_plain_streamed_and_with_a_tool(claude):
         assert (message.content[0].name, message.content[0].input) == ("go", ARGUMENTS)
 
 
+def test_messages_are_counted_as_they_are_served(claude):
+    asked = {"model": "simulated", "system": "Be brief.", "messages": ASKED[1:]}
+    tools = [{"name": "go", "input_schema": SCHEMA}]
+    counted = claude.messages.count_tokens(**asked).input_tokens
+    assert counted == claude.messages.create(**asked, max_tokens=6).usage.input_tokens
+    assert claude.messages.count_tokens(**asked, tools=tools).input_tokens > counted
+    with pytest.raises(anthropic.BadRequestError) as raised:
+        claude.messages.count_tokens(model="simulated", messages=[])
+    assert raised.value.body["type"] == "error"
+    assert raised.value.body["error"]["type"] == "invalid_request_error"
+
+
 @pytest.mark.parametrize(
     ("wrong", "status", "named"),
     [

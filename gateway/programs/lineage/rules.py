@@ -58,6 +58,39 @@ class Verdict(NamedTuple):
     entries: tuple[Entry, ...] = ()
     folds: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def thread_name(self) -> str:
+        """The thread as its program shows it."""
+        return shown(self.owner, self.thread, self.program)
+
+    @property
+    def parent_name(self) -> str:
+        """The thread that it came from, as its program shows it, or ""."""
+        # A guess was made from a thread of the program's own.
+        owner = self.program if self.owner == self.thread else self.owner
+        return shown(owner, self.parent, self.program) if self.parent else ""
+
+    @property
+    def continued_as(self) -> tuple[str, str]:
+        """The program and the thread of whoever goes on from the answer by its id: the call's own
+        program, if the call was only taken for the twin of another program's."""
+        program = self.owner if self.state & State.GUESS else self.program
+        return program, shown(self.owner, self.thread, program)
+
+    def late(self, fresh: str) -> list[tuple[str, str]]:
+        """What is known only now of calls that came before: programs, and what they turned out to
+        be part of; "" where one has turned out to be on its own. fresh: as in `decide`."""
+        return [(owner, into) for owner, into in self.folds if owner != fresh]
+
+
+def shown(owner: str, thread: str, program: str) -> str:
+    """The name of a thread in a program. owner: under which the thread is remembered, which is
+    another while that program counts as a part of this one. Threads of two owners have different
+    names."""
+    if thread in (MAIN, owner):
+        return MAIN if owner == program else owner
+    return thread if owner == program else f"{owner}/{thread}"
+
 
 class Asked:
     """A call that has been placed: what is needed to remember its answer."""

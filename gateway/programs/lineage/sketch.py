@@ -5,7 +5,9 @@ model and the tools as h_0. In the last message there are points inside the text
 transcript that a client keeps in one growing text is found as well as one in messages.
 
 A piece is what stands between marks of punctuation, quotes and line ends: what stays whole when an
-answer is quoted in another message, as text or as JSON.
+answer is quoted in another message, as text or as JSON. Code has few of these: its lines are short.
+So a message of the model's counts as a whole, too, and so does each of its lines, but only where
+they are a message of the model's again: two programs of users may well share lines of code.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ from gateway.programs.lineage.canonical import ASSISTANT, CALL, Atom, messages_o
 
 MIN_PIECE_BYTES: Final = 24
 MAX_PIECES: Final = 512
+# Of messages of the model's: the shortest line, the shortest text that counts as a whole, and how
+# many of both a call is looked up by.
+MIN_LINE_BYTES: Final = 8
+MIN_WHOLE_BYTES: Final = 64
+MAX_LINES: Final = 128
 _SCANNED_BYTES: Final = 32_768
 _MARKS: Final = b'".:;!?\\\r\t'
 _TO_LINES: Final = bytes.maketrans(_MARKS, b"\n" * len(_MARKS))
@@ -149,6 +156,14 @@ class Sketch:
         """Pieces of what comes before that, as above."""
         return keys(pieces(self._messages[: self.turn]))
 
+    def spoken(self) -> dict[int, int]:
+        """Lines and whole texts of the model's own messages, as above."""
+        return line_keys(lines(self._messages[: self.turn]))
+
+    def own_lines(self) -> set[bytes]:
+        """The same of the request, as they are."""
+        return {*lines(self._messages)}
+
     def own(self) -> set[bytes]:
         """Pieces of the request, of its beginning and its end."""
         last = pieces(self._messages) if self._own is None else self._own
@@ -175,6 +190,34 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
         data = _bytes("\n".join(texts))[-_SCANNED_BYTES:]
     found = data.translate(_TO_LINES).split(b"\n")
     return [piece for piece in map(bytes.strip, found) if len(piece) >= MIN_PIECE_BYTES]
+
+
+def lines(messages: Sequence[Sequence[Atom]]) -> list[bytes]:
+    """Of texts of the model's, in their order: lines, and whole texts of more than one line. Of
+    the last bytes, as with pieces."""
+    found: list[list[bytes]] = []
+    size = 0
+    for message in reversed(messages):
+        for kind, text in reversed(message):
+            if kind is not ASSISTANT:
+                continue
+            data = _bytes(text)
+            size += len(data)
+            cut = [
+                line for line in map(bytes.strip, data.split(b"\n")) if len(line) >= MIN_LINE_BYTES
+            ]
+            if len(data) >= MIN_WHOLE_BYTES and len(cut) > 1:
+                cut.append(data)
+            found.append(cut)
+        if size >= _SCANNED_BYTES:
+            break
+    found.reverse()
+    return [line for cut in found for line in cut][-MAX_LINES:]
+
+
+def line_keys(found: Sequence[bytes]) -> dict[int, int]:
+    """Fingerprints of lines, with their bytes. They are never those of pieces."""
+    return keys([b"\x1d" + line for line in found])
 
 
 def keys(found: Sequence[bytes]) -> dict[int, int]:

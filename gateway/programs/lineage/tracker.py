@@ -10,12 +10,14 @@ from gateway.programs.lineage.canonical import TEXT
 from gateway.programs.lineage.marks import Entry, Known, Mark, State
 from gateway.programs.lineage.openings import Opening, Openings
 from gateway.programs.lineage.rules import Asked, How, Verdict, begun, decide, left
-from gateway.programs.lineage.sketch import Sketch, keys, pieces
+from gateway.programs.lineage.sketch import MAX_PIECES, Sketch, keys, line_keys, lines, pieces
 from gateway.programs.lineage.store import LineageStore
 from gateway.programs.lineage.tool_ids import answered_ids, asked_ids
 
 # Pieces of one answer that are remembered, spread over it.
 SAID_PIECES: Final = 16
+# Of an answer with fewer bytes of pieces than this, lines are remembered as well: it is code.
+FEW_BYTES: Final = 256
 # What a call is that goes on from nothing.
 _ALONE: Final = frozenset({How.NEW, How.REPEATS})
 
@@ -79,10 +81,11 @@ class Lineage:
         known = await self._store.get_many(tenant, wanted, now_s)
         verdict = decide(sketch, known, recent, fresh, now_s)
         if sketch.turn and not verdict.state & State.PROVEN:
-            older, ids = sketch.older(), asked_ids(body)
-            more = await self._store.get_many(tenant, [*ids, *reversed(older)], now_s)
+            older, ids, spoken = sketch.older(), asked_ids(body), sketch.spoken()
+            wanted = [*ids, *reversed(spoken), *reversed(older)][:MAX_PIECES]
+            more = await self._store.get_many(tenant, wanted, now_s)
             known = Known({**known.marks, **more.marks}, {**known.folded, **more.folded})
-            verdict = decide(sketch, known, {**older, **recent}, fresh, now_s, ids)
+            verdict = decide(sketch, known, {**older, **spoken, **recent}, fresh, now_s, ids)
         return verdict, sketch
 
     async def answered(self, call: Asked | Opening, raw: bytes, stream: bool, now_s: float) -> None:
@@ -107,9 +110,14 @@ class Lineage:
         if ids:
             own = ended._replace(state=ended.state | State.SAID | (state & State.GUESS))
             entries += [Entry(fingerprint, own) for fingerprint in ids]
-        if found := pieces(answers):
-            said = Mark(owner, thread, State.SAID | (state & State.GUESS), now_s)
-            entries += [Entry(key, said) for key in keys(_spread({*found} - sketch.own()))]
+        said = Mark(owner, thread, State.SAID | (state & State.GUESS), now_s)
+        found = {*pieces(answers)}
+        if found:
+            found -= sketch.own()
+            entries += [Entry(key, said) for key in keys(_spread(found))]
+        if sum(map(len, found)) < FEW_BYTES and (code := {*lines(answers)}):
+            code -= sketch.own_lines()
+            entries += [Entry(key, said) for key in line_keys(_spread(code))]
         await self._store.put(call.tenant, entries, (), now_s)
 
     def keep_answer(self, call: Opening, raw: bytes, stream: bool) -> bool:
@@ -130,6 +138,10 @@ class Lineage:
         verdict = call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
         await self._store.put(call.tenant, left(call.sketch.end(), mark), (), now_s)
+
+    async def apart(self, tenant: str, program: str, now_s: float) -> None:
+        """The program has turned out to be on its own, by what lineage does not see."""
+        await self._store.put(tenant, (), ((program, ""),), now_s)
 
     async def aclose(self) -> None:
         """Release the store's connections."""

@@ -232,11 +232,15 @@ def _open(gateway: Gateway) -> int:
 
 
 def _sessions(gateway: Gateway) -> dict[str, Any]:
+    """Those that are alive. How it knows them is each gateway's own."""
     found: dict[str, Any] = {}
     after = ""
     while True:
         page = gateway.get(f"/v1/sessions?limit=1000&after={after}").json()
-        found |= {session["id"]: session for session in page["data"]}
+        for session in page["data"]:
+            del session["known_by"]
+            if session["status"] != "finished":
+                found[session["id"]] = session
         if not page["has_more"]:
             return found
         after = page["last_id"]

@@ -159,19 +159,57 @@ def test_responses_plain_and_streamed_say_the_same(client):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_response_that_is_continued_stays_in_its_program(stack, client, stream):
+def test_a_response_that_is_continued_holds_what_was_said_and_stays_in_its_program(
+    stack, client, stream
+):
     options = {"model": MODEL, "max_output_tokens": 4, "stream": stream}
-    first = client.responses.with_raw_response.create(input="Hello", **options)
+    # A question that nobody has asked yet: a repeat counts with the program that it repeats.
+    asked = f"Tell me about the sea, and about ship {uuid4()} that crosses it. " * 10
+    first = client.responses.with_raw_response.create(input=asked, **options)
     answer = list(first.parse())[-1].response if stream else first.parse()
-    # vLLM keeps no answers unless it is told to: it does not know the one before. We do.
-    with pytest.raises(openai.NotFoundError, match=answer.id) as raised:
-        client.responses.create(input="Go on", previous_response_id=answer.id, **options)
+    more = client.responses.create(input="Go on", previous_response_id=answer.id, **options)
+    more = list(more)[-1].response if stream else more
+    assert more.previous_response_id == answer.id
+    assert more.usage.input_tokens > answer.usage.input_tokens
     program = first.headers["x-weft-program"]
-    assert raised.value.response.headers["x-weft-program"] == program
     session = httpx.get(
         f"{stack.url}/v1/sessions/{program}", headers={"authorization": "Bearer test"}
     ).json()
-    assert (session["calls"], session["errors"]) == (2, 1)
+    assert (session["calls"], session["errors"]) == (2, 0)
+
+
+def test_the_clients_websocket_continues_answers_that_are_not_stored(client):
+    """Text, then a tool call, then its result, each as new items after the answer before."""
+    ended = ("response.completed", "response.incomplete", "response.failed", "error")
+    asked = {"model": MODEL, "store": False, "max_output_tokens": 60}
+    function = {**TOOL["function"], "type": "function", "strict": True}
+    with client.responses.connect() as connection:
+
+        def turn(**members):
+            connection.response.create(**asked, **members)
+            event = next(event for event in connection if event.type in ended)
+            assert event.type in ended[:2], event
+            return event.response
+
+        first = turn(input="Tell me about the sea, and the ships that cross it.")
+        second = turn(
+            input="What is the weather in Oslo?", previous_response_id=first.id,
+            tools=[function], tool_choice="required",
+        )  # fmt: skip
+        assert second.usage.input_tokens > first.usage.total_tokens
+        [call] = [item for item in second.output if item.type == "function_call"]
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "21 degrees"}
+        third = turn(input=[result], previous_response_id=second.id)
+        assert third.usage.input_tokens > first.usage.total_tokens
+
+
+def test_a_coding_agents_prompt_fits_the_demo_model(client):
+    """Coding agents begin with up to 40,000 of its tokens, and ask for thousands more."""
+    words = "The ship crosses the sea and the captain tells the crew about the harbour. " * 2_600
+    answer = client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": words}], max_tokens=4
+    )
+    assert 36_000 < answer.usage.prompt_tokens < 49_152
 
 
 def test_models_are_listed_and_found(client):

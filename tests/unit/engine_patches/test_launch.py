@@ -30,6 +30,13 @@ def test_cpu_flags_stay_on_the_cpu():
     assert "OMP_NUM_THREADS" not in environment(gpu=True)
 
 
+@pytest.mark.parametrize("gpu", [False, True])
+def test_answers_are_stored_so_that_they_can_be_continued(gpu, monkeypatch):
+    assert environment(gpu)["VLLM_ENABLE_RESPONSES_API_STORE"] == "1"
+    monkeypatch.setenv("VLLM_ENABLE_RESPONSES_API_STORE", "0")
+    assert environment(gpu)["VLLM_ENABLE_RESPONSES_API_STORE"] == "0"
+
+
 def test_variables_that_are_set_already_are_kept(monkeypatch):
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "7")
     assert environment(gpu=False)["VLLM_CPU_KVCACHE_SPACE"] == "7"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.local.logs import clean, end, engine_core_died
+from deploy.local.logs import clean, end, engine_core_died, phase
 
 NOISE = """nanobind: leaked 4 instances!
  - leaked instance 0x7f9a033887e8 of type "triton._C.libtriton.ir.attribute"
@@ -49,3 +49,16 @@ def test_the_end_of_a_log_is_its_last_lines() -> None:
 def test_the_end_of_a_log_after_a_death_is_the_death() -> None:
     text = f"one\n{FATAL}\nValueError: bad\n{DEAD}\n{TIDYING}{NOISE}"
     assert end(text, 3) == f"{FATAL}\nValueError: bad\n{DEAD}"
+
+
+def test_a_start_is_told_in_phases():
+    log = "INFO vLLM 0.32\n"
+    told = [phase(log)]
+    for line in (
+        "Starting to load model /m...",
+        "Loading weights took 0.1 s",
+        "Starting vLLM server",
+    ):
+        log += f"(EngineCore pid=1) INFO [x.py:1] {line}\n"
+        told.append(phase(log))
+    assert told == ["starting", "loading the model", "warming up", "opening its port"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.local import plan
+from deploy.local import demo_model, plan
 from deploy.local.plan import OptionError, UpOptions
 
 
@@ -28,6 +28,13 @@ def test_the_demo_model_is_served_offline_under_its_name():
     assert start.environment["HF_HUB_OFFLINE"] == "1"
     assert "weft-demo" in start.command
     assert start.ready_url == "http://127.0.0.1:9000/health"
+
+
+def test_the_demo_has_room_for_the_prompts_of_coding_agents():
+    command = plan.replica(UpOptions(), 0, 9000, "/demo", "s", gpus=0).command
+    length = int(command[command.index("--max-model-len") + 1])
+    # vLLM refuses to serve more than the model's own positions.
+    assert 49_152 <= length <= demo_model.CONFIG["max_position_embeddings"]
 
 
 def test_a_users_model_gets_vllms_own_defaults():

@@ -45,6 +45,24 @@ def test_events_are_whole_frames() -> None:
     assert error.event().endswith(b"\n\n")
 
 
+def test_a_response_that_fails_midway_ends_as_openais_do() -> None:
+    frames = (
+        ApiError(502, "replica_closed", "gone\nnow").response_events("resp_1", 4).split(b"\n\n")
+    )
+    assert frames.pop() == b""
+    (error, failed) = (json.loads(frame.partition(b"data: ")[2]) for frame in frames)
+    names = [frame.partition(b"\n")[0] for frame in frames]
+    assert names == [b"event: error", b"event: response.failed"]
+    assert (error["type"], error["sequence_number"]) == ("error", 4)
+    # OpenAI's Python client and the AI SDK read the inner object, OpenAI's types the outer one.
+    assert error["error"]["message"] == error["message"] == "gone\nnow"
+    assert (error["error"]["type"], error["error"]["code"]) == ("server_error", "replica_closed")
+    assert (failed["type"], failed["sequence_number"]) == ("response.failed", 5)
+    assert failed["response"]["id"] == "resp_1"
+    assert failed["response"]["status"] == "failed"
+    assert failed["response"]["error"] == {"code": "replica_closed", "message": "gone\nnow"}
+
+
 def test_retryable_errors_say_when() -> None:
     for error in (errors.no_replica(7), errors.table_unavailable(7)):
         assert error.status == 503

@@ -141,6 +141,15 @@ def test_the_other_apis_split_anywhere(api, data):
     assert out == before + told + frames[-1], "after the brace, before what comes next"
 
 
+@pytest.mark.parametrize(
+    ("api", "kind"), [("messages", "ping"), ("responses", EVENT), ("text", None)]
+)
+def test_the_frame_has_a_type_that_the_apis_clients_pass_over(api, kind):
+    """The AI SDK checks every event of Messages against the types that it knows."""
+    [event] = EventReader().feed(frame(ToolCall(0, "c", "f", "{}"), OTHERS[api][0]))
+    assert json.loads(event.data).get("type") == kind
+
+
 def test_the_frame_is_a_chunk_without_choices_and_dynamos_event():
     whole = ToolCall(1, "c1", "f", '{"a": "ä"}', 2)
     data = {"id": "x", "object": "chat.completion.chunk", "created": 5, "model": "m",
@@ -163,11 +172,6 @@ def test_the_frame_is_a_chunk_without_choices_and_dynamos_event():
         },
     }
     assert from_json(parsed) == whole
-
-
-def test_events_of_the_other_apis_say_their_type():
-    [event] = EventReader().feed(frame(ToolCall(0, "c", "f", "{}"), {"type": "content_block_stop"}))
-    assert json.loads(event.data)["type"] == EVENT
 
 
 GOOD = as_json(ToolCall(0, "c", "f", "{}"))

@@ -27,3 +27,17 @@ def test_body_paths_are_unique_and_chains_come_last():
     assert len(set(paths)) == len(paths)
     chained = [row.chained for row in BODY]
     assert chained == sorted(chained)
+
+
+def test_names_that_other_tools_send_are_known():
+    names = {alias.program for alias in HEADERS}
+    assert names >= {
+        b"x-litellm-trace-id",
+        b"helicone-session-id",
+        b"x-bf-session-id",
+        b"x-conversation-id",
+        b"x-session-affinity",
+        b"x-correlation-id",
+    }
+    # Some send it with each request: a name that says more comes first.
+    assert HEADERS[-1].program == b"x-correlation-id"

@@ -59,6 +59,30 @@ def test_rows_win_in_their_order():
     assert identify(None, body).key.program == "body"
 
 
+def test_a_sub_agent_of_claude_code_that_names_no_parent_was_begun_by_the_main_loop():
+    session = {"x-claude-code-session-id": "s"}
+    assert identify(session).parent == ""
+    agent = identify(session | {"x-claude-code-agent-id": "a1"})
+    assert (agent.key.program, agent.thread, agent.parent) == ("s", "a1", "main")
+    nested = session | {"x-claude-code-agent-id": "a2", "x-claude-code-parent-agent-id": "a1"}
+    assert identify(nested).parent == "a1"
+
+
+def test_a_sub_agent_of_codex_is_a_thread_of_the_session_begun_by_its_parent():
+    root = identify({"session-id": "s", "thread-id": "s"})
+    child = identify({"session-id": "s", "thread-id": "c", "x-codex-parent-thread-id": "s"})
+    assert child.key == root.key
+    assert (child.thread, child.parent) == ("c", root.thread)
+
+
+def test_a_call_that_continues_an_answer_is_of_its_thread():
+    chains = ChainRoots()
+    chains.record(ProgramKey("t", "root"), "resp_1", thread="search")
+    found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
+    assert (found.key.program, found.thread) == ("root", "search")
+    assert identify(body={"previous_response_id": "resp_2"}, chains=chains).thread == "main"
+
+
 def test_the_path_takes_threads_from_wefts_own_headers():
     found = identify({"x-weft-thread": "t1", "x-weft-parent": "t0"}, path="p")
     assert (found.thread, found.parent, found.source) == ("t1", "t0", "path")

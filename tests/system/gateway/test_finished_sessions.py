@@ -1,0 +1,140 @@
+"""Sessions that have finished stay listed; refused calls leave a receipt; times are in order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.programs.table import ProcessTable
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+
+async def reporting(wire: Any, request: Any) -> None:
+    report = {
+        "call": request.json["vllm_xargs"]["weft_call"], "service_s": 2.0, "waiting_s": 0.5,
+        "prompt_tokens": 40, "cached_tokens": 16, "output_tokens": 7, "finished": True,
+    }  # fmt: skip
+    message = {"role": "assistant", "content": "Hello."}
+    await wire.plain(
+        {"choices": [{"index": 0, "message": message}]},
+        headers={"x-weft-report": json.dumps(report)},
+    )
+
+
+async def sessions(gateway: Any, **options: Any) -> dict[str, dict[str, Any]]:
+    got = (await gateway.client.get("/v1/sessions", params=options)).json()
+    return {session["id"]: session for session in got["data"]}
+
+
+async def forget_idle(table: ProcessTable) -> None:
+    """As if all programs had been without a call for long."""
+    await table.expire(4e9, 1.0)
+
+
+async def test_a_program_that_has_ended_stays_listed_and_says_how_it_was_known(engine, weft):
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        await gateway.call(headers={"x-session-id": "run"})
+        await gateway.client.post("/v1/sessions", json={"id": "waiting"})
+        found = await sessions(gateway)
+        assert (found["run"]["status"], found["run"]["known_by"]) == ("idle", "x-session-id")
+        assert found["waiting"]["known_by"] is None
+        await forget_idle(gateway.services.table)
+        assert (await gateway.services.table.census()).alive == 0
+        found = await sessions(gateway)
+        assert found.keys() == {"run"}
+        run = found["run"]
+        assert (run["status"], run["known_by"], run["service_s"]) == (
+            "finished",
+            "x-session-id",
+            2.0,
+        )
+        assert (await gateway.client.get("/v1/sessions/run")).json() == run
+        # Called again, it is alive again, and listed once.
+        await gateway.call(headers={"x-session-id": "run"})
+        assert (await sessions(gateway))["run"]["status"] == "idle"
+
+
+async def test_a_session_that_is_deleted_is_not_listed(engine, weft):
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        for name in ("one", "two"):
+            await gateway.call(headers={"x-session-id": name})
+        assert (await gateway.client.delete("/v1/sessions/one")).status_code == 200
+        await forget_idle(gateway.services.table)
+        assert (await sessions(gateway)).keys() == {"two"}
+        assert (await gateway.client.get("/v1/sessions/one")).status_code == 404
+        gone = await gateway.client.delete("/v1/sessions/two")
+        assert (gone.status_code, gone.json()["service_s"]) == (200, 2.0)
+        assert await sessions(gateway) == {}
+        assert (await gateway.client.delete("/v1/sessions/two")).status_code == 404
+
+
+async def test_pages_hold_living_and_finished_sessions_in_one_order(engine, weft):
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        for name in ("a", "c", "e"):
+            await gateway.call(headers={"x-session-id": name})
+        await forget_idle(gateway.services.table)
+        for name in ("b", "d"):
+            await gateway.call(headers={"x-session-id": name})
+        listed, after = [], ""
+        for _ in range(5):
+            params = {"limit": 2} | ({"after": after} if after else {})
+            page = (await gateway.client.get("/v1/sessions", params=params)).json()
+            listed += [session["id"] for session in page["data"]]
+            after = page["last_id"]
+            if not page["has_more"]:
+                break
+        assert listed == ["a", "b", "c", "d", "e"]
+
+
+async def test_without_reports_what_was_used_is_not_known(engine, weft):
+    async with engine(weft=False) as stub, weft(stub) as gateway:
+        await gateway.call(headers={"x-session-id": "run"})
+        session = (await gateway.client.get("/v1/sessions/run")).json()
+        assert session["service_s"] is session["waiting_s"] is session["prompt_tokens"] is None
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert story["threads"][0]["service_s"] is story["critical_path"]["service_s"] is None
+        fresh = (await gateway.client.post("/v1/sessions", json={"id": "new"})).json()
+        assert fresh["service_s"] == 0.0, "it has used nothing"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"model": "nobody"}, 404, "model_not_found"),
+        ({"session_id": "x" * 300}, 400, "id_too_long"),
+    ],
+)
+async def test_a_refused_call_leaves_a_receipt(engine, weft, body, status, code):
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        got = await gateway.call(body=body, headers={"x-request-id": "mine"})
+        assert got.status_code == status
+        receipt = (await gateway.client.get("/v1/receipts/mine")).json()
+        assert (receipt["outcome"], receipt["status"], receipt["error"]) == (
+            "refused",
+            status,
+            code,
+        )
+        assert receipt["place"] is None
+        assert receipt["times"]["total_s"] > 0
+
+
+async def test_a_call_that_finds_no_replica_leaves_a_receipt_in_its_session(weft):
+    async with weft() as gateway:
+        got = await gateway.call(headers={"x-request-id": "mine", "x-session-id": "run"})
+        assert (got.status_code, got.json()["error"]["code"]) == (503, "no_replica")
+        receipt = (await gateway.client.get("/v1/receipts/mine")).json()
+        assert (receipt["session"], receipt["error"]) == ("run", "no_replica")
+        assert (receipt["outcome"], receipt["status"]) == ("refused", 503)
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert (story["receipts"], story["refused"]) == ([], [receipt])
+
+
+async def test_the_first_byte_comes_before_the_end(engine, weft):
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        for number in range(20):
+            await gateway.call(headers={"x-request-id": f"r{number}"})
+            times = (await gateway.client.get(f"/v1/receipts/r{number}")).json()["times"]
+            assert 0 < times["overhead_s"] <= times["first_byte_s"] <= times["total_s"]

@@ -1,0 +1,348 @@
+"""The Responses API over a WebSocket, with the real server and a real WebSocket client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket as socketlib
+import sys
+from contextlib import AsyncExitStack
+from typing import Any
+
+import openai
+import pytest
+from support.stack import free_port
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+DEADLINE_S = 20
+
+
+def event(kind: str, **members: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind} | members)}\n\n".encode()
+
+
+def response(number: int, **members: Any) -> dict[str, Any]:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text"}]}
+    return {"id": f"resp_{number:03}", "object": "response", "output": [said]} | members
+
+
+class Answers:
+    """The script of an engine: answer number n is `resp_n`, in three events."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.hold: asyncio.Event | None = None
+
+    async def __call__(self, wire: Any, request: Any) -> None:
+        self.count += 1
+        number = self.count
+        if request.json.get("model") == "broken":
+            await wire.plain({"error": {"message": "no", "code": "bad"}}, "400 Bad Request")
+            return
+        created = event("response.created", sequence_number=0, response=response(number, output=[]))
+        await wire.stream(created, end=False)
+        if self.hold is not None:
+            await self.hold.wait()
+        delta = event("response.output_text.delta", sequence_number=1, delta="Hi.")
+        done = event("response.completed", sequence_number=2, response=response(number))
+        await wire.pieces(delta[:9], delta[9:] + done)
+
+
+def socket(gateway: Any, path: str = "/v1/responses", **headers: str) -> Any:
+    return connect(
+        gateway.url.replace("http", "ws", 1) + path,
+        additional_headers={name.replace("_", "-"): value for name, value in headers.items()},
+        proxy=None,
+    )
+
+
+async def create(client: ClientConnection, **members: Any) -> None:
+    await client.send(json.dumps({"type": "response.create", "model": "tiny"} | members))
+
+
+async def told(client: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(DEADLINE_S):
+        parsed: dict[str, Any] = json.loads(await client.recv())
+    return parsed
+
+
+async def answer(client: ClientConnection) -> list[dict[str, Any]]:
+    """Events up to the last one of a response."""
+    events = []
+    while True:
+        events.append(await told(client))
+        if events[-1]["type"] in ("response.completed", "response.failed", "error"):
+            return events
+
+
+KINDS = ["response.created", "response.output_text.delta", "response.completed"]
+
+
+async def test_responses_follow_each_other_on_one_connection(engine, weft):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        async with socket(gateway, session_id="s-1", thread_id="t-1") as client:
+            for number in (1, 2):
+                await create(client, input=f"question {number}")
+                events = await answer(client)
+                assert [each["type"] for each in events] == KINDS
+                assert events[-1]["response"]["id"] == f"resp_{number:03}"
+        assert [request.target for request in stub.requests] == ["/v1/responses"] * 2
+        assert [request.json["stream"] for request in stub.requests] == [True, True]
+        assert "type" not in stub.requests[0].json
+        # The connection's headers are the calls': one program, its thread, its tenant.
+        session = (await gateway.client.get("/v1/sessions/s-1")).json()
+        assert session["calls"] == 2
+        story = (await gateway.client.get("/v1/sessions/s-1/story")).json()
+        assert {each["thread"] for each in story["receipts"]} == {"t-1"}
+        assert len({each["request_id"] for each in story["receipts"]}) == 2
+
+
+async def test_the_path_may_name_the_program(engine, weft):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        async with socket(gateway, "/p/my%20run/v1/responses") as client:
+            await create(client, input="Hello")
+            await answer(client)
+        assert (await gateway.client.get("/v1/sessions/my%20run")).json()["calls"] == 1
+
+
+async def test_an_answer_that_is_not_stored_is_continued_on_its_connection(engine, weft):
+    async with engine(script=Answers()) as stub, weft(stub) as gateway:
+        async with socket(gateway) as client:
+            await create(client, input="Hello", store=False, generate=False)
+            prepared = await answer(client)
+            assert not stub.requests
+            before = prepared[-1]["response"]["id"]
+            await create(client, input=[], previous_response_id=before, store=False)
+            first = (await answer(client))[-1]["response"]
+            more = [{"type": "function_call_output", "call_id": "c", "output": "3"}]
+            await create(client, input=more, previous_response_id=first["id"], store=False)
+            await answer(client)
+        hello = {"type": "message", "role": "user", "content": "Hello"}
+        assert stub.requests[0].json["input"] == [hello]
+        assert stub.requests[1].json["input"] == [hello, *first["output"], *more]
+        assert not stub.requests[1].json.get("previous_response_id")
+
+
+async def test_an_error_is_an_event_and_the_connection_goes_on(engine, weft):
+    start = '{"type": "response.create", "model": '
+    async with (
+        engine(script=Answers(), models=("tiny", "broken")) as stub,
+        weft(stub) as gateway,
+        socket(gateway) as client,
+    ):
+        for message, status, code in (
+            (start, 400, "invalid_json"),
+            ('{"type": "session.update"}', 400, "unknown_event"),
+            (start + '"no"}', 404, "model_not_found"),
+            (start + '"broken"}', 400, "bad"),
+            (start + '"tiny", "previous_response_id": "x"}', 400, "previous_response_not_found"),
+        ):
+            await client.send(message)
+            got = await told(client)
+            assert (got["type"], got["status"]) == ("error", status), message
+            assert got["error"]["code"] == code
+            assert got["error"]["message"]
+        await client.send(b"\x00binary")
+        assert (await told(client))["error"]["code"] == "invalid_json"
+        await create(client, input="Hello")
+        assert (await answer(client))[-1]["type"] == "response.completed"
+
+
+async def refused(gateway: Any, path: str = "/v1/responses", **headers: str) -> tuple[int, str]:
+    with pytest.raises(InvalidStatus) as raised:
+        await socket(gateway, path, **headers)
+    got = raised.value.response
+    return got.status_code, json.loads(got.body)["error"]["code"]
+
+
+async def test_who_may_not_connect_is_told_over_http(engine, weft):
+    async with (
+        engine(script=Answers()) as stub,
+        weft(stub, api_keys="good", websockets_per_tenant=1) as gateway,
+    ):
+        good = {"authorization": "Bearer good"}
+        assert await refused(gateway, authorization="Bearer bad") == (401, "invalid_api_key")
+        assert await refused(gateway, "/v1/realtime", **good) == (404, "unknown_url")
+        page = "http://evil.example"
+        assert await refused(gateway, **good, origin=page) == (403, "origin_not_allowed")
+        async with socket(gateway, **good, origin=gateway.url) as client:
+            assert await refused(gateway, **good) == (429, "too_many_websockets")
+            await create(client, input="Hello")
+            assert (await answer(client))[-1]["type"] == "response.completed"
+
+
+async def test_a_connection_that_has_ended_counts_no_longer(engine, weft, until):
+    async with (
+        engine(script=Answers()) as stub,
+        weft(stub, websockets_per_tenant=1) as gateway,
+    ):
+        for _ in range(3):
+
+            async def connected() -> ClientConnection | None:
+                with contextlib.suppress(InvalidStatus):
+                    return await socket(gateway)
+                return None
+
+            async with asyncio.timeout(DEADLINE_S):
+                while (client := await connected()) is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            await client.close()
+
+
+async def test_a_client_that_leaves_ends_its_call(engine, weft, until):
+    script = Answers()
+    script.hold = asyncio.Event()
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        async with socket(gateway) as client:
+            await create(client, input="Hello")
+            assert (await told(client))["type"] == "response.created"
+            assert gateway.in_flight() == 1
+        await until(lambda: gateway.in_flight() == 0)
+        script.hold.set()
+
+
+async def test_messages_wait_their_turn_and_too_many_close_the_connection(engine, weft):
+    script = Answers()
+    script.hold = asyncio.Event()
+    async with engine(script=script) as stub, weft(stub) as gateway, socket(gateway) as client:
+        for _ in range(3):
+            await create(client, input="Hello")
+        await told(client)
+        assert len(stub.requests) == 1
+        script.hold.set()
+        kinds = [(await told(client))["type"] for _ in range(8)]
+        assert kinds == [*KINDS[1:], *KINDS, *KINDS]
+        script.hold.clear()
+        for _ in range(20):
+            await create(client, input="Hello")
+        script.hold.set()
+        with pytest.raises(ConnectionClosed) as raised:  # noqa: PT012
+            while True:
+                await told(client)
+        assert raised.value.rcvd is not None
+        assert raised.value.rcvd.code == 1008
+
+
+async def test_a_message_beyond_the_limit_closes_the_connection(engine, weft):
+    async with engine(script=Answers()) as stub, weft(stub, max_body_bytes=4096) as gateway:
+        async with socket(gateway) as client:
+            await create(client, input="x" * 4096)
+            with contextlib.suppress(ConnectionClosed):
+                assert (await told(client))["error"]["code"] == "body_too_large"
+        assert not stub.requests
+
+
+async def test_an_idle_connection_is_closed(engine, weft):
+    async with (
+        engine(script=Answers()) as stub,
+        weft(stub, websocket_idle_s=0.05) as gateway,
+        socket(gateway) as client,
+    ):
+        with pytest.raises(ConnectionClosed) as raised:
+            await told(client)
+        assert raised.value.rcvd is not None
+        assert raised.value.rcvd.code == 1000
+
+
+async def cut(wire: Any, request: Any) -> None:
+    """The script of an engine that dies after two events."""
+    created = event("response.created", sequence_number=0, response=response(1, output=[]))
+    delta = event("response.output_text.delta", sequence_number=7, delta="Hi.")
+    await wire.stream(created, delta, end=False)
+    await asyncio.sleep(0.1)
+    wire.writer.transport.abort()
+
+
+async def test_a_stream_that_breaks_off_ends_as_a_failed_response(engine, weft):
+    async with engine(script=cut) as stub, weft(stub) as gateway, socket(gateway) as client:
+        await create(client, input="Hello")
+        events = [await told(client) for _ in range(4)]
+        assert [each["type"] for each in events[:2]] == KINDS[:2]
+        error, failed = events[2:]
+        assert (error["type"], error["sequence_number"]) == ("error", 8)
+        assert error["error"]["code"] == "replica_closed"
+        assert (failed["type"], failed["sequence_number"]) == ("response.failed", 9)
+        assert failed["response"]["id"] == "resp_001"
+        assert failed["response"]["error"]["message"] == error["message"]
+
+
+async def test_a_stream_over_http_that_breaks_off_raises_in_openais_client(engine, weft):
+    async with engine(script=cut) as stub, weft(stub) as gateway:
+        async with openai.AsyncOpenAI(
+            base_url=f"{gateway.url}/v1", api_key="test", max_retries=0
+        ) as client:
+            stream = await client.responses.create(model="tiny", input="Hello", stream=True)
+            with pytest.raises(openai.APIError, match=r"closed|broke|ended"):
+                async for _ in stream:
+                    pass
+        got = await gateway.call("/v1/responses", body={"input": "Hello", "stream": True})
+        last = [line for line in got.text.splitlines() if line.startswith("data: ")][-1]
+        failed = json.loads(last.removeprefix("data: "))
+        assert (failed["type"], failed["response"]["status"]) == ("response.failed", "failed")
+
+
+async def test_a_running_call_is_finished_when_the_gateway_is_told_to_stop(engine, until):
+    script = Answers()
+    script.hold = asyncio.Event()
+    port = free_port()
+    async with engine(script=script) as stub:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+            env={**os.environ, "WEFT_REPLICAS": stub.url, "WEFT_DRAIN_S": "300"},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            async with asyncio.timeout(60), AsyncExitStack() as stack:
+                url, client = f"ws://127.0.0.1:{port}/v1/responses", None
+                while client is None:
+                    with contextlib.suppress(OSError):
+                        client = await stack.enter_async_context(connect(url, proxy=None))
+                await create(client, input="Hello")
+                assert (await told(client))["type"] == "response.created"
+                process.send_signal(signal.SIGTERM)
+                await until(lambda: not listens(port))
+                script.hold.set()
+                assert [each["type"] for each in await answer(client)] == KINDS[1:]
+                with pytest.raises(ConnectionClosed) as raised:
+                    await told(client)
+                assert raised.value.rcvd is not None
+                assert raised.value.rcvd.code == 1001
+                _, said = await process.communicate()
+            assert process.returncode == 0
+            assert b"Traceback" not in said
+            assert b"WARNING" not in said, "a normal start and end"
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+def listens(port: int) -> bool:
+    with socketlib.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_sockets_count_as_connections_until_they_close(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with engine(script=Answers()) as stub, weft(stub, max_connections=2) as gateway:
+        for _ in range(4):
+            async with socket(gateway) as client:
+                await create(client)
+                await answer(client)
+        async with socket(gateway) as one, socket(gateway) as other:
+            refused = await gateway.client.get("/v1/models")
+            assert refused.status_code == 503
+            assert refused.json()["error"]["code"] == "too_many_connections"
+            for client in (one, other):
+                await create(client)
+                assert (await answer(client))[-1]["type"] == "response.completed"
+        async with asyncio.timeout(DEADLINE_S):
+            while (await gateway.client.get("/v1/models")).status_code != 200:
+                await asyncio.sleep(0.01)

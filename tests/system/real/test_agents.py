@@ -1,0 +1,114 @@
+"""Real coding agents, unmodified, against `weft up` with real engines.
+
+The demo model's weights are random, and so its answers mean nothing. What counts: an agent makes
+its calls, understands the answers, and all its calls are one program.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from support import agents
+from support.stack import Stack
+
+pytestmark = [pytest.mark.system, pytest.mark.engine]
+
+TASK = "List the files here."
+KEY = {"authorization": f"Bearer {agents.KEY}"}
+AI_SDK = Path(agents.__file__).with_name("ai_sdk.mjs")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A project to work in."""
+    made = tmp_path / "project"
+    made.mkdir()
+    (made / "hello.py").write_text('print("Hello")\n')
+    return made
+
+
+def only_session(stack: Stack) -> dict[str, Any]:
+    """The one program that there is."""
+    got = httpx.get(f"{stack.url}/v1/sessions", headers=KEY).json()["data"]
+    assert len(got) == 1, got
+    session: dict[str, Any] = got[0]
+    return session
+
+
+def receipts(stack: Stack, session: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of a program's calls."""
+    got = httpx.get(f"{stack.url}/v1/sessions/{session['id']}/story", headers=KEY).json()
+    found: list[dict[str, Any]] = got["receipts"]
+    return found
+
+
+def test_codex_makes_its_calls_over_one_websocket(stack, home, folder):
+    ran = agents.codex(stack.url, home, folder, TASK)
+    assert ran.status == 0, ran.output
+    for trouble in ("Reconnecting", "Falling back", "failed to connect", "stream error"):
+        assert trouble not in ran.output
+    session = only_session(stack)
+    assert session["known_by"] == "session-id"
+    assert (session["calls"] > 0, session["errors"]) == (True, 0)
+    # Codex says which session it is.
+    assert f"session id: {session['id']}" in ran.output
+    calls = receipts(stack, session)
+    assert {call["endpoint"] for call in calls} == {"responses"}
+    assert {(call["thread"], call["parent"]) for call in calls} == {(session["id"], None)}
+    assert calls[0]["actual"]["prompt_tokens"] > 8_192, "its prompt is that long"
+
+
+def test_claude_code_makes_its_calls(stack, home, folder):
+    ran = agents.claude_code(stack.url, home, folder, TASK)
+    # The demo model now and then talks until the limit, and Claude Code then says so.
+    assert ran.status == 0 or "output token maximum" in ran.output, ran.output
+    assert ran.output.strip()
+    session = only_session(stack)
+    assert session["known_by"] == "x-claude-code-session-id"
+    assert session["errors"] == 0
+    calls = receipts(stack, session)
+    assert {call["endpoint"] for call in calls} == {"messages"}
+    assert {(call["thread"], call["parent"]) for call in calls} == {("main", None)}
+    assert max(call["actual"]["prompt_tokens"] for call in calls) > 8_192
+
+
+def test_opencode_makes_its_calls(stack, home, folder):
+    ran = agents.opencode(stack.url, home, folder, TASK)
+    assert ran.status == 0, ran.output
+    assert "compact" not in ran.output.lower()
+    session = only_session(stack)
+    assert session["known_by"] == "x-session-id"
+    assert session["errors"] == 0
+    calls = receipts(stack, session)
+    # The title of the session, and the answer.
+    assert 1 <= len(calls) <= 3
+    assert {call["endpoint"] for call in calls} == {"chat"}
+    assert {(call["thread"], call["parent"]) for call in calls} == {("main", None)}
+
+
+def test_the_ai_sdk_is_not_upset_by_the_event_of_a_tools_dispatch(stack, tmp_path):
+    node = shutil.which("node")
+    modules = agents.install(*agents.AI_SDK) / "node_modules"
+    assert node is not None, "npm is here"
+    (tmp_path / "node_modules").symlink_to(modules)
+    script = shutil.copy(AI_SDK, tmp_path)
+    done = subprocess.run(
+        [node, script, f"{stack.url}/v1"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["api"] for each in told] == ["messages", "responses", "chat"]
+    for each in told:
+        assert each["errors"] == [], each
+        assert each["parts"]["tool-call"] == 1
