@@ -344,5 +344,5 @@ async def test_sockets_count_as_connections_until_they_close(
                 await create(client)
                 assert (await answer(client))[-1]["type"] == "response.completed"
         async with asyncio.timeout(DEADLINE_S):
-            while (await gateway.client.get("/v1/models")).status_code != 200:
+            while (await gateway.client.get("/v1/models")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
