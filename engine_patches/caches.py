@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from engine_patches.channel import Command
-from engine_patches.compat import SchedulerHooks, contents_of
+from engine_patches.compat import SchedulerHooks
+from engine_patches.compat_kv import contents_of
 from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS
 from engine_patches.retention import Retention
 from engine_patches.tags import TagSpans

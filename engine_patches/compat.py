@@ -41,79 +41,21 @@ def warn_of_kernels_package() -> str:
 
 check_version(installed_version())
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
-    KVConnectorBase_V1 as KVConnectorBase,
-)
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
-    KVConnectorMetadata,
-    KVConnectorRole,
-)
-from vllm.v1.core.kv_cache_utils import (  # noqa: E402
-    FreeKVCacheBlockQueue,
-    make_block_hash_with_group_id,
-    resolve_kv_cache_block_sizes,
-)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
+from engine_patches.compat_kv import FreeBlocks  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 from engine_patches.warmth import Context  # noqa: E402
 
 __all__ = [
-    "FreeBlocks",
-    "KVConnectorBase",
-    "KVConnectorMetadata",
-    "KVConnectorRole",
     "Request",
     "SchedulerHooks",
     "SchedulerOutput",
-    "block_key",
-    "bytes_per_block",
-    "contents_of",
     "rearranged",
-    "swap_workers",
-    "tokens_per_block",
     "warn_of_kernels_package",
 ]
-
-
-def bytes_per_block(kv_cache_config: Any) -> int:
-    """Bytes of one KV block over all layers of one worker. ValueError for models whose layers fall
-    into several groups of blocks, or differ in size: the scheduler is told the size of one."""
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        raise ValueError(f"KV swap needs one group of layers; this model has {len(groups)}")
-    spec = groups[0].kv_cache_spec
-    sizes = {each.page_size_bytes for each in getattr(spec, "kv_cache_specs", {"": spec}).values()}
-    if len(sizes) != 1:
-        raise ValueError(f"KV swap needs layers of one size; this model has {sorted(sizes)} bytes")
-    return int(sizes.pop()) * len(groups[0].layer_names)
-
-
-def tokens_per_block(kv_cache_config: Any, vllm_config: Any) -> int:
-    """Tokens in a block as the scheduler counts them: of all ranks that share a context."""
-    return int(resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[0])
-
-
-def swap_workers(vllm_config: Any) -> int:
-    """Workers that each hold a part of every block. ValueError where they hold different layers:
-    their blocks, and so their buffers, would differ in size."""
-    parallel = vllm_config.parallel_config
-    if parallel.pipeline_parallel_size != 1:
-        raise ValueError("KV swap does not work with pipeline parallelism; set swap_gib to 0")
-    return int(parallel.tensor_parallel_size)
-
-
-def block_key(block_hash: Any) -> Any:
-    """What a block of the first group with this hash calls itself."""
-    return make_block_hash_with_group_id(block_hash, 0)
-
-
-def contents_of(blocks: Sequence[Any]) -> list[Any]:
-    """What each block calls itself; None where nothing full is in it."""
-    # Its property of this name takes three times as long, for each block of each context.
-    return [block._block_hash for block in blocks]
 
 
 def rearranged(
@@ -144,27 +86,6 @@ def rearranged(
     for stray in strays:
         insort(ordered, stray, key=lambda r: rank(r.request_id))
     return ordered
-
-
-class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
-    """vLLM's queue of free blocks, from which blocks of a context can be taken together."""
-
-    def remove_n(self, blocks: Sequence[Any]) -> None:
-        """Take out blocks that are in it. They were freed last to first, so most neighbours of the
-        context are neighbours here."""
-        index, count = 0, len(blocks)
-        while index < count:
-            last = blocks[index]
-            after = last.next_free_block
-            before = last.prev_free_block
-            last.prev_free_block = last.next_free_block = None
-            index += 1
-            while index < count and blocks[index] is before:
-                block, before = before, before.prev_free_block
-                block.prev_free_block = block.next_free_block = None
-                index += 1
-            before.next_free_block, after.prev_free_block = after, before
-        self.num_free_blocks -= count
 
 
 class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from engine_patches.compat import (
+from engine_patches.compat_kv import (
     KVConnectorBase,
     KVConnectorMetadata,
     KVConnectorRole,
@@ -27,6 +27,7 @@ from engine_patches.compat import (
     SchedulerOutput,
     block_key,
     bytes_per_block,
+    by_blocks,
     swap_workers,
     tokens_per_block,
 )
@@ -163,10 +164,18 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
     # -- worker ------------------------------------------------------------------------------
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """The layers' tensors; the host buffer is made here."""
+        """The layers' tensors; the host buffer is made here. ValueError if a tensor does not hold
+        the blocks that the scheduler counts."""
         # Layers that share their KV come with the same tensor.
         tensors = {(t.data_ptr(), t.shape, t.stride()): t for t in kv_caches.values()}
-        self._layers = prepare(list(tensors.values()))
+        blocks = int(self._kv_cache_config.num_blocks)
+        self._layers = prepare([by_blocks(tensor, blocks) for tensor in tensors.values()])
+        held = bytes_per_block(self._kv_cache_config)
+        if self._layers.block_bytes > held:
+            raise ValueError(
+                f"KV swap: a block of the layers has {self._layers.block_bytes} bytes, the "
+                f"scheduler counts {held}"
+            )
         self._host = torch.empty(
             self._count * self._layers.block_bytes,
             dtype=torch.uint8,

@@ -10,7 +10,7 @@ pytest.importorskip("vllm")
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 
-from engine_patches.compat import FreeBlocks
+from engine_patches.compat_kv import FreeBlocks
 from engine_patches.tiers import TieredFreeQueue
 
 TIERS = 4
