@@ -46,6 +46,7 @@ from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
 from engine_patches.compat_kv import FreeBlocks  # noqa: E402
+from engine_patches.marks import Home  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 from engine_patches.warmth import Context  # noqa: E402
 
@@ -145,14 +146,18 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def tier_free_blocks(
         self,
-        tiers: int,
-        tiers_of: Callable[[Sequence[Any]], Sequence[int]],
+        homes_of: Callable[[Sequence[Any]], Sequence[Home]],
         on_reuse: Callable[[Sequence[Any]], None],
+        weight: Callable[[str | None, int], float],
+        ages: float,
     ) -> TieredFreeQueue:
-        """Put a tiered queue in the place of vLLM's queue of free blocks."""
+        """Put a tiered queue in the place of vLLM's queue of free blocks; the arguments are those of
+        TieredFreeQueue."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
-        queue = TieredFreeQueue(lambda: FreeBlocks([]), tiers, tiers_of, on_reuse, free)
+        queue = TieredFreeQueue(
+            lambda: FreeBlocks([]), homes_of, on_reuse, free, weight=weight, ages=ages
+        )
         pool.free_block_queue = queue
         return queue
 

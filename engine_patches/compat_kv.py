@@ -94,6 +94,10 @@ def contents_of(blocks: Sequence[Any]) -> list[Any]:
 class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
     """vLLM's queue of free blocks, from which blocks of a context can be taken together."""
 
+    def first(self) -> Any:
+        """The block that would be taken next; None if there is none."""
+        return self.fake_free_list_head.next_free_block if self.num_free_blocks else None
+
     def remove_n(self, blocks: Sequence[Any]) -> None:
         """Take out blocks that are in it. They were freed last to first, so most neighbours of the
         context are neighbours here."""

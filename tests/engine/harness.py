@@ -61,12 +61,15 @@ class Engine:
         call: str = "",
         salt: str | None = None,
         grammar: bool = False,
+        tenant: str = "",
+        weight: float = 1.0,
     ) -> None:
         """A request arrives now. extra: further `vllm_xargs`. salt: its tenant's. grammar: its
         answer has to count."""
         context = CallContext(
-            call or name, program or name, service, waiting, arrival, critical_path
-        )
+            call or name, program or name, service, waiting, arrival, critical_path,
+            tenant=tenant, weight=weight,
+        )  # fmt: skip
         request = Request(
             request_id=name,
             prompt_token_ids=prompt or [1, 2, 3],

@@ -45,7 +45,7 @@ def groups(*specs: Any, blocks: int = 12) -> Any:
         num_blocks=blocks,
         kv_cache_groups=[
             SimpleNamespace(kv_cache_spec=spec, layer_names=["one", "two"]) for spec in specs
-        ]
+        ],
     )
 
 
