@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -45,7 +45,7 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
-from engine_patches.compat_kv import FreeBlocks  # noqa: E402
+from engine_patches.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
 from engine_patches.marks import Home  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 from engine_patches.warmth import Context  # noqa: E402
@@ -54,9 +54,32 @@ __all__ = [
     "Request",
     "SchedulerHooks",
     "SchedulerOutput",
+    "check_start",
     "rearranged",
     "warn_of_kernels_package",
 ]
+
+
+def check_start(vllm_config: Any, channel: str) -> None:
+    """Raise ValueError where reports of calls would get lost on their way: one API server binds the
+    channel, on the machine of the engine cores. Warns of a package that takes our name."""
+    warn_of_kernels_package()
+    if not channel:
+        return
+    parallel = vllm_config.parallel_config
+    servers = int(parallel._api_process_count)
+    if servers > 1:
+        raise ValueError(
+            f"Weft's report channel serves one API server, and {servers} were started, each of "
+            "which would lose calls of the others: add --api-server-count 1"
+        )
+    elsewhere = parallel.data_parallel_size - parallel.data_parallel_size_local
+    if elsewhere > 0 and not parallel.local_engines_only and channel.startswith("ipc:"):
+        raise ValueError(
+            f"{elsewhere} engine cores run on other machines, where Weft's report channel "
+            f"({channel}) does not reach: run an API server on each machine "
+            "(--data-parallel-external-lb or --data-parallel-hybrid-lb), each a replica of its own"
+        )
 
 
 def rearranged(
@@ -151,7 +174,7 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         weight: Callable[[str | None, int], float],
         ages: float,
     ) -> TieredFreeQueue:
-        """Put a tiered queue in the place of vLLM's queue of free blocks; the arguments are those of
+        """Put a tiered queue in the place of vLLM's queue of free blocks. Arguments as of
         TieredFreeQueue."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
@@ -230,17 +253,26 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def context_of(self, sequence: str) -> Context:
         """What the prefix cache has and lacks of a waiting request's context, and the free blocks
-        that admitting the request takes."""
+        that admitting the request takes. What another engine has computed of it, and sends, counts
+        as cached."""
         request = self.requests[sequence]
         length = int(request.num_tokens)
         needed = -(-length // self.block_size)
+        if comes_from_elsewhere(request):
+            return Context(length - 1, 1, needed)
         if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
             return Context(0, length, needed)
-        hits, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
+        if self._cached_from_the_first():
+            hits = self._prefix_of(request, length - 1)
+            # A cached block that nobody uses has to leave the free list too. Who uses a block uses
+            # all before it.
+            used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
+            cached = len(hits) * self.block_size
+            return Context(cached, length - cached, needed - used)
+        found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
             request.block_hashes, length - 1
         )
-        # A cached block that nobody uses has to leave the free list too.
-        used = sum(block.ref_cnt > 0 for block in hits[0])
+        used = sum(block.ref_cnt > 0 for block in found[0])
         return Context(int(cached), length - int(cached), needed - used)
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
@@ -249,12 +281,34 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         if len(self.kv_cache_config.kv_cache_groups) > 1:
             return False
         request = self.requests[sequence]
-        found = self.kv_cache_manager.block_pool.get_cached_block
-        hashes, end = request.block_hashes, tokens // self.block_size
-        if end and found(hashes[end - 1], [0]) is None:
+        end = tokens // self.block_size
+        if end and self._cached(request, end - 1) is None:
             return False
-        last = min(len(hashes), (int(request.num_tokens) - 1) // self.block_size)
-        return end >= last or found(hashes[end], [0]) is None
+        last = min(len(request.block_hashes), (int(request.num_tokens) - 1) // self.block_size)
+        return end >= last or self._cached(request, end) is None
+
+    def _cached_from_the_first(self) -> bool:
+        """Whether a block is of use with all blocks before it only: full attention throughout, with
+        a hash for each block."""
+        groups = self.kv_cache_config.kv_cache_groups
+        return (
+            len(groups) == 1
+            and type(groups[0].kv_cache_spec) in PREFIX_SPECS
+            and self.hash_block_size == self.block_size
+        )
+
+    def _prefix_of(self, request: Request, tokens: int) -> range:
+        """The cached blocks that a context of so many tokens begins with, found by their boundary:
+        the end of a context is reused before its beginning, so that no block is looked at but a
+        few. Where one in the middle is gone, this may count those behind it."""
+        last = min(len(request.block_hashes), tokens // self.block_size)
+        end = bisect_left(range(last), True, key=lambda at: self._cached(request, at) is None)
+        return range(end)
+
+    def _cached(self, request: Request, at: int) -> Any:
+        """The cached block with the content of a context's block; None if there is none."""
+        found = self.kv_cache_manager.block_pool.get_cached_block(request.block_hashes[at], [0])
+        return None if found is None else found[0]
 
     def chain_of(self, sequence: str) -> Sequence[Any]:
         """A hash for each full block of a request's tokens, of it and of all before it. vLLM's own

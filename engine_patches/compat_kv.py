@@ -6,7 +6,7 @@ The rest of the plugin sees blocks and connectors through the functions of this 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from engine_patches.release import check_version, installed_version
 
@@ -19,16 +19,24 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
     KVConnectorMetadata,
     KVConnectorRole,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import (  # noqa: E402
+    MultiConnector,
+)
 from vllm.v1.core.kv_cache_utils import (  # noqa: E402
     FreeKVCacheBlockQueue,
     make_block_hash_with_group_id,
     resolve_kv_cache_block_sizes,
 )
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
-from vllm.v1.kv_cache_interface import group_kernel_blocks  # noqa: E402
+from vllm.v1.kv_cache_interface import (  # noqa: E402
+    FullAttentionSpec,
+    MLAAttentionSpec,
+    group_kernel_blocks,
+)
 from vllm.v1.request import Request  # noqa: E402
 
 __all__ = [
+    "PREFIX_SPECS",
     "FreeBlocks",
     "KVConnectorBase",
     "KVConnectorMetadata",
@@ -38,10 +46,30 @@ __all__ = [
     "block_key",
     "by_blocks",
     "bytes_per_block",
+    "comes_from_elsewhere",
+    "connectors_of",
     "contents_of",
     "swap_workers",
     "tokens_per_block",
 ]
+
+
+# Layers whose every token reads all tokens before it.
+PREFIX_SPECS: Final = (FullAttentionSpec, MLAAttentionSpec)
+
+
+def comes_from_elsewhere(request: Request) -> bool:
+    """Whether another engine has computed the request's prompt and its KV is to be fetched."""
+    params = request.kv_transfer_params
+    return bool(params) and bool(params.get("do_remote_prefill"))
+
+
+def connectors_of(connector: Any) -> list[Any]:
+    """A scheduler's KV connectors: the one, those inside a MultiConnector, or none."""
+    if connector is None:
+        return []
+    inside = connector.sub_connectors if isinstance(connector, MultiConnector) else ()
+    return [connector, *inside]
 
 
 def bytes_per_block(kv_cache_config: Any) -> int:

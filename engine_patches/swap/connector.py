@@ -26,8 +26,9 @@ from engine_patches.compat_kv import (
     Request,
     SchedulerOutput,
     block_key,
-    bytes_per_block,
     by_blocks,
+    bytes_per_block,
+    connectors_of,
     swap_workers,
     tokens_per_block,
 )
@@ -75,6 +76,21 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         self.counters = SwapCounters()
         # Blocks that the step at hand brings back, by request.
         self.loaded: dict[str, int] = {}
+
+    @classmethod
+    def among(cls, connector: Any, swap_gib: float) -> SwapConnector | None:
+        """The connector of this class that the scheduler has, alone or inside a MultiConnector.
+        ValueError where swap_gib asks for one and the engine was started with others only."""
+        for each in connectors_of(connector):
+            if isinstance(each, cls):
+                return each
+        if swap_gib:
+            raise ValueError(
+                "swap_gib is set, but the engine's KV connector is another one: take "
+                "--kv-transfer-config away, name SwapConnector in a MultiConnector, or set "
+                "swap_gib to 0"
+            )
+        return None
 
     @property
     def requires_kv_delivery(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ class Engine:
                 self.tokens.setdefault(item.request_id, []).extend(item.new_token_ids)
 
 
-def _swap(slots: int) -> KVTransferConfig:
+def swap_transfer(slots: int) -> KVTransferConfig:
     """The connector's half in the scheduler, with a buffer of so many blocks of the one layer."""
     layer_bytes = BLOCK * 2 * 2 * 16 * 4
     return KVTransferConfig(
@@ -172,9 +173,12 @@ def make_engine(
     decide_every: int = 1,
     step_tokens: int = 2048,
     swap_slots: int = 0,
+    transfer: KVTransferConfig | None = None,
+    change: Callable[[Any], None] = lambda config: None,
     **settings: Any,
 ) -> Engine:
-    """A scheduler as vLLM would build it, for a model that exists only as a config file."""
+    """A scheduler as vLLM would build it, for a model that exists only as a config file.
+    transfer: its KV connector. change: of the configuration, before the scheduler is built."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     config = EngineArgs(
         model=str(folder),
@@ -185,7 +189,7 @@ def make_engine(
         max_model_len=2048,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=step_tokens,
-        kv_transfer_config=_swap(swap_slots) if swap_slots else None,
+        kv_transfer_config=swap_transfer(swap_slots) if swap_slots else transfer,
         additional_config={
             "weft": {
                 "policy": policy,
@@ -198,6 +202,7 @@ def make_engine(
     ).create_engine_config()
     config.cache_config.num_gpu_blocks = blocks
     config.scheduler_config.async_scheduling = async_scheduling
+    change(config)
     init_none_hash(sha256)
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32)
     grammars = StructuredOutputManager(config)
