@@ -13,9 +13,7 @@ from engine_patches.release import check_version, installed_version
 check_version(installed_version())
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
-    KVConnectorBase_V1 as KVConnectorBase,
-)
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
+    KVConnectorBase_V1,
     KVConnectorMetadata,
     KVConnectorRole,
 )
@@ -52,6 +50,20 @@ __all__ = [
     "swap_workers",
     "tokens_per_block",
 ]
+
+
+class KVConnectorBase(KVConnectorBase_V1):  # type: ignore[misc]
+    """vLLM's base of KV connectors, with what ours needs of it under public names."""
+
+    @property
+    def kv_config(self) -> Any:
+        """The groups of layers and the number of blocks."""
+        return self._kv_cache_config
+
+    @property
+    def step_metadata(self) -> Any:
+        """What `build_connector_meta` made for the step at hand; in the worker."""
+        return self._get_connector_metadata()
 
 
 # Layers whose every token reads all tokens before it.

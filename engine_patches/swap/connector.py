@@ -184,9 +184,9 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         the blocks that the scheduler counts."""
         # Layers that share their KV come with the same tensor.
         tensors = {(t.data_ptr(), t.shape, t.stride()): t for t in kv_caches.values()}
-        blocks = int(self._kv_cache_config.num_blocks)
+        blocks = int(self.kv_config.num_blocks)
         self._layers = prepare([by_blocks(tensor, blocks) for tensor in tensors.values()])
-        held = bytes_per_block(self._kv_cache_config)
+        held = bytes_per_block(self.kv_config)
         if self._layers.block_bytes > held:
             raise ValueError(
                 f"KV swap: a block of the layers has {self._layers.block_bytes} bytes, the "
@@ -205,7 +205,7 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Before the step's forward pass: copy in."""
-        plan: SwapPlan = self._get_connector_metadata()
+        plan: SwapPlan = self.step_metadata
         for blocks, where in self._runs(plan.back):
             swap_in(where, self._layers_, blocks)
 

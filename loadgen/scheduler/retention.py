@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import median
 from time import perf_counter
 
@@ -23,37 +23,39 @@ from engine_patches.tiers import TieredFreeQueue
 BLOCK = 16
 
 
+def steps(cache: int, context: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What happens to a context of so many blocks, in a cache of its own, one after the other."""
+    blocks = [KVCacheBlock(number) for number in range(cache)]
+    free = FreeKVCacheBlockQueue(blocks).get_all_free_blocks()
+    kept = Retention(
+        cache, 0.5, blocks.__getitem__, lambda moved: queue.retier_n(moved), contents_of
+    )
+    queue = TieredFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
+    used = queue.popleft_n(context)
+    for number, block in enumerate(used):
+        block._block_hash = number.to_bytes(32)
+    end = context * BLOCK
+    spans = TagSpans.parse(
+        [end // 8, Tag.SYSTEM_PROMPT, end // 2, Tag.TOOL_OUTPUT, end, Tag.USER_QUERY]
+    )
+    yield "note, first call", lambda: kept.note("p", spans, used, BLOCK)
+    yield "free", lambda: queue.append_n(used[::-1])
+    yield "note, same program", lambda: kept.note("p", spans, used, BLOCK)
+    yield "note, other program", lambda: kept.note("q", spans, used, BLOCK)
+    yield "retain", lambda: kept.retain("p", 10.0)
+    yield "priority", lambda: kept.prioritise("p", 1)
+    yield "release", lambda: kept.release("p")
+    yield "forget", lambda: kept.forget("p")
+
+
 def measure(cache: int, context: int, rounds: int) -> dict[str, float]:
     """Milliseconds of each step, for a cache and a context of so many blocks."""
     spent: dict[str, list[float]] = {}
-
-    def timed(name: str, action: Callable[[], object]) -> None:
-        begun = perf_counter()
-        action()
-        spent.setdefault(name, []).append(1000 * (perf_counter() - begun))
-
     for _ in range(rounds):
-        blocks = [KVCacheBlock(number) for number in range(cache)]
-        free = FreeKVCacheBlockQueue(blocks).get_all_free_blocks()
-        kept = Retention(
-            cache, 0.5, blocks.__getitem__, lambda moved: queue.retier_n(moved), contents_of
-        )
-        queue = TieredFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
-        used = queue.popleft_n(context)
-        for number, block in enumerate(used):
-            block._block_hash = number.to_bytes(32)
-        end = context * BLOCK
-        spans = TagSpans.parse(
-            [end // 8, Tag.SYSTEM_PROMPT, end // 2, Tag.TOOL_OUTPUT, end, Tag.USER_QUERY]
-        )
-        timed("note, first call", lambda k=kept, u=used: k.note("p", spans, u, BLOCK))
-        timed("free", lambda q=queue, u=used: q.append_n(u[::-1]))
-        timed("note, same program", lambda k=kept, u=used: k.note("p", spans, u, BLOCK))
-        timed("note, other program", lambda k=kept, u=used: k.note("q", spans, u, BLOCK))
-        timed("retain", lambda k=kept: k.retain("p", 10.0))
-        timed("priority", lambda k=kept: k.prioritise("p", 1))
-        timed("release", lambda k=kept: k.release("p"))
-        timed("forget", lambda k=kept: k.forget("p"))
+        for name, action in steps(cache, context):
+            begun = perf_counter()
+            action()
+            spent.setdefault(name, []).append(1000 * (perf_counter() - begun))
     return {name: round(median(times), 3) for name, times in spent.items()}
 
 

@@ -446,28 +446,26 @@ def calls_of(action: Callable[[], object]) -> int:
 @pytest.mark.parametrize("action", ["again", "other", "retain", "priority", "release", "forget"])
 def test_a_context_costs_calls_by_its_runs_not_by_its_blocks(action):
     """Contexts of 64 and of 8,192 blocks, each in three runs: the scheduler waits for all this."""
-    spent = []
-    for count in (64, 8192):
-        world = World(1.0, count)
-        whole = range(count)
-        spans = TagSpans.parse([16 * 16, Tag.SYSTEM_PROMPT, 32 * 16, Tag.TOOL_OUTPUT])
-        world.note("p", spans, *whole)
-        world.note("p", spans, *whole)
-        blocks = list(world.blocks)
-        kept = world.retention
-        if action == "release":
-            kept.retain("p", 10.0)
-        spent.append(
-            calls_of(
-                {
-                    "again": lambda: kept.note("p", spans, blocks, 16),
-                    "other": lambda: kept.note("q", spans, blocks, 16),
-                    "retain": lambda: kept.retain("p", 10.0),
-                    "priority": lambda: kept.prioritise("p", 1),
-                    "release": lambda: kept.release("p"),
-                    "forget": lambda: kept.forget("p"),
-                }[action]
-            )
-        )
+    few, many = spent_on(action, 64), spent_on(action, 8192)
     # But for what is made once, such as a mark that has not been seen before.
-    assert spent[1] <= spent[0] + 20 < 200
+    assert many <= few + 20 < 200
+
+
+def spent_on(action: str, count: int) -> int:
+    """Calls for one action on a program's context of so many blocks."""
+    world = World(1.0, count)
+    spans = TagSpans.parse([16 * 16, Tag.SYSTEM_PROMPT, 32 * 16, Tag.TOOL_OUTPUT])
+    for _ in range(2):
+        world.note("p", spans, *range(count))
+    kept = world.retention
+    if action == "release":
+        kept.retain("p", 10.0)
+    actions: dict[str, Callable[[], object]] = {
+        "again": lambda: kept.note("p", spans, world.blocks, 16),
+        "other": lambda: kept.note("q", spans, world.blocks, 16),
+        "retain": lambda: kept.retain("p", 10.0),
+        "priority": lambda: kept.prioritise("p", 1),
+        "release": lambda: kept.release("p"),
+        "forget": lambda: kept.forget("p"),
+    }
+    return calls_of(actions[action])
