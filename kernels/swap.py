@@ -76,11 +76,14 @@ def swap_out(
     kind: Kind = "fused",
     *,
     staging_limit: int = STAGING_LIMIT,
+    wait: bool = True,
 ) -> None:
     """Copy the blocks to the front of a host buffer.
 
     From a GPU the buffer must be pinned, and holds the blocks when the current stream has come to
-    this point: record an event, and wait for it before reading. The blocks themselves may be
+    this point: record an event, and wait for it before reading. With `wait` off the current stream
+    is held up for the gathering only; the transfer runs beside it, and a later `swap_in` from the
+    same buffer waits for it by itself. The blocks themselves may be
     overwritten by whatever is put on the stream from now on. `staging_limit` bounds the device
     memory (bytes) used meanwhile, but for two blocks at least; up to it there is one transfer.
     """
@@ -93,7 +96,8 @@ def swap_out(
         reference.gather(held, chosen, host)
     else:
         numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
-        transfer.swap_out(held, numbers, far, copies_for(held.device), staging_limit)
+        copies = copies_for(held.device)
+        transfer.swap_out(held, numbers, far, copies, staging_limit, wait=wait)
 
 
 def swap_in(
@@ -119,6 +123,17 @@ def swap_in(
     else:
         numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
         transfer.swap_in(held, numbers, far, copies_for(held.device), staging_limit)
+
+
+def warm_up(layers: Layers, kind: Kind = "fused") -> None:
+    """Compile what swaps of these layers need, and wait for it: else the first swap would. Copies
+    the first block to a staging buffer and back, which changes nothing."""
+    held = prepare(layers, kind)
+    staging = torch.empty(held.block_bytes, dtype=torch.uint8, device=held.device)
+    gather_blocks(held, [0], staging)
+    scatter_blocks(staging, held, [0])
+    if held.device != _CPU:
+        torch.cuda.synchronize(held.device)
 
 
 @cache

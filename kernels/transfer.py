@@ -46,14 +46,23 @@ def parts_of(count: int, block_bytes: int, limit: int) -> Iterator[Part]:
         yield Part(0, count, 0)
         return
     step = max(1, limit // 2 // block_bytes)
+    # Lists of block numbers then begin at an even place, which needs no kernel of its own.
+    step -= step % 2 if step > 1 else 0
     for number, first in enumerate(range(0, count, step)):
         yield Part(first, min(first + step, count), number % 2)
 
 
 def swap_out(
-    layers: KVLayers, blocks: torch.Tensor, host: torch.Tensor, copies: Copies, limit: int
+    layers: KVLayers,
+    blocks: torch.Tensor,
+    host: torch.Tensor,
+    copies: Copies,
+    limit: int,
+    *,
+    wait: bool = True,
 ) -> None:
-    """Gather blocks (int64, on the GPU) and transfer them to `host` (uint8, pinned)."""
+    """Gather blocks (int64, on the GPU) and transfer them to `host` (uint8, pinned). wait: the
+    current stream waits for the last transfer; without, it goes on when the blocks are gathered."""
     size = layers.block_bytes
     parts = list(parts_of(len(blocks), size, limit))
     staging = _staging(layers, parts)
@@ -69,8 +78,11 @@ def swap_out(
             with torch.cuda.stream(link):
                 host[part.first * size : part.end * size].copy_(staged, non_blocking=True)
                 sent[part.half] = link.record_event()
-        # Also what keeps the allocator from giving the staging memory away too early.
-        compute.wait_stream(link)
+        if wait:
+            compute.wait_stream(link)
+        else:
+            # Else the allocator would give the staging memory away too early.
+            staging[0].record_stream(link)
 
 
 def swap_in(
@@ -82,8 +94,10 @@ def swap_in(
     staging = _staging(layers, parts)
     with torch.cuda.device(layers.device):
         compute, link = torch.cuda.current_stream(), _link(layers.device, "in")
-        # The staging memory may still be read by what is on the stream already.
+        # The staging memory may still be read by what is on the stream already, and the host's may
+        # still be written.
         link.wait_stream(compute)
+        link.wait_stream(_link(layers.device, "out"))
         placed: dict[int, torch.cuda.Event] = {}
         for part in parts:
             staged = staging[part.half][: (part.end - part.first) * size]

@@ -33,8 +33,9 @@ from engine_patches.compat_kv import (
     tokens_per_block,
 )
 from engine_patches.swap.slots import HostSlots
+from kernels.host import host_buffer
 from kernels.layers import KVLayers, prepare
-from kernels.swap import swap_in, swap_out
+from kernels.swap import swap_in, swap_out, warm_up
 
 Copy = tuple[int, int]
 
@@ -192,16 +193,15 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
                 f"KV swap: a block of the layers has {self._layers.block_bytes} bytes, the "
                 f"scheduler counts {held}"
             )
-        self._host = torch.empty(
-            self._count * self._layers.block_bytes,
-            dtype=torch.uint8,
-            pin_memory=self._layers.device.type == "cuda",
-        )
+        size = self._count * self._layers.block_bytes
+        self._host = host_buffer(size, pinned=self._layers.device.type == "cuda")
+        warm_up(self._layers)
 
     def handle_preemptions(self, kv_connector_metadata: SwapPlan) -> None:
         """Before anything of this step is written: copy out."""
         for blocks, where in self._runs(kv_connector_metadata.out):
-            swap_out(self._layers_, blocks, where)
+            # The step waits for the gathering, not for the way to the host.
+            swap_out(self._layers_, blocks, where, wait=False)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         """Before the step's forward pass: copy in."""
@@ -210,7 +210,7 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
             swap_in(where, self._layers_, blocks)
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Copies are on the stream of the forward pass."""
+        """The stream of the forward pass waits for what is copied in."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **_: Any) -> None:
         """Nothing is saved that was not displaced."""

@@ -14,6 +14,7 @@ import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
 
 from engine_patches.compat_kv import KVConnectorRole, block_key
+from engine_patches.swap import connector as connector_module
 from engine_patches.swap.connector import SwapConnector, SwapPlan
 
 BLOCK = 16
@@ -151,6 +152,15 @@ def test_blocks_go_out_and_come_back_to_other_places():
     for name, layer in layers.items():
         assert torch.equal(layer[[8, 9, 7]], before[name][[3, 1, 7]])
         assert torch.equal(layer[[0, 2, 4, 5]], before[name][[0, 2, 4, 5]])
+
+
+def test_the_buffer_has_exactly_the_bytes_of_its_slots_and_copies_are_compiled(monkeypatch):
+    warmed = []
+    monkeypatch.setattr(connector_module, "warm_up", warmed.append)
+    swap = connector(slots=5)
+    swap.register_kv_caches({name: torch.randn(12, 4, BLOCK, 8) for name in ("one", "two")})
+    assert swap._host.untyped_storage().nbytes() == 5 * 2 * LAYER_BYTES
+    assert warmed == [swap._layers]
 
 
 def test_the_buffer_is_shared_by_the_workers_that_hold_a_part_of_each_block():
