@@ -178,8 +178,9 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         TieredFreeQueue."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
+        grain = max(1, len(pool.blocks) // 1024)
         queue = TieredFreeQueue(
-            lambda: FreeBlocks([]), homes_of, on_reuse, free, weight=weight, ages=ages
+            lambda: FreeBlocks([]), homes_of, on_reuse, free, weight=weight, ages=ages, grain=grain
         )
         pool.free_block_queue = queue
         return queue
@@ -353,7 +354,10 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     def forget_cache(self) -> bool:
         """Empty the prefix cache, preempting what runs. Returns whether it is empty: where steps
         in flight may still write to blocks, it is not until nothing runs."""
-        preempt = bool(self.running) and not self.defer_block_free
+        # vLLM gives up where a request waits for KV that is being loaded.
+        waits = RequestStatus.WAITING_FOR_REMOTE_KVS
+        loading = any(request.status == waits for request in self.kv_holding_waiting)
+        preempt = bool(self.running) and not self.defer_block_free and not loading
         emptied = bool(self.reset_prefix_cache(reset_running_requests=preempt))
         return emptied and bool(self.reset_connector_cache())
 

@@ -232,7 +232,9 @@ class WeftScheduler(SchedulerHooks):
 
     def violations(self) -> list[str]:
         """What is inconsistent between vLLM's books and ours; empty if nothing is."""
-        found = self.ledger.violations(self.requests)
+        # Ended ones stay with vLLM until a connector has done with their blocks.
+        alive = [name for name, request in self.requests.items() if not request.is_finished()]
+        found = self.ledger.violations(alive)
         if self._caches is not None:
             found += self._caches.violations()
         if self._swap is not None:

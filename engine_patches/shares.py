@@ -51,5 +51,14 @@ class Shares:
         of all active tenants, itself included."""
         known = self._tenants.get(tenant)
         own = 1.0 if known is None else known.weight
-        others = sum(self.weight(name, clock) for name in self._tenants if name != tenant)
+        others = 0.0
+        for name in reversed(self._tenants):
+            if clock - self._tenants[name].seen > self._idle_after:
+                # So are all before it, but for those that pin.
+                break
+            others += self._tenants[name].weight if name != tenant else 0.0
+        for name in self._pinning:
+            kept = self._tenants.get(name)
+            if kept is not None and name != tenant and clock - kept.seen > self._idle_after:
+                others += kept.weight
         return own / (own + others)

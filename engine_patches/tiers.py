@@ -47,7 +47,8 @@ class TieredFreeQueue:
     will hold something else. blocks: those that are free now, in their order; they belong to no
     tenant. weight: of a tenant; 0 for idle ones, whose blocks go before those of active ones. ages:
     a block in a tier above the lowest and below the pins is reused first of its tenant's when so
-    many blocks were reused since it was freed.
+    many blocks were reused since it was freed. grain: blocks that a tenant gives before another one
+    is looked for, which takes time for each tenant.
 
     reused: blocks taken so far, the queue's clock.
     """
@@ -61,12 +62,17 @@ class TieredFreeQueue:
         *,
         weight: Callable[[str | None, int], float] = lambda tenant, clock: 1.0,
         ages: float = float("inf"),
+        grain: int = 1,
     ) -> None:
         self._make = make
         self._homes_of = homes_of
         self._on_reuse = on_reuse
         self._weight = weight
         self._ages = ages
+        self._grain = grain
+        # The tenant that gives at present, and how many blocks more.
+        self._giving: _Lane | None = None
+        self._left = 0
         self._nobody = _Lane(None, make)
         # Tenants with free blocks.
         self._lanes: dict[str | None, _Lane] = {}
@@ -208,22 +214,32 @@ class TieredFreeQueue:
         """The tenant to take from next, and how many blocks at most before others are asked."""
         if self._nobody.count:
             return self._nobody, wanted
-        lanes = list(self._lanes.values())
-        if len(lanes) == 1:
-            return lanes[0], wanted
-        best, best_load, second = lanes[0], -1.0, -1.0
-        for lane in lanes:
+        if len(self._lanes) == 1:
+            return next(iter(self._lanes.values())), wanted
+        lane = self._giving
+        if lane is None or not (self._left and lane.count):
+            lane, self._left = self._choose()
+            self._giving = lane
+        most = min(wanted, self._left, lane.count)
+        self._left -= most
+        return lane, most
+
+    def _choose(self) -> tuple[_Lane, int]:
+        """The tenant that holds most for its weight, and the blocks until it holds no more than the
+        next one. Frees in between may change that, so that they are not too many."""
+        best, best_load, second = None, -1.0, -1.0
+        for lane in self._lanes.values():
             weight = self._weight(lane.tenant, self.reused)
             load = lane.count / weight if weight else float("inf")
             if load > best_load:
                 best, best_load, second = lane, load, best_load
             elif load > second:
                 second = load
+        assert best is not None
         if best_load == float("inf"):
-            return best, wanted
-        # Until it holds no more than the next one.
-        over = best.count - second * self._weight(best.tenant, self.reused)
-        return best, min(wanted, max(1, int(over)))
+            return best, 16 * self._grain
+        over = int(best.count - second * self._weight(best.tenant, self.reused))
+        return best, min(max(self._grain, over), 16 * self._grain)
 
     def _take(self, lane: _Lane, most: int, taken: list[Any]) -> None:
         end = min(len(taken) + most, len(taken) + lane.count)

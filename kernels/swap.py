@@ -107,22 +107,26 @@ def swap_in(
     kind: Kind = "fused",
     *,
     staging_limit: int = STAGING_LIMIT,
-) -> None:
+    wait: bool = True,
+) -> torch.cuda.Event | None:
     """Copy the front of a host buffer to the blocks: undoes `swap_out`.
 
     To a GPU the buffer must be pinned, and stay as it is until the current stream has come to this
-    point. No block may be named twice. `staging_limit` is as in `swap_out`.
+    point. No block may be named twice. `staging_limit` is as in `swap_out`. With `wait` off the
+    current stream goes on at once: the event that is returned says when the blocks are in place,
+    None that they are.
     """
     held = prepare(layers, kind)
     chosen = block_list(blocks, held.blocks, unique=True)
     if not len(chosen):
-        return
+        return None
     check_buffer(held, len(chosen), host, "host", on=_CPU)
     if held.device == _CPU:
         reference.scatter(held, chosen, host)
-    else:
-        numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
-        transfer.swap_in(held, numbers, far, copies_for(held.device), staging_limit)
+        return None
+    numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
+    copies = copies_for(held.device)
+    return transfer.swap_in(held, numbers, far, copies, staging_limit, wait=wait)
 
 
 def warm_up(layers: Layers, kind: Kind = "fused") -> None:

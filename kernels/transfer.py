@@ -68,6 +68,8 @@ def swap_out(
     staging = _staging(layers, parts)
     with torch.cuda.device(layers.device):
         compute, link = torch.cuda.current_stream(), _link(layers.device, "out")
+        # What a copy in still reads of the host's memory must not be written.
+        link.wait_stream(_link(layers.device, "in"))
         sent: dict[int, torch.cuda.Event] = {}
         for part in parts:
             staged = staging[part.half][: (part.end - part.first) * size]
@@ -86,18 +88,27 @@ def swap_out(
 
 
 def swap_in(
-    layers: KVLayers, blocks: torch.Tensor, host: torch.Tensor, copies: Copies, limit: int
-) -> None:
-    """Transfer `host` (uint8, pinned) to the GPU and scatter it to blocks (int64, on the GPU)."""
+    layers: KVLayers,
+    blocks: torch.Tensor,
+    host: torch.Tensor,
+    copies: Copies,
+    limit: int,
+    *,
+    wait: bool = True,
+) -> torch.cuda.Event | None:
+    """Transfer `host` (uint8, pinned) to the GPU and scatter it to blocks (int64, on the GPU).
+    wait: the current stream waits until the blocks are in place; without, it goes on at once, and
+    the event that is returned says when they are."""
     size = layers.block_bytes
     parts = list(parts_of(len(blocks), size, limit))
     staging = _staging(layers, parts)
     with torch.cuda.device(layers.device):
         compute, link = torch.cuda.current_stream(), _link(layers.device, "in")
-        # The staging memory may still be read by what is on the stream already, and the host's may
-        # still be written.
+        # The staging memory may still be read by what is on the stream already, the blocks used by
+        # it, and the host's memory still be written.
         link.wait_stream(compute)
         link.wait_stream(_link(layers.device, "out"))
+        scattering = compute if wait else link
         placed: dict[int, torch.cuda.Event] = {}
         for part in parts:
             staged = staging[part.half][: (part.end - part.first) * size]
@@ -105,9 +116,16 @@ def swap_in(
                 if part.half in placed:
                     link.wait_event(placed[part.half])
                 staged.copy_(host[part.first * size : part.end * size], non_blocking=True)
-            compute.wait_stream(link)
-            copies.scatter(layers, blocks[part.first : part.end], staged)
-            placed[part.half] = compute.record_event()
+            scattering.wait_stream(link)
+            with torch.cuda.stream(scattering):
+                copies.scatter(layers, blocks[part.first : part.end], staged)
+                placed[part.half] = scattering.record_event()
+        if wait:
+            return None
+        # Else the allocator would give this memory away too early.
+        for used in (staging[0], blocks):
+            used.record_stream(link)
+        return link.record_event()
 
 
 def _staging(layers: KVLayers, parts: list[Part]) -> list[torch.Tensor]:

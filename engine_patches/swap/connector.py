@@ -42,10 +42,12 @@ Copy = tuple[int, int]
 
 @dataclass
 class SwapPlan(KVConnectorMetadata):  # type: ignore[misc]
-    """What one step moves: (block, slot) pairs."""
+    """What one step moves: (block, slot) pairs. loading: the requests that wait until the step's
+    copies back are made; without asynchronous loads, none."""
 
     out: list[Copy] = field(default_factory=list)
     back: list[Copy] = field(default_factory=list)
+    loading: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -56,9 +58,10 @@ class SwapCounters:
     swapped_in: int = 0
 
 
-class SwapConnector(KVConnectorBase):  # type: ignore[misc]
+class SwapConnector(KVConnectorBase):
     """See the module. Extra settings: swap_gib, host memory of all workers together; tenant_share,
-    the part of it that one tenant (cache salt) may have. ValueError for models and kinds of
+    the part of it that one tenant (cache salt) may have; load_async, whether a step goes on beside
+    the copies in, and the requests that they are for wait. ValueError for models and kinds of
     parallelism whose blocks differ in size."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -70,10 +73,13 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         self._block_size = tokens_per_block(kv_cache_config, vllm_config)
         self._count = size // self._block_bytes
         self._slots = HostSlots(self._count, float(extra.get("tenant_share", 1.0)))
+        self._load_async = bool(extra.get("load_async", False))
         self._plan = SwapPlan()
         self._matches: dict[str, tuple[int, list[int]]] = {}
         self._layers: KVLayers | None = None
         self._host: torch.Tensor | None = None
+        # In the worker: requests whose copies in are on their way, and what says when they end.
+        self._loading: list[tuple[torch.cuda.Event | None, list[str]]] = []
         self.counters = SwapCounters()
         # Blocks that the step at hand brings back, by request.
         self.loaded: dict[str, int] = {}
@@ -148,7 +154,7 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         last = (int(request.num_tokens) - 1) // self._block_size
         slots = self._slots.match(hash_ for hash_ in self._keys(request, first, last))
         self._matches[request.request_id] = (first, slots)
-        return len(slots) * self._block_size, False
+        return len(slots) * self._block_size, self._load_async and bool(slots)
 
     def update_state_after_alloc(
         self, request: Request, blocks: Any, num_external_tokens: int
@@ -160,6 +166,8 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
             return
         numbers = blocks.get_block_ids()[0][first : first + count]
         self._plan.back.extend(zip(numbers, slots[:count], strict=True))
+        if self._load_async:
+            self._plan.loading.append(request.request_id)
         self.counters.swapped_in += count
         self.loaded[request.request_id] = count
 
@@ -204,10 +212,25 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
             swap_out(self._layers_, blocks, where, wait=False)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Before the step's forward pass: copy in."""
+        """Before the step's forward pass, or beside it: copy in."""
         plan: SwapPlan = self.step_metadata
+        made = None
         for blocks, where in self._runs(plan.back):
-            swap_in(where, self._layers_, blocks)
+            made = swap_in(where, self._layers_, blocks, wait=not self._load_async)
+        if plan.loading:
+            # Copies are made in their order: the last one says it for all.
+            self._loading.append((made, plan.loading))
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[None, set[str] | None]:
+        """Requests whose blocks are in place since the last call."""
+        finished: set[str] = set()
+        while self._loading:
+            made, requests = self._loading[0]
+            if made is not None and not made.query():
+                break
+            finished.update(requests)
+            del self._loading[0]
+        return None, finished or None
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """The stream of the forward pass waits for what is copied in."""

@@ -22,7 +22,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -46,6 +46,8 @@ class Engine:
     tokens: dict[str, list[int]] = field(default_factory=dict)
     batches: list[frozenset[str]] = field(default_factory=list)
     _flying: deque[tuple[Any, dict[str, int]]] = field(default_factory=deque)
+    # Requests whose KV is being loaded, and the steps that this still takes.
+    _loading: dict[str, int] = field(default_factory=dict)
 
     def add(
         self,
@@ -144,20 +146,33 @@ class Engine:
             req_ids=names,
             req_id_to_index={r: i for i, r in enumerate(names)},
             sampled_token_ids=[[yields[r]] if r in yields else [] for r in names],
+            kv_connector_output=self._loaded(output.kv_connector_metadata),
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
                 self.tokens.setdefault(item.request_id, []).extend(item.new_token_ids)
 
+    def _loaded(self, plan: Any) -> KVConnectorOutput | None:
+        """Asynchronous loads take one to three steps; what a step has finished."""
+        for name in getattr(plan, "loading", ()):
+            self._loading[name] = 1 + len(self._loading) % 3
+        done = {name for name, left in self._loading.items() if left == 1}
+        self._loading = {name: left - 1 for name, left in self._loading.items() if left > 1}
+        return KVConnectorOutput(finished_recving=done) if done else None
 
-def swap_transfer(slots: int) -> KVTransferConfig:
+
+def swap_transfer(slots: int, load_async: bool = False) -> KVTransferConfig:
     """The connector's half in the scheduler, with a buffer of so many blocks of the one layer."""
     layer_bytes = BLOCK * 2 * 2 * 16 * 4
     return KVTransferConfig(
         kv_connector="SwapConnector",
         kv_role="kv_both",
         kv_connector_module_path="engine_patches.swap.connector",
-        kv_connector_extra_config={"swap_gib": slots * layer_bytes / 2**30, "tenant_share": 0.75},
+        kv_connector_extra_config={
+            "swap_gib": slots * layer_bytes / 2**30,
+            "tenant_share": 0.75,
+            "load_async": load_async,
+        },
     )
 
 
@@ -173,6 +188,7 @@ def make_engine(
     decide_every: int = 1,
     step_tokens: int = 2048,
     swap_slots: int = 0,
+    swap_async: bool = False,
     transfer: KVTransferConfig | None = None,
     change: Callable[[Any], None] = lambda config: None,
     **settings: Any,
@@ -189,7 +205,7 @@ def make_engine(
         max_model_len=2048,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=step_tokens,
-        kv_transfer_config=swap_transfer(swap_slots) if swap_slots else transfer,
+        kv_transfer_config=(swap_transfer(swap_slots, swap_async) if swap_slots else transfer),
         additional_config={
             "weft": {
                 "policy": policy,

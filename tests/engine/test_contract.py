@@ -25,7 +25,7 @@ SCHEDULER = {
     "running", "waiting", "requests", "policy", "connector", "vllm_config", "block_size",
     "hash_block_size", "kv_cache_config", "kv_cache_manager", "max_num_active_reqs",
     "num_waiting_for_streaming_input", "prev_step_scheduled_req_ids", "requires_kv_delivery",
-    "defer_block_free",
+    "defer_block_free", "kv_holding_waiting",
 }  # fmt: skip
 REQUEST = {
     "request_id", "num_tokens", "num_computed_tokens", "num_prompt_tokens", "num_output_tokens",
@@ -56,7 +56,7 @@ RECORDS = {
     "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
     "extra_args", "num_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
-    "shape",
+    "shape", "WAITING_FOR_REMOTE_KVS",
 }  # fmt: skip
 
 

@@ -143,17 +143,23 @@ def test_an_empty_queue_and_a_block_that_is_not_free_are_refused():
 class Tenants:
     """A queue of blocks that all are in use, and the homes that they will have."""
 
-    def __init__(self, count: int, ages: float = float("inf")) -> None:
+    def __init__(self, count: int, ages: float = float("inf"), grain: int = 1) -> None:
         self.blocks = [KVCacheBlock(number) for number in range(count)]
         self.homes: dict[int, Home] = {}
         self.weights: dict[str | None, float] = {}
+        self.asked = 0
         self.queue = TieredFreeQueue(
             lambda: FreeBlocks([]),
             lambda blocks: [self.homes[block.block_id] for block in blocks],
             lambda blocks: None,
-            weight=lambda tenant, clock: self.weights.get(tenant, 1.0),
+            weight=self.weight,
             ages=ages,
+            grain=grain,
         )
+
+    def weight(self, tenant: str | None, clock: int) -> float:
+        self.asked += 1
+        return self.weights.get(tenant, 1.0)
 
     def free(self, tenant: str, tier: int, *numbers: int) -> None:
         self.homes.update(dict.fromkeys(numbers, (tenant, tier)))
@@ -181,6 +187,18 @@ def test_a_tenant_may_hold_as_much_as_it_weighs():
     world.free("b", 5, 6, 7, 8, 9)
     assert world.take(2) == [6, 7]
     assert 0 in world.take(3)
+
+
+def test_many_tenants_are_not_all_looked_at_for_each_block():
+    world = Tenants(640, grain=8)
+    for tenant in range(64):
+        world.free(f"t{tenant}", 1, *range(10 * tenant, 10 * tenant + 10))
+    for _ in range(320):
+        world.take(1)
+    # Each choice asks each tenant, and the one that gives once more.
+    assert world.asked <= 320 // 8 * 65
+    left = [world.queue._lanes[tenant].count for tenant in world.queue._lanes]
+    assert sum(left) == 320
 
 
 def test_idle_tenants_give_before_active_ones():

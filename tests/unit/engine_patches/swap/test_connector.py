@@ -154,6 +154,41 @@ def test_blocks_go_out_and_come_back_to_other_places():
         assert torch.equal(layer[[0, 2, 4, 5]], before[name][[0, 2, 4, 5]])
 
 
+def test_requests_wait_for_asynchronous_loads_until_their_copies_are_made(monkeypatch):
+    config = vllm_config()
+    config.kv_transfer_config.kv_connector_extra_config["load_async"] = True
+    swap = SwapConnector(config, KVConnectorRole.SCHEDULER, groups(layer_spec()))
+    r, blocks = request(tokens=70, computed=64)
+    assert swap.get_num_new_matched_tokens(r, 0) == (0, False)
+    swap.save(r, blocks)
+    swap.build_connector_meta(None)
+    assert swap.get_num_new_matched_tokens(r, 0) == (64, True)
+    swap.update_state_after_alloc(r, SimpleNamespace(get_block_ids=lambda: ([5, 6, 7, 8],)), 64)
+    # vLLM says it once more when the request is scheduled, with nothing to load.
+    swap.update_state_after_alloc(r, SimpleNamespace(get_block_ids=lambda: ([5, 6, 7, 8],)), 0)
+    plan = swap.build_connector_meta(None)
+    assert (len(plan.back), plan.loading) == (4, ["r"])
+
+    class Event:
+        done = False
+
+        def query(self) -> bool:
+            return self.done
+
+    events = [Event(), Event()]
+    made = iter(events)
+    monkeypatch.setattr(connector_module, "swap_in", lambda *_, wait: None if wait else next(made))
+    swap.register_kv_caches({name: torch.randn(12, 4, BLOCK, 8) for name in ("one", "two")})
+    for name in ("r", "s"):
+        swap.bind_connector_metadata(SwapPlan(back=[(5, 0)], loading=[name]))
+        swap.start_load_kv(None)
+    assert swap.get_finished(set()) == (None, None)
+    events[0].done = True
+    assert swap.get_finished(set()) == (None, {"r"})
+    events[1].done = True
+    assert swap.get_finished(set()) == (None, {"s"})
+
+
 def test_the_buffer_has_exactly_the_bytes_of_its_slots_and_copies_are_compiled(monkeypatch):
     warmed = []
     monkeypatch.setattr(connector_module, "warm_up", warmed.append)
