@@ -8,9 +8,7 @@ Neighbouring blocks with one mark are handled together, as a run: the scheduler 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from engine_patches.marks import (
@@ -25,26 +23,11 @@ from engine_patches.marks import (
     runs_of,
 )
 from engine_patches.pins import EndedPin, Pins
+from engine_patches.remembered import Program, Programs
 from engine_patches.shares import Shares
 from engine_patches.tags import Tag, TagSpans
 
-# Programs that are remembered: so many, and no more blocks of theirs than four caches hold.
-_KEPT_PROGRAMS: Final = 4096
-_KEPT_CACHES: Final = 4
 _NOBODY: Final[frozenset[str]] = frozenset()
-
-
-@dataclass(slots=True)
-class _Known:
-    """A program: its blocks, in the order of its context, and what was asked for it. reach: its pin
-    is for so many of a context's first tokens, None for all. ended: why its last pin ended, until
-    somebody is told."""
-
-    blocks: dict[int, Any] = field(default_factory=dict)
-    tenant: str = ""
-    priority: int = 0
-    reach: int | None = None
-    ended: str = ""
 
 
 class Retention:
@@ -76,8 +59,7 @@ class Retention:
         self._noted: dict[int, Any] = {}
         # Where each marked block ends in its context, tokens. What it holds stands for that, too.
         self._ends: dict[int, int] = {}
-        self._programs: OrderedDict[str, _Known] = OrderedDict()
-        self._kept_blocks = 0
+        self._programs = Programs(total)
         self.pins = Pins(int(total * pin_share), self._share)
         self.shares = Shares(AGES * total, self.pins.tenants)
 
@@ -124,7 +106,7 @@ class Retention:
     ) -> list[int]:
         """A call of a program is about to give up these blocks, first to last of its context.
         ended: for good; False: it was displaced. Returns those that can be found again."""
-        known = self._known(program)
+        known = self._at_hand(program)
         known.tenant = tenant
         numbers = [block.block_id for block in blocks]
         contents = self._contents(blocks)
@@ -143,7 +125,7 @@ class Retention:
             mark = self._remark(program, known, tag, was, ended)
             if mark is not was:
                 self._marks.update(dict.fromkeys(numbers[begun:end], mark))
-        self._own(known, numbers, contents)
+        self._programs.own(known, numbers, contents)
         self._bound()
         if program in self.pins:
             self._pin(program, numbers)
@@ -163,7 +145,9 @@ class Retention:
         self._noted.update(zip(numbers, contents, strict=True))
         self._ends.update(pair for pair in zip(numbers, ends, strict=True) if pair[0] in fresh)
 
-    def _remark(self, program: str, known: _Known, tag: Tag, was: Mark | None, ended: bool) -> Mark:
+    def _remark(
+        self, program: str, known: Program, tag: Tag, was: Mark | None, ended: bool
+    ) -> Mark:
         """The mark of blocks that a call of a program has used. was: the one that they had."""
         ahead = tag is Tag.PARTIAL_PREFILL
         if was is None:
@@ -185,23 +169,11 @@ class Retention:
                 partial -= {program}
         return marked(known.tenant, owner, highest, priority, partial)
 
-    def _own(self, known: _Known, numbers: list[int], contents: list[Any]) -> None:
-        """These blocks are of a program, in this order; those with new contents come last."""
-        held = known.blocks
-        before = len(held)
-        known_as = list(map(held.get, numbers))
-        if known_as != contents:
-            for number, was, content in zip(numbers, known_as, contents, strict=True):
-                if was is not None and was != content:
-                    del held[number]
-            held.update(zip(numbers, contents, strict=True))
-            self._kept_blocks += len(held) - before
-
     def retain(self, program: str, until: float, reach: int | None = None) -> bool:
         """Pin a program's blocks, also those it is still to free; in the place of its pin before.
         reach: only blocks that end within so many of a context's first tokens; one that the limit
         cuts is not pinned. False if no such block is known yet."""
-        known = self._known(program)
+        known = self._at_hand(program)
         known.ended, known.reach = "", reach
         self.pins.retain(program, until)
         if reach is not None:
@@ -213,7 +185,8 @@ class Retention:
 
     def reached(self, program: str, numbers: Sequence[int]) -> Sequence[int]:
         """Those of these blocks, of a program's context, that its pin is for."""
-        reach = self._programs[program].reach
+        known = self._programs.get(program)
+        reach = None if known is None else known.reach
         return numbers if reach is None else [n for n in numbers if self._ends[n] <= reach]
 
     def release(self, program: str) -> bool:
@@ -229,20 +202,20 @@ class Retention:
     def forget(self, program: str) -> bool:
         """The program has ended: its pins end, and what nobody else has used goes before all else
         that is tagged. Another program of that name begins anew. False if it was not known."""
-        known = self._programs.pop(program, None)
+        known = self._programs.get(program)
         if known is None:
             return False
         current = self._current(known)
         self._release(program, current)
         self._prioritise(program, LOWEST_PRIORITY, current)
-        self._kept_blocks -= len(known.blocks)
+        self._programs.forget(program)
         return True
 
     def prioritise(self, program: str, priority: int) -> bool:
         """Raise (above 0) or lower the tags of a program's blocks by so many tiers. False if no
         block of it is known yet; later ones will have it. What it shares with other programs is
         raised, but not lowered."""
-        known = self._known(program)
+        known = self._at_hand(program)
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
         current = self._current(known)
         self._prioritise(program, known.priority, current)
@@ -279,7 +252,6 @@ class Retention:
         self._ends.clear()
         self._programs.clear()
         self.pins.clear()
-        self._kept_blocks = 0
         self._move(marks)
 
     # -- what people ask ---------------------------------------------------------------------
@@ -303,26 +275,22 @@ class Retention:
         found = self.pins.violations()
         if not self.pins.blocks <= self._marks.keys():
             found.append("a block is pinned of which nothing is known")
-        if self._kept_blocks != sum(len(known.blocks) for known in self._programs.values()):
-            found.append("blocks of programs are miscounted")
-        return found
+        return found + self._programs.violations()
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _known(self, program: str) -> _Known:
-        known = self._programs.get(program)
-        if known is None:
-            known = self._programs[program] = _Known()
-        self._programs.move_to_end(program)
+    def _bound(self) -> None:
+        for program, ended in self._programs.overdue():
+            if ended:
+                self.forget(program)
+            else:
+                self.release(program)
+                self._programs.forget(program)
+
+    def _at_hand(self, program: str) -> Program:
+        known = self._programs.at_hand(program)
         self._bound()
         return known
-
-    def _bound(self) -> None:
-        """Forget the programs that were idle longest, never the one at hand."""
-        while len(self._programs) > 1 and (
-            len(self._programs) > _KEPT_PROGRAMS or self._kept_blocks > _KEPT_CACHES * self._total
-        ):
-            self.forget(next(iter(self._programs)))
 
     def _share(self, tenant: str) -> float:
         return self.shares.share(tenant, self._clock())
@@ -343,7 +311,7 @@ class Retention:
         runs = runs_of(map(self._marks.__getitem__, numbers))
         return [(mark, numbers[begun:end]) for mark, begun, end in runs]
 
-    def _current(self, known: _Known) -> list[int]:
+    def _current(self, known: Program) -> list[int]:
         """Blocks of a program that still hold what they held; the others are forgotten."""
         numbers, was = list(known.blocks), list(known.blocks.values())
         contents = self._contents(list(map(self._block, numbers)))
@@ -352,9 +320,7 @@ class Retention:
             return numbers
         found = zip(numbers, marks, contents, was, strict=True)
         gone = [n for n, mark, now, before in found if mark is None or now != before]
-        for number in gone:
-            del known.blocks[number]
-        self._kept_blocks -= len(gone)
+        self._programs.lose(known, gone)
         return list(known.blocks)
 
     def _release(self, program: str, current: Sequence[int]) -> bool:
@@ -384,13 +350,15 @@ class Retention:
 
     def _pin(self, program: str, blocks: Sequence[int]) -> None:
         wanted = self.reached(program, blocks)
-        added, yielded = self.pins.extend(program, wanted, self._programs[program].tenant)
+        added, yielded = self.pins.extend(program, wanted, self._programs.at_hand(program).tenant)
         self._let_go(yielded, "another pin needed the room")
         self._move(added)
 
     def _let_go(self, pins: Sequence[EndedPin], why: str) -> None:
         for pin in pins:
-            self._programs[pin.program].ended = why
+            known = self._programs.get(pin.program)
+            if known is not None:
+                known.ended = why
             self._move(pin.blocks)
 
     def _move(self, numbers: Sequence[int]) -> None:

@@ -242,17 +242,29 @@ class TieredFreeQueue:
         return best, min(max(self._grain, over), 16 * self._grain)
 
     def _take(self, lane: _Lane, most: int, taken: list[Any]) -> None:
-        end = min(len(taken) + most, len(taken) + lane.count)
-        dead = self.reused - self._ages
+        """Take so many blocks of a tenant, as if one by one."""
+        end = len(taken) + min(most, lane.count)
+        while len(taken) < end:
+            aged, until = self._aged(lane, self.reused + len(taken))
+            if aged is not None:
+                taken.append(aged.queue.popleft())
+                continue
+            lowest = next(shelf.queue for shelf in lane.shelves if shelf.queue.num_free_blocks)
+            wanted = min(end - len(taken), lowest.num_free_blocks, until)
+            taken.extend(lowest.popleft_n(int(wanted)))
+
+    def _aged(self, lane: _Lane, clock: int) -> tuple[_Shelf | None, float]:
+        """The tier of a tenant whose next block has aged, if there is one; and how many blocks can
+        be reused before the next one will have."""
+        soonest = float("inf")
         for shelf in lane.shelves[1:-1]:
-            while len(taken) < end and (first := shelf.queue.first()) is not None:
-                if self._freed[first.block_id] >= dead:
-                    break
-                taken.append(shelf.queue.popleft())
-        for shelf in lane.shelves:
-            wanted = min(end - len(taken), shelf.queue.num_free_blocks)
-            if wanted:
-                taken.extend(shelf.queue.popleft_n(wanted))
+            first = shelf.queue.first()
+            if first is not None:
+                left = self._freed[first.block_id] + self._ages - clock
+                if left < 0:
+                    return shelf, 0.0
+                soonest = min(soonest, left + 1)
+        return None, soonest
 
     def _shrink(self, lane: _Lane, count: int) -> None:
         lane.count -= count

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_patches import retention
+from engine_patches import remembered
 from engine_patches.marks import TIERS
 from engine_patches.retention import Retention
 from engine_patches.tags import Tag, TagSpans
@@ -376,7 +373,7 @@ def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
 
 def test_a_program_that_is_forgotten_for_want_of_room_leaves_nothing_raised(monkeypatch):
     """Nobody says that it has ended, and yet its system prompt does not outlive it."""
-    monkeypatch.setattr(retention, "_KEPT_PROGRAMS", 2)
+    monkeypatch.setattr(remembered, "KEPT_PROGRAMS", 2)
     world = World()
     world.note("dead", SYSTEM, 0, 1)
     world.note("p", SYSTEM, 2)
@@ -422,50 +419,3 @@ def test_a_heavier_tenant_may_pin_more():
     world.retention.retain("q", 100.0)
     assert world.tiers(*range(16)).count(PINNED) == 8
     assert world.tiers(*range(8)).count(PINNED) == 6
-
-
-def calls_of(action: Callable[[], object]) -> int:
-    """How many functions and methods Python calls one by one, C ones included."""
-    calls = 0
-
-    def count(frame: object, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    # A collection would count what it finds of others.
-    gc.disable()
-    sys.setprofile(count)
-    try:
-        action()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return calls
-
-
-@pytest.mark.parametrize("action", ["again", "other", "retain", "priority", "release", "forget"])
-def test_a_context_costs_calls_by_its_runs_not_by_its_blocks(action):
-    """Contexts of 64 and of 8,192 blocks, each in three runs: the scheduler waits for all this."""
-    few, many = spent_on(action, 64), spent_on(action, 8192)
-    # But for what is made once, such as a mark that has not been seen before.
-    assert many <= few + 20 < 200
-
-
-def spent_on(action: str, count: int) -> int:
-    """Calls for one action on a program's context of so many blocks."""
-    world = World(1.0, count)
-    spans = TagSpans.parse([16 * 16, Tag.SYSTEM_PROMPT, 32 * 16, Tag.TOOL_OUTPUT])
-    for _ in range(2):
-        world.note("p", spans, *range(count))
-    kept = world.retention
-    if action == "release":
-        kept.retain("p", 10.0)
-    actions: dict[str, Callable[[], object]] = {
-        "again": lambda: kept.note("p", spans, world.blocks, 16),
-        "other": lambda: kept.note("q", spans, world.blocks, 16),
-        "retain": lambda: kept.retain("p", 10.0),
-        "priority": lambda: kept.prioritise("p", 1),
-        "release": lambda: kept.release("p"),
-        "forget": lambda: kept.forget("p"),
-    }
-    return calls_of(actions[action])

@@ -221,3 +221,20 @@ def test_what_lay_unused_for_long_goes_before_lower_tiers_unless_it_is_pinned():
     assert world.take(2) == [0, 1]
     assert world.take(3) == [8, 9, 10]
     assert world.queue.reused == 10
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, PINNED), st.integers(1, 6), st.integers(0, 9)), max_size=12),
+    st.integers(0, 20),
+)
+def test_blocks_taken_together_are_those_taken_one_by_one(frees, ages):
+    """Also where some of them age on the way."""
+    together, single = Tenants(80, ages), Tenants(80, ages)
+    number = 0
+    for tier, count, takes in frees:
+        for world in (together, single):
+            world.free("t", tier, *range(number, number + count))
+        number += count
+        takes = min(takes, together.queue.num_free_blocks)
+        one_by_one = [single.take(1)[0] for _ in range(takes)]
+        assert together.take(takes) == one_by_one
