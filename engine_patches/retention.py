@@ -9,6 +9,7 @@ Neighbouring blocks with one mark are handled together, as a run: the scheduler 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from engine_patches.marks import (
@@ -108,19 +109,29 @@ class Retention:
         ended: for good; False: it was displaced. Returns those that can be found again."""
         known = self._at_hand(program)
         known.tenant = tenant
-        numbers = [block.block_id for block in blocks]
         contents = self._contents(blocks)
-        tags = spans.of_blocks(len(blocks), block_size)
+        # The last block of a context is mostly not full, and without a hash.
+        while contents and contents[-1] is None:
+            contents.pop()
+        numbers = [block.block_id for block in islice(blocks, len(contents))]
+        tags = spans.of_blocks(len(numbers), block_size)
         marks = self._live(numbers, contents)
         if not all(marks):
-            ends = range(block_size, (len(blocks) + 1) * block_size, block_size)
+            # Only what follows the blocks that are known is looked at one by one.
+            first = marks.index(None)
+            ours = [self._block(number) for number in numbers[first:]]
             # What is not hashed nobody can find; and another pool's block is none of ours.
-            ours = [self._block(block.block_id) is block for block in blocks]
-            kept = [at for at, own in enumerate(ours) if own and contents[at] is not None]
-            if len(kept) < len(blocks):
-                numbers, contents = [numbers[at] for at in kept], [contents[at] for at in kept]
-                tags, marks = [tags[at] for at in kept], [marks[at] for at in kept]
-            self._begin(numbers, contents, marks, [ends[at] for at in kept])
+            gone = [
+                at
+                for at, own in enumerate(ours, first)
+                if own is not blocks[at] or contents[at] is None
+            ]
+            ends = list(
+                range((first + 1) * block_size, (len(numbers) + 1) * block_size, block_size)
+            )
+            for at in reversed(gone):
+                del numbers[at], contents[at], tags[at], marks[at], ends[at - first]
+            self._begin(numbers[first:], contents[first:], marks[first:], ends)
         for (was, tag), begun, end in runs_of(zip(marks, tags, strict=True)):
             mark = self._remark(program, known, tag, was, ended)
             if mark is not was:

@@ -32,14 +32,15 @@ def steps(cache: int, context: int) -> Iterator[tuple[str, Callable[[], object]]
     )
     queue = TieredFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
     used = queue.popleft_n(context)
-    for number, block in enumerate(used):
+    # The last block of a context is not full.
+    for number, block in enumerate(used[:-1]):
         block._block_hash = number.to_bytes(32)
     end = context * BLOCK
     spans = TagSpans.parse(
         [end // 8, Tag.SYSTEM_PROMPT, end // 2, Tag.TOOL_OUTPUT, end, Tag.USER_QUERY]
     )
     yield "note, first call", lambda: kept.note("p", spans, used, BLOCK)
-    yield "free", lambda: queue.append_n(used[::-1])
+    yield "free", lambda: queue.append_n(used[-2::-1])
     yield "note, same program", lambda: kept.note("p", spans, used, BLOCK)
     yield "note, other program", lambda: kept.note("q", spans, used, BLOCK)
     yield "retain", lambda: kept.retain("p", 10.0)

@@ -57,11 +57,13 @@ def spent_on(action: str, count: int) -> int:
     )
     queue = TieredFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
     used = queue.popleft_n(count)
-    for number, block in enumerate(used):
+    # The last block of a context is not full.
+    for number, block in enumerate(used[:-1]):
         block._block_hash = number.to_bytes(32)
     for _ in range(2):
         kept.note("p", SPANS, used, 16)
-    queue.append_n(used[::-1])
+    queue.prepend_n(used[-1:])
+    queue.append_n(used[-2::-1])
     if action == "release":
         kept.retain("p", 10.0)
     return calls_of(lambda: ACTIONS[action](kept, used))

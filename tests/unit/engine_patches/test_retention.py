@@ -390,32 +390,3 @@ def test_blocks_live_with_the_tenant_of_their_last_call():
     world.retention.retain("q", 10.0)
     homes = world.retention.homes(world.blocks[:4])
     assert homes == [("a", Tag.USER_QUERY), ("b", PINNED), ("b", PINNED), (None, 0)]
-
-
-def test_a_tenant_pins_no_more_than_its_share_and_leaves_the_pins_of_others_alone():
-    """Eight of sixteen blocks may be pinned, by two tenants four each."""
-    world = World(count=16)
-    for program, tenant in (("mine", "honest"), ("one", "greedy"), ("two", "greedy")):
-        world.retention.called(program, tenant, 1.0)
-    world.note("mine", QUERY, 0, 1, tenant="honest")
-    world.retention.retain("mine", 100.0)
-    for program, numbers in (("one", range(2, 8)), ("two", range(8, 14))):
-        world.note(program, QUERY, *numbers, tenant="greedy")
-        world.retention.retain(program, 100.0)
-    assert world.tiers(0, 1) == [PINNED] * 2
-    assert world.tiers(*range(8, 14)) == [PINNED] * 4 + [Tag.USER_QUERY] * 2
-    assert world.retention.state()["pinned_blocks"] == 6
-    assert world.retention.take_end("mine") == ""
-    assert world.retention.take_end("one") == "another pin needed the room"
-
-
-def test_a_heavier_tenant_may_pin_more():
-    world = World(count=16)
-    world.retention.called("p", "a", 3.0)
-    world.retention.called("q", "b", 1.0)
-    world.note("p", QUERY, *range(8), tenant="a")
-    world.note("q", QUERY, *range(8, 16), tenant="b")
-    world.retention.retain("p", 100.0)
-    world.retention.retain("q", 100.0)
-    assert world.tiers(*range(16)).count(PINNED) == 8
-    assert world.tiers(*range(8)).count(PINNED) == 6
