@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from engine_patches.channel import Command
-from engine_patches.compat import SchedulerHooks, contents_of
+from engine_patches.compat import SchedulerHooks
+from engine_patches.compat_kv import contents_of
 from engine_patches.endings import Endings
-from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, TIERS
+from engine_patches.marks import AGES, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from engine_patches.retention import Retention
 from engine_patches.tags import TagSpans
 from engine_patches.wire import (
@@ -45,14 +46,21 @@ class Caches:
             blocks.__getitem__,
             self._retier,
             contents_of,
+            lambda: self._queue.reused,
+        )
+        self._queue = scheduler.tier_free_blocks(
+            self.retention.homes,
+            self.retention.reused,
+            self.retention.shares.weight,
+            AGES * len(blocks),
         )
         self._endings = Endings()
-        self._queue = scheduler.tier_free_blocks(TIERS, self.retention.tiers, self.retention.reused)
 
     def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
         """A call's hints, as they came: what becomes of each. Also why the last pin of its program
         ended, if it was not released."""
         hints = []
+        self.retention.called(context.program, context.tenant, context.weight)
         ended = self.retention.take_end(context.program)
         if ended:
             hints.append(f"{XARG_RETAIN}=expired: {ended}")
@@ -86,6 +94,7 @@ class Caches:
     ) -> list[str]:
         """A call's sequence is about to give up its blocks. ended: for good; False: it was
         displaced. Returns what else is to be said about its hints."""
+        self.retention.called(context.program, context.tenant, context.weight)
         spans = TagSpans()
         if context.tags is not None:
             # What is wrong was reported when the call came.
@@ -96,9 +105,9 @@ class Caches:
             self._endings.drop(context.program)
             self.retention.prioritise(context.program, context.priority)
         noted: list[int] = []
-        for group, (blocks, size) in enumerate(zip(groups, self._block_sizes, strict=True)):
+        for blocks, size in zip(groups, self._block_sizes, strict=True):
             noted += self.retention.note(
-                context.program, spans, blocks, size, ended=ended, group=group
+                context.program, spans, blocks, size, ended=ended, tenant=context.tenant
             )
         if not context.retain_s or not self.retention.pins.limit:
             return []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -41,79 +41,45 @@ def warn_of_kernels_package() -> str:
 
 check_version(installed_version())
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
-    KVConnectorBase_V1 as KVConnectorBase,
-)
-from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: E402
-    KVConnectorMetadata,
-    KVConnectorRole,
-)
-from vllm.v1.core.kv_cache_utils import (  # noqa: E402
-    FreeKVCacheBlockQueue,
-    make_block_hash_with_group_id,
-    resolve_kv_cache_block_sizes,
-)
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
+from engine_patches.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
+from engine_patches.marks import Home  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
 from engine_patches.warmth import Context  # noqa: E402
 
 __all__ = [
-    "FreeBlocks",
-    "KVConnectorBase",
-    "KVConnectorMetadata",
-    "KVConnectorRole",
     "Request",
     "SchedulerHooks",
     "SchedulerOutput",
-    "block_key",
-    "bytes_per_block",
-    "contents_of",
+    "check_start",
     "rearranged",
-    "swap_workers",
-    "tokens_per_block",
     "warn_of_kernels_package",
 ]
 
 
-def bytes_per_block(kv_cache_config: Any) -> int:
-    """Bytes of one KV block over all layers of one worker. ValueError for models whose layers fall
-    into several groups of blocks, or differ in size: the scheduler is told the size of one."""
-    groups = kv_cache_config.kv_cache_groups
-    if len(groups) != 1:
-        raise ValueError(f"KV swap needs one group of layers; this model has {len(groups)}")
-    spec = groups[0].kv_cache_spec
-    sizes = {each.page_size_bytes for each in getattr(spec, "kv_cache_specs", {"": spec}).values()}
-    if len(sizes) != 1:
-        raise ValueError(f"KV swap needs layers of one size; this model has {sorted(sizes)} bytes")
-    return int(sizes.pop()) * len(groups[0].layer_names)
-
-
-def tokens_per_block(kv_cache_config: Any, vllm_config: Any) -> int:
-    """Tokens in a block as the scheduler counts them: of all ranks that share a context."""
-    return int(resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[0])
-
-
-def swap_workers(vllm_config: Any) -> int:
-    """Workers that each hold a part of every block. ValueError where they hold different layers:
-    their blocks, and so their buffers, would differ in size."""
+def check_start(vllm_config: Any, channel: str) -> None:
+    """Raise ValueError where reports of calls would get lost on their way: one API server binds the
+    channel, on the machine of the engine cores. Warns of a package that takes our name."""
+    warn_of_kernels_package()
+    if not channel:
+        return
     parallel = vllm_config.parallel_config
-    if parallel.pipeline_parallel_size != 1:
-        raise ValueError("KV swap does not work with pipeline parallelism; set swap_gib to 0")
-    return int(parallel.tensor_parallel_size)
-
-
-def block_key(block_hash: Any) -> Any:
-    """What a block of the first group with this hash calls itself."""
-    return make_block_hash_with_group_id(block_hash, 0)
-
-
-def contents_of(blocks: Sequence[Any]) -> list[Any]:
-    """What each block calls itself; None where nothing full is in it."""
-    # Its property of this name takes three times as long, for each block of each context.
-    return [block._block_hash for block in blocks]
+    servers = int(parallel._api_process_count)
+    if servers > 1:
+        raise ValueError(
+            f"Weft's report channel serves one API server, and {servers} were started, each of "
+            "which would lose calls of the others: add --api-server-count 1"
+        )
+    elsewhere = parallel.data_parallel_size - parallel.data_parallel_size_local
+    if elsewhere > 0 and not parallel.local_engines_only and channel.startswith("ipc:"):
+        raise ValueError(
+            f"{elsewhere} engine cores run on other machines, where Weft's report channel "
+            f"({channel}) does not reach: run an API server on each machine "
+            "(--data-parallel-external-lb or --data-parallel-hybrid-lb), each a replica of its own"
+        )
 
 
 def rearranged(
@@ -144,27 +110,6 @@ def rearranged(
     for stray in strays:
         insort(ordered, stray, key=lambda r: rank(r.request_id))
     return ordered
-
-
-class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
-    """vLLM's queue of free blocks, from which blocks of a context can be taken together."""
-
-    def remove_n(self, blocks: Sequence[Any]) -> None:
-        """Take out blocks that are in it. They were freed last to first, so most neighbours of the
-        context are neighbours here."""
-        index, count = 0, len(blocks)
-        while index < count:
-            last = blocks[index]
-            after = last.next_free_block
-            before = last.prev_free_block
-            last.prev_free_block = last.next_free_block = None
-            index += 1
-            while index < count and blocks[index] is before:
-                block, before = before, before.prev_free_block
-                block.prev_free_block = block.next_free_block = None
-                index += 1
-            before.next_free_block, after.prev_free_block = after, before
-        self.num_free_blocks -= count
 
 
 class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
@@ -224,14 +169,19 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def tier_free_blocks(
         self,
-        tiers: int,
-        tiers_of: Callable[[Sequence[Any]], Sequence[int]],
+        homes_of: Callable[[Sequence[Any]], Sequence[Home]],
         on_reuse: Callable[[Sequence[Any]], None],
+        weight: Callable[[str | None, int], float],
+        ages: float,
     ) -> TieredFreeQueue:
-        """Put a tiered queue in the place of vLLM's queue of free blocks."""
+        """Put a tiered queue in the place of vLLM's queue of free blocks. Arguments as of
+        TieredFreeQueue."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
-        queue = TieredFreeQueue(lambda: FreeBlocks([]), tiers, tiers_of, on_reuse, free)
+        grain = max(1, len(pool.blocks) // 1024)
+        queue = TieredFreeQueue(
+            lambda: FreeBlocks([]), homes_of, on_reuse, free, weight=weight, ages=ages, grain=grain
+        )
         pool.free_block_queue = queue
         return queue
 
@@ -304,17 +254,26 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
 
     def context_of(self, sequence: str) -> Context:
         """What the prefix cache has and lacks of a waiting request's context, and the free blocks
-        that admitting the request takes."""
+        that admitting the request takes. What another engine has computed of it, and sends, counts
+        as cached."""
         request = self.requests[sequence]
         length = int(request.num_tokens)
         needed = -(-length // self.block_size)
+        if comes_from_elsewhere(request):
+            return Context(length - 1, 1, needed)
         if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
             return Context(0, length, needed)
-        hits, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
+        if self._cached_from_the_first():
+            hits = self._prefix_of(request, length - 1)
+            # A cached block that nobody uses has to leave the free list too. Who uses a block uses
+            # all before it.
+            used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
+            cached = len(hits) * self.block_size
+            return Context(cached, length - cached, needed - used)
+        found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
             request.block_hashes, length - 1
         )
-        # A cached block that nobody uses has to leave the free list too.
-        used = sum(block.ref_cnt > 0 for block in hits[0])
+        used = sum(block.ref_cnt > 0 for block in found[0])
         return Context(int(cached), length - int(cached), needed - used)
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
@@ -323,12 +282,34 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         if len(self.kv_cache_config.kv_cache_groups) > 1:
             return False
         request = self.requests[sequence]
-        found = self.kv_cache_manager.block_pool.get_cached_block
-        hashes, end = request.block_hashes, tokens // self.block_size
-        if end and found(hashes[end - 1], [0]) is None:
+        end = tokens // self.block_size
+        if end and self._cached(request, end - 1) is None:
             return False
-        last = min(len(hashes), (int(request.num_tokens) - 1) // self.block_size)
-        return end >= last or found(hashes[end], [0]) is None
+        last = min(len(request.block_hashes), (int(request.num_tokens) - 1) // self.block_size)
+        return end >= last or self._cached(request, end) is None
+
+    def _cached_from_the_first(self) -> bool:
+        """Whether a block is of use with all blocks before it only: full attention throughout, with
+        a hash for each block."""
+        groups = self.kv_cache_config.kv_cache_groups
+        return (
+            len(groups) == 1
+            and type(groups[0].kv_cache_spec) in PREFIX_SPECS
+            and self.hash_block_size == self.block_size
+        )
+
+    def _prefix_of(self, request: Request, tokens: int) -> range:
+        """The cached blocks that a context of so many tokens begins with, found by their boundary:
+        the end of a context is reused before its beginning, so that no block is looked at but a
+        few. Where one in the middle is gone, this may count those behind it."""
+        last = min(len(request.block_hashes), tokens // self.block_size)
+        end = bisect_left(range(last), True, key=lambda at: self._cached(request, at) is None)
+        return range(end)
+
+    def _cached(self, request: Request, at: int) -> Any:
+        """The cached block with the content of a context's block; None if there is none."""
+        found = self.kv_cache_manager.block_pool.get_cached_block(request.block_hashes[at], [0])
+        return None if found is None else found[0]
 
     def chain_of(self, sequence: str) -> Sequence[Any]:
         """A hash for each full block of a request's tokens, of it and of all before it. vLLM's own
@@ -373,7 +354,10 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
     def forget_cache(self) -> bool:
         """Empty the prefix cache, preempting what runs. Returns whether it is empty: where steps
         in flight may still write to blocks, it is not until nothing runs."""
-        preempt = bool(self.running) and not self.defer_block_free
+        # vLLM gives up where a request waits for KV that is being loaded.
+        waits = RequestStatus.WAITING_FOR_REMOTE_KVS
+        loading = any(request.status == waits for request in self.kv_holding_waiting)
+        preempt = bool(self.running) and not self.defer_block_free and not loading
         emptied = bool(self.reset_prefix_cache(reset_running_requests=preempt))
         return emptied and bool(self.reset_connector_cache())
 

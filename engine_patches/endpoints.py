@@ -117,8 +117,8 @@ async def kv(request: Request) -> JSONResponse:
     `{"action": "give_up", "program": P}` where a prefill's turn will not come, and
     `{"action": "forget", "program": P}` where the program has ended.
 
-    Advice, carried out before the next step; blocks are reused all the same where nothing else is
-    left.
+    Advice, carried out with the next step, or when the step that runs has ended; blocks are reused
+    all the same where nothing else is left.
     """
     refused = _guard(request)
     if refused is not None:

@@ -70,6 +70,7 @@ def _swap(weft: dict[str, object]) -> dict[str, object]:
         "kv_connector_extra_config": {
             "swap_gib": weft["swap_gib"],
             "tenant_share": weft.get("swap_share", 1.0),
+            "load_async": weft.get("swap_async", False),
         },
     }
 

@@ -1,9 +1,10 @@
-"""What is known of a KV block's content, and of the contexts that programs have left. Pure."""
+"""What is known of a KV block's content, and the place in the queue that follows from it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from engine_patches.tags import Tag
@@ -13,23 +14,37 @@ TIERS: Final = len(Tag) + 1
 PINNED: Final = TIERS - 1
 LOWEST_PRIORITY: Final = -4
 HIGHEST_PRIORITY: Final = 4
+# Unused while the whole cache was reused so many times, a block's tag loses its worth; a tenant
+# without a call for as long is idle.
+AGES: Final = 4
+
+# A tenant, and a tier of its blocks.
+Home = tuple[str | None, int]
+# Of blocks without known content: they belong to no tenant and are reused before all others.
+NOWHERE: Final[Home] = (None, 0)
 
 
 class Mark(NamedTuple):
-    """What is known of a block's content. It never changes: another one takes its place.
+    """What is known of a block's content. Marks never change: another one takes its place. Blocks
+    in a row share one, so that work is done once a row.
 
-    content: its hash; a block of another one has no mark. owner: the only program whose calls have
-    used it, "" for several. tag: the highest but PARTIAL_PREFILL. priority: what its program asked
-    for. partial: programs that have prefilled it ahead of the call that will use it. tier: where
-    all this puts it, unless it is pinned.
+    tenant: whose share of the cache the block counts against, the tenant of its last call. owner:
+    the only program whose calls have used it, "" for several. tag: the highest but
+    PARTIAL_PREFILL. priority: what its program asked for. partial: programs that have prefilled it
+    ahead of the call that will use it. home: where all this puts it, unless it is pinned.
     """
 
-    content: Any
+    tenant: str
     owner: str
     tag: Tag
     priority: int
     partial: frozenset[str]
-    tier: int
+    home: Home
+
+    @property
+    def tier(self) -> int:
+        """Its tier, unless it is pinned."""
+        return self.home[1]
 
 
 _TIERS: Final = {
@@ -42,65 +57,18 @@ _TIERS: Final = {
 }
 
 
-def marked(content: Any, owner: str, tag: Tag, priority: int, partial: frozenset[str]) -> Mark:
-    """A mark with its tier."""
+# Equal marks are mostly one object, which makes them quick to compare.
+@lru_cache(maxsize=1024)
+def marked(tenant: str, owner: str, tag: Tag, priority: int, partial: frozenset[str]) -> Mark:
+    """A mark with its home."""
     tier = _TIERS[Tag.PARTIAL_PREFILL if partial else tag, priority]
-    return Mark(content, owner, tag, priority, partial, tier)
+    return Mark(tenant, owner, tag, priority, partial, (tenant, tier))
 
 
-@dataclass(slots=True)
-class Left:
-    """The blocks of a context from its first on, as a program's last call has left them: ids,
-    contents, tags and marks. To note them once more would change nothing where all are the same,
-    which is so for most of a context that grows from call to call."""
-
-    numbers: list[int] = field(default_factory=list)
-    contents: list[Any] = field(default_factory=list)
-    tags: list[Tag] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-
-    def alike(
-        self,
-        numbers: Sequence[int],
-        contents: Sequence[Any],
-        tags: Sequence[Tag],
-        marks: Sequence[Mark | None],
-    ) -> int:
-        """How many of these, from the first on, are as they were left."""
-        count = _common(self.numbers, numbers, min(len(self.numbers), len(numbers)))
-        count = _common(self.contents, contents, count)
-        count = _common(self.tags, tags, count)
-        return _common(self.marks, marks, count)
-
-    def keep(self, count: int) -> None:
-        """Forget all but so many of the first."""
-        for kept in (self.numbers, self.contents, self.tags, self.marks):
-            del kept[count:]
-
-    def extend(
-        self,
-        numbers: Sequence[int],
-        contents: Sequence[Any],
-        tags: Sequence[Tag],
-        marks: Sequence[Mark],
-    ) -> None:
-        """What follows in the context."""
-        self.numbers += numbers
-        self.contents += contents
-        self.tags += tags
-        self.marks += marks
-
-
-def _common(one: Sequence[Any], other: Sequence[Any], count: int) -> int:
-    """How many of the first `count` elements agree before two differ."""
-    # Lists are compared far faster at once than one by one.
-    if one[:count] == other[:count]:
-        return count
-    low, high = 0, count - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+def runs_of(items: Iterable[Any]) -> Iterator[tuple[Any, int, int]]:
+    """Each item with where it begins and ends: neighbours in a context are mostly equal."""
+    begun = 0
+    for item, same in groupby(items):
+        end = begun + len(list(same))
+        yield item, begun, end
+        begun = end

@@ -13,6 +13,8 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
 # No engine has so many queues or counts; a series more for each is all that could go wrong.
 _MOST_LABELS: Final = 64
+# Shown as a series of their own, or with a value for each tenant.
+_NO_PARTS: Final = ("blocks_by_tag.", "pinned_blocks_by_tenant.")
 
 # Key of the state to the series' name and help.
 GAUGES: Final = {
@@ -77,7 +79,7 @@ class EngineMetrics:
             (part, name): value
             for part in ("kv", "swap")
             for name, value in _leaves(state.get(part))
-            if not name.startswith("blocks_by_tag.")
+            if not name.startswith(_NO_PARTS)
         }
         self._show(engine, self._parts, parts)
 

@@ -1,13 +1,14 @@
 """Which KV blocks are pinned, by which programs and until when. Pure: instants are handed in.
 
-A block may be pinned by several programs and counts once. What is pinned is bounded: the oldest pin
-yields to a new one, so that pins can fill their share but never block one another.
+A block may be pinned by several programs and counts once. What is pinned is bounded, for each
+tenant and for all together: the oldest pin of a tenant yields to its new one, so that pins can fill
+their share but never block one another.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence, Set
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -18,9 +19,11 @@ _STALE_ENDS: Final = 64
 
 @dataclass(slots=True)
 class _Pin:
-    """until: when it ends. blocks: ids, in the order of the program's context."""
+    """until: when it ends. tenant: of its program. blocks: ids, in the order of the program's
+    context."""
 
     until: float
+    tenant: str = ""
     blocks: dict[int, None] = field(default_factory=dict)
 
 
@@ -34,13 +37,17 @@ class EndedPin:
 
 
 class Pins:
-    """Pins of programs on blocks, by their ids. At most `limit` blocks are pinned at any time."""
+    """Pins of programs on blocks, by their ids. At most `limit` blocks are pinned at any time, and
+    by a tenant at most its share of them. share: of a tenant, above 0 to 1, as of now."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, share: Callable[[str], float] = lambda tenant: 1.0) -> None:
         self.limit = limit
+        self._share = share
         # The oldest first.
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
-        self._owners: dict[int, set[str]] = {}
+        # The programs that pin a block; the tenant of the first is charged for it.
+        self._owners: dict[int, tuple[str, ...]] = {}
+        self._charged: Counter[str] = Counter()
         self._ends: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
@@ -53,6 +60,15 @@ class Pins:
     def blocks(self) -> Set[int]:
         """All blocks that are pinned."""
         return self._owners.keys()
+
+    @property
+    def tenants(self) -> Set[str]:
+        """Tenants that are charged for a pinned block; a live view."""
+        return self._charged.keys()
+
+    def by_tenant(self) -> dict[str, int]:
+        """Pinned blocks that each tenant is charged for. May be asked from another thread."""
+        return dict(self._charged)
 
     def holds(self, block: int) -> bool:
         """Whether a block is pinned."""
@@ -68,32 +84,54 @@ class Pins:
             self._ends = [(pin.until, name) for name, pin in self._pins.items()]
             heapify(self._ends)
 
-    def extend(self, program: str, blocks: Sequence[int]) -> tuple[list[int], list[EndedPin]]:
+    def extend(
+        self, program: str, blocks: Sequence[int], tenant: str = ""
+    ) -> tuple[list[int], list[EndedPin]]:
         """Put blocks under a program's pin, first to last of its context, as many of the first as
-        the limit allows. Older pins yield where room is needed, newer ones do not. Returns those
-        that nobody had pinned, and the pins that have yielded. KeyError if the program has no pin.
+        the limits allow. Where room is needed, older pins of the same tenant yield, and those of
+        tenants that have more than their share; newer ones do not. Returns the blocks that nobody
+        had pinned, and the pins that have yielded. KeyError if the program has no pin.
         """
         pin = self._pins[program]
-        fresh: list[int] = []
-        for block in blocks:
-            if block in self._owners:
-                self._own(program, pin, block)
-            else:
-                fresh.append(block)
+        if pin.tenant != tenant:
+            own = sum(self._owners[block][0] == program for block in pin.blocks)
+            self._charge(pin.tenant, -own)
+            self._charge(tenant, own)
+            pin.tenant = tenant
+        fresh, shared = list(blocks), list[int]()
+        if not self._owners.keys().isdisjoint(blocks):
+            fresh = [block for block in blocks if block not in self._owners]
+            shared = [block for block in blocks if block in self._owners]
+        for block in shared:
+            if block not in pin.blocks:
+                self._owners[block] += (program,)
+                pin.blocks[block] = None
         yielded = []
-        for other, older in list(self._pins.items()):
-            if other == program or len(self._owners) + len(fresh) <= self.limit:
-                break
-            if older.blocks:
-                yielded.append(EndedPin(other, self.release(other)))
-        added = fresh[: self.limit - len(self._owners)]
-        for block in added:
-            self._own(program, pin, block)
-        return added, yielded
+        if fresh:
+            mine = int(self.limit * self._share(tenant))
+            yielded = self._make_room(program, tenant, len(fresh), mine)
+            room = min(mine - self._charged[tenant], self.limit - len(self._owners))
+            fresh = fresh[: max(0, room)]
+            self._owners.update(dict.fromkeys(fresh, (program,)))
+            pin.blocks.update(dict.fromkeys(fresh))
+            self._charge(tenant, len(fresh))
+        return fresh, yielded
 
     def loosen(self, program: str, blocks: Sequence[int]) -> list[int]:
         """Take blocks out from under a program's pin. Returns those that nobody pins any more."""
-        return [block for block in blocks if self._disown(program, self._pins[program], block)]
+        pin = self._pins[program]
+        alone = (program,)
+        unpinned = [block for block in blocks if self._owners[block] == alone]
+        shared = [block for block in blocks if self._owners[block] != alone]
+        for block in unpinned:
+            del self._owners[block]
+        for block in shared:
+            others = tuple(name for name in self._owners[block] if name != program)
+            self._share_out(block, others)
+        for block in blocks:
+            del pin.blocks[block]
+        self._charge(pin.tenant, -len(unpinned))
+        return unpinned
 
     def of(self, program: str) -> list[int]:
         """The blocks under a program's pin, in the order of its context."""
@@ -103,8 +141,10 @@ class Pins:
     def release(self, program: str) -> list[int]:
         """End a program's pin, if it has one. Returns the blocks that nobody pins any more, in the
         order of its context."""
+        if program not in self._pins:
+            return []
         unpinned = self.loosen(program, self.of(program))
-        self._pins.pop(program, None)
+        del self._pins[program]
         return unpinned
 
     def expire(self, now: float) -> list[EndedPin]:
@@ -119,13 +159,17 @@ class Pins:
 
     def drop(self, block: int) -> None:
         """What a block held is gone, and with it all pins on it."""
-        for program in self._owners.pop(block, ()):
+        owners = self._owners.pop(block, ())
+        for program in owners:
             del self._pins[program].blocks[block]
+        if owners:
+            self._charge(self._pins[owners[0]].tenant, -1)
 
     def clear(self) -> None:
         """End all pins."""
         self._pins.clear()
         self._owners.clear()
+        self._charged.clear()
         self._ends.clear()
 
     def violations(self) -> list[str]:
@@ -138,17 +182,38 @@ class Pins:
             found.append(f"{len(self._owners)} blocks are pinned, at most {self.limit} may be")
         if not {(pin.until, program) for program, pin in self._pins.items()} <= set(self._ends):
             found.append("a pin would never end")
+        if self._charged != Counter(self._pins[o[0]].tenant for o in self._owners.values()):
+            found.append("pinned blocks are charged to other tenants than those that pin them")
         return found
 
-    def _disown(self, program: str, pin: _Pin, block: int) -> bool:
-        """Whether nobody pins the block any more."""
-        del pin.blocks[block]
-        owners = self._owners[block]
-        owners.discard(program)
-        if not owners:
-            del self._owners[block]
-        return not owners
+    def _make_room(self, program: str, tenant: str, wanted: int, mine: int) -> list[EndedPin]:
+        """Older pins yield: the tenant's own to its limit, then any of tenants over their share."""
+        yielded = []
+        for other, older in list(self._pins.items()):
+            if other == program:
+                break
+            own_full = self._charged[tenant] + wanted > mine
+            added = min(wanted, max(0, mine - self._charged[tenant]))
+            full = len(self._owners) + added > self.limit
+            if not (own_full or full):
+                break
+            if not older.blocks:
+                continue
+            over = full and self._charged[older.tenant] > self.limit * self._share(older.tenant)
+            if older.tenant == tenant or over:
+                yielded.append(EndedPin(other, self.release(other)))
+        return yielded
 
-    def _own(self, program: str, pin: _Pin, block: int) -> None:
-        self._owners.setdefault(block, set()).add(program)
-        pin.blocks[block] = None
+    def _share_out(self, block: int, owners: tuple[str, ...]) -> None:
+        """Other programs keep a block pinned; the first of them is charged from now on."""
+        before = self._pins[self._owners[block][0]].tenant
+        after = self._pins[owners[0]].tenant
+        self._owners[block] = owners
+        if before != after:
+            self._charge(before, -1)
+            self._charge(after, 1)
+
+    def _charge(self, tenant: str, blocks: int) -> None:
+        self._charged[tenant] += blocks
+        if not self._charged[tenant]:
+            del self._charged[tenant]

@@ -1,46 +1,44 @@
 """Which KV blocks are worth keeping: tags, reuse priorities, pins (Sutradhara 4.3). Pure.
 
-Everything here only orders the reuse of free blocks. A pinned block is the last to be reused, and
-can be reused: however much is pinned, a call never waits for a pin.
+Everything here only orders the reuse of free blocks. A pinned block is the last of its tenant's to
+be reused, and can be reused: however much is pinned, a call never waits for a pin.
+
+Neighbouring blocks with one mark are handled together, as a run: the scheduler waits for all this.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
-from engine_patches.marks import HIGHEST_PRIORITY, LOWEST_PRIORITY, PINNED, Left, Mark, marked
+from engine_patches.marks import (
+    AGES,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    NOWHERE,
+    PINNED,
+    Home,
+    Mark,
+    marked,
+    runs_of,
+)
 from engine_patches.pins import EndedPin, Pins
+from engine_patches.remembered import Program, Programs
+from engine_patches.shares import Shares
 from engine_patches.tags import Tag, TagSpans
 
-# Programs that are remembered: so many, and no more blocks of theirs than four caches hold.
-_KEPT_PROGRAMS: Final = 4096
-_KEPT_CACHES: Final = 4
 _NOBODY: Final[frozenset[str]] = frozenset()
-
-
-@dataclass(slots=True)
-class _Known:
-    """A program: its blocks, in the order of its context, and what was asked for it. left: what its
-    last call left, for each group of layers. reach: its pin is for so many of a context's first
-    tokens, None for all. ended: why its last pin ended, until somebody is told."""
-
-    blocks: dict[int, Any] = field(default_factory=dict)
-    left: dict[int, Left] = field(default_factory=dict)
-    priority: int = 0
-    reach: int | None = None
-    ended: str = ""
 
 
 class Retention:
     """Tags, priorities and pins of one engine's blocks.
 
-    total: blocks in the cache. pin_share: at most so much of it is pinned; beyond that the oldest
-    pin yields. block: a block by its id. retier: called for blocks whose tiers may have changed, in
-    the order in which they are to be reused. contents: what identifies the content of each block,
-    None where it cannot be found; asked for whole contexts.
+    total: blocks in the cache. pin_share: at most so much of it is pinned, and of that by a tenant
+    its share among active tenants; beyond that the tenant's oldest pin yields. block: a block by
+    its id. retier: called for blocks whose homes may have changed, in the order in which they are
+    to be reused. contents: what identifies the content of each block, None where it cannot be
+    found; asked for whole contexts. clock: blocks reused so far.
     """
 
     def __init__(
@@ -50,34 +48,34 @@ class Retention:
         block: Callable[[int], Any],
         retier: Callable[[Sequence[Any]], None],
         contents: Callable[[Sequence[Any]], list[Any]],
+        clock: Callable[[], int] = lambda: 0,
     ) -> None:
         self._total = total
         self._block = block
         self._retier = retier
         self._contents = contents
+        self._clock = clock
+        # What is known of blocks, and of which content: another content voids it.
         self._marks: dict[int, Mark] = {}
+        self._noted: dict[int, Any] = {}
         # Where each marked block ends in its context, tokens. What it holds stands for that, too.
-        self._ends = [0] * total
-        self._programs: OrderedDict[str, _Known] = OrderedDict()
-        self._kept_blocks = 0
-        self.pins = Pins(int(total * pin_share))
+        self._ends: dict[int, int] = {}
+        self._programs = Programs(total)
+        self.pins = Pins(int(total * pin_share), self._share)
+        self.shares = Shares(AGES * total, self.pins.tenants)
 
     # -- what the queue asks -----------------------------------------------------------------
 
-    def tiers(self, blocks: Sequence[Any]) -> list[int]:
-        """The tier of each block by its content."""
+    def homes(self, blocks: Sequence[Any]) -> list[Home]:
+        """The home of each block by its content."""
         numbers = [block.block_id for block in blocks]
-        marks = list(map(self._marks.get, numbers))
-        contents = self._contents(blocks)
-        found = [
-            mark.tier if mark is not None and mark.content == content else 0
-            for mark, content in zip(marks, contents, strict=True)
-        ]
+        marks = self._live(numbers, self._contents(blocks))
+        found = [NOWHERE if mark is None else mark.home for mark in marks]
         pinned = self.pins.blocks
-        if pinned:
+        if not pinned.isdisjoint(numbers):
             for index, (number, mark) in enumerate(zip(numbers, marks, strict=True)):
-                if number in pinned and mark and mark.content == contents[index]:
-                    found[index] = PINNED
+                if number in pinned and mark is not None:
+                    found[index] = (mark.tenant, PINNED)
         return found
 
     def reused(self, blocks: Iterable[Any]) -> None:
@@ -90,6 +88,13 @@ class Retention:
 
     # -- what the scheduler tells ------------------------------------------------------------
 
+    def called(self, program: str, tenant: str, weight: float) -> None:
+        """A call of a program arrived. weight: of its tenant among tenants."""
+        self.shares.seen(tenant, weight, self._clock())
+        known = self._programs.get(program)
+        if known is not None:
+            known.tenant = tenant
+
     def note(
         self,
         program: str,
@@ -98,77 +103,88 @@ class Retention:
         block_size: int,
         *,
         ended: bool = True,
-        group: int = 0,
+        tenant: str = "",
     ) -> list[int]:
         """A call of a program is about to give up these blocks, first to last of its context.
-        ended: for good; False: it was displaced. group: of layers, whose blocks they are. Returns
-        those that can be found again."""
-        known = self._known(program)
-        before = len(known.blocks)
-        left = known.left.setdefault(group, Left())
-        numbers = [block.block_id for block in blocks]
+        ended: for good; False: it was displaced. Returns those that can be found again."""
+        known = self._at_hand(program)
+        known.tenant = tenant
         contents = self._contents(blocks)
-        tags = spans.of_blocks(len(blocks), block_size)
-        marks = list(map(self._marks.get, numbers))
-        same = left.alike(numbers, contents, tags, marks)
-        left.keep(same)
-        noted = numbers[:same]
-        fresh = []
-        pinned, mine = self.pins.blocks, frozenset((program,))
-        end = same * block_size
-        for number, content, tag, was, block in zip(
-            numbers[same:], contents[same:], tags[same:], marks[same:], blocks[same:], strict=True
-        ):
-            end += block_size
+        # The last block of a context is mostly not full, and without a hash.
+        while contents and contents[-1] is None:
+            contents.pop()
+        numbers = [block.block_id for block in islice(blocks, len(contents))]
+        tags = spans.of_blocks(len(numbers), block_size)
+        marks = self._live(numbers, contents)
+        if not all(marks):
+            # Only what follows the blocks that are known is looked at one by one.
+            first = marks.index(None)
+            ours = [self._block(number) for number in numbers[first:]]
             # What is not hashed nobody can find; and another pool's block is none of ours.
-            if content is None or self._block(number) is not block:
-                continue
-            if was is None or was.content != content:
-                if number in pinned:
-                    self.pins.drop(number)
-                self._ends[number] = end
-                ahead = tag is Tag.PARTIAL_PREFILL
-                highest, partial = (Tag.NONE, mine) if ahead else (tag, _NOBODY)
-                mark = marked(content, program, highest, known.priority, partial)
-            else:
-                mark = self._remark(program, known.priority, tag, was, ended)
-            fresh.append(mark)
+            gone = [
+                at
+                for at, own in enumerate(ours, first)
+                if own is not blocks[at] or contents[at] is None
+            ]
+            ends = list(
+                range((first + 1) * block_size, (len(numbers) + 1) * block_size, block_size)
+            )
+            for at in reversed(gone):
+                del numbers[at], contents[at], tags[at], marks[at], ends[at - first]
+            self._begin(numbers[first:], contents[first:], marks[first:], ends)
+        for (was, tag), begun, end in runs_of(zip(marks, tags, strict=True)):
+            mark = self._remark(program, known, tag, was, ended)
             if mark is not was:
-                self._marks[number] = mark
-            if known.blocks.get(number) != content:
-                known.blocks.pop(number, None)
-                known.blocks[number] = content
-            noted.append(number)
-        # Blocks at the end of a context may be passed over, and what is prefilled ahead will be
-        # noted otherwise when its call has come.
-        if noted == numbers[: len(noted)] and not any(mark.partial for mark in fresh):
-            left.extend(noted[same:], contents[same : len(noted)], tags[same : len(noted)], fresh)
-        self._kept_blocks += len(known.blocks) - before
+                self._marks.update(dict.fromkeys(numbers[begun:end], mark))
+        self._programs.own(known, numbers, contents)
         self._bound()
         if program in self.pins:
-            self._pin(program, noted)
-        return noted
+            self._pin(program, numbers)
+        return numbers
 
-    def _remark(self, program: str, priority: int, tag: Tag, was: Mark, ended: bool) -> Mark:
-        """The mark of a block that had one when a call of a program has used it."""
-        content, owner, highest, others, partial, _ = was
-        if owner != program:
+    def _begin(
+        self,
+        numbers: Sequence[int],
+        contents: Sequence[Any],
+        marks: Sequence[Mark | None],
+        ends: Sequence[int],
+    ) -> None:
+        """These blocks, those without a mark, hold something new."""
+        fresh = {n for n, mark in zip(numbers, marks, strict=True) if mark is None}
+        for number in self.pins.blocks & fresh:
+            self.pins.drop(number)
+        self._noted.update(zip(numbers, contents, strict=True))
+        self._ends.update(pair for pair in zip(numbers, ends, strict=True) if pair[0] in fresh)
+
+    def _remark(
+        self, program: str, known: Program, tag: Tag, was: Mark | None, ended: bool
+    ) -> Mark:
+        """The mark of blocks that a call of a program has used. was: the one that they had."""
+        ahead = tag is Tag.PARTIAL_PREFILL
+        if was is None:
+            partial = frozenset((program,)) if ahead else _NOBODY
+            highest = Tag.NONE if ahead else tag
+            return marked(known.tenant, program, highest, known.priority, partial)
+        _, owner, highest, priority, partial, _ = was
+        if owner == program:
+            priority = known.priority
+        else:
             # Shared by several programs: the highest counts.
-            owner, priority = "", max(others, priority)
-        if tag is Tag.PARTIAL_PREFILL:
+            owner, priority = "", max(priority, known.priority)
+        if ahead:
             partial |= {program}
         else:
             highest = max(highest, tag)
             if ended and program in partial:
                 # The call that the prefill was for has come and gone.
                 partial -= {program}
-        return marked(content, owner, highest, priority, partial)
+        return marked(known.tenant, owner, highest, priority, partial)
 
     def retain(self, program: str, until: float, reach: int | None = None) -> bool:
         """Pin a program's blocks, also those it is still to free; in the place of its pin before.
         reach: only blocks that end within so many of a context's first tokens; one that the limit
         cuts is not pinned. False if no such block is known yet."""
-        known = self._known(program)
+        known = self._at_hand(program)
         known.ended, known.reach = "", reach
         self.pins.retain(program, until)
         if reach is not None:
@@ -180,7 +196,8 @@ class Retention:
 
     def reached(self, program: str, numbers: Sequence[int]) -> Sequence[int]:
         """Those of these blocks, of a program's context, that its pin is for."""
-        reach = self._programs[program].reach
+        known = self._programs.get(program)
+        reach = None if known is None else known.reach
         return numbers if reach is None else [n for n in numbers if self._ends[n] <= reach]
 
     def release(self, program: str) -> bool:
@@ -196,20 +213,20 @@ class Retention:
     def forget(self, program: str) -> bool:
         """The program has ended: its pins end, and what nobody else has used goes before all else
         that is tagged. Another program of that name begins anew. False if it was not known."""
-        known = self._programs.pop(program, None)
+        known = self._programs.get(program)
         if known is None:
             return False
         current = self._current(known)
         self._release(program, current)
         self._prioritise(program, LOWEST_PRIORITY, current)
-        self._kept_blocks -= len(known.blocks)
+        self._programs.forget(program)
         return True
 
     def prioritise(self, program: str, priority: int) -> bool:
         """Raise (above 0) or lower the tags of a program's blocks by so many tiers. False if no
         block of it is known yet; later ones will have it. What it shares with other programs is
         raised, but not lowered."""
-        known = self._known(program)
+        known = self._at_hand(program)
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
         current = self._current(known)
         self._prioritise(program, known.priority, current)
@@ -232,7 +249,9 @@ class Retention:
     def sweep(self) -> None:
         """The cache may have been emptied: forget what blocks no longer hold, keep what was asked
         for programs."""
-        gone = [number for number in self._marks if self._live(self._block(number)) is None]
+        numbers = list(self._marks)
+        marks = self._live(numbers, self._contents(list(map(self._block, numbers))))
+        gone = [number for number, mark in zip(numbers, marks, strict=True) if mark is None]
         self.reused(map(self._block, gone))
         self._move(gone)
 
@@ -240,9 +259,10 @@ class Retention:
         """The cache was emptied: nothing is known any more."""
         marks = list(self._marks)
         self._marks.clear()
+        self._noted.clear()
+        self._ends.clear()
         self._programs.clear()
         self.pins.clear()
-        self._kept_blocks = 0
         self._move(marks)
 
     # -- what people ask ---------------------------------------------------------------------
@@ -251,13 +271,14 @@ class Retention:
         """Counts for `GET /weft/state`; may be asked from another thread."""
         tags = dict.fromkeys(Tag, 0)
         for number, mark in list(self._marks.items()):
-            if self._block(number).block_hash == mark.content:
+            if self._block(number).block_hash == self._noted.get(number):
                 tags[Tag.PARTIAL_PREFILL if mark.partial else mark.tag] += 1
         return {
             "blocks_by_tag": {tag.name: count for tag, count in tags.items()},
             "pins": len(self.pins),
             "pinned_blocks": len(self.pins.blocks),
             "pinned_blocks_limit": self.pins.limit,
+            "pinned_blocks_by_tenant": self.pins.by_tenant(),
         }
 
     def violations(self) -> list[str]:
@@ -265,49 +286,52 @@ class Retention:
         found = self.pins.violations()
         if not self.pins.blocks <= self._marks.keys():
             found.append("a block is pinned of which nothing is known")
-        if self._kept_blocks != sum(len(known.blocks) for known in self._programs.values()):
-            found.append("blocks of programs are miscounted")
-        return found
+        return found + self._programs.violations()
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _known(self, program: str) -> _Known:
-        known = self._programs.get(program)
-        if known is None:
-            known = self._programs[program] = _Known()
-        self._programs.move_to_end(program)
+    def _bound(self) -> None:
+        for program, ended in self._programs.overdue():
+            if ended:
+                self.forget(program)
+            else:
+                self.release(program)
+                self._programs.forget(program)
+
+    def _at_hand(self, program: str) -> Program:
+        known = self._programs.at_hand(program)
         self._bound()
         return known
 
-    def _bound(self) -> None:
-        """Forget the programs that were idle longest, never the one at hand."""
-        while len(self._programs) > 1 and (
-            len(self._programs) > _KEPT_PROGRAMS or self._kept_blocks > _KEPT_CACHES * self._total
-        ):
-            oldest = next(iter(self._programs))
-            self.release(oldest)
-            self._kept_blocks -= len(self._programs.pop(oldest).blocks)
+    def _share(self, tenant: str) -> float:
+        return self.shares.share(tenant, self._clock())
 
-    def _live(self, block: Any) -> Mark | None:
-        mark = self._marks.get(block.block_id)
-        return mark if mark is not None and mark.content == block.block_hash else None
+    def _live(self, numbers: Sequence[int], contents: Sequence[Any]) -> list[Mark | None]:
+        """The mark of each block; None where it holds something else than was noted of it."""
+        marks = list(map(self._marks.get, numbers))
+        noted = list(map(self._noted.get, numbers))
+        if noted != contents:
+            return [
+                mark if was == content else None
+                for mark, was, content in zip(marks, noted, contents, strict=True)
+            ]
+        return marks
 
-    def _current(self, known: _Known) -> list[int]:
+    def _runs(self, numbers: Sequence[int]) -> list[tuple[Mark, Sequence[int]]]:
+        """The marks of marked blocks, each with the blocks in a row that have it."""
+        runs = runs_of(map(self._marks.__getitem__, numbers))
+        return [(mark, numbers[begun:end]) for mark, begun, end in runs]
+
+    def _current(self, known: Program) -> list[int]:
         """Blocks of a program that still hold what they held; the others are forgotten."""
-        marks = map(self._marks.get, known.blocks)
-        contents = self._contents(list(map(self._block, known.blocks)))
-        gone = [
-            number
-            for (number, was), mark, content in zip(
-                known.blocks.items(), marks, contents, strict=True
-            )
-            if mark is None or mark.content != was or content != was
-        ]
-        for number in gone:
-            del known.blocks[number]
-        if gone:
-            known.left.clear()
-            self._kept_blocks -= len(gone)
+        numbers, was = list(known.blocks), list(known.blocks.values())
+        contents = self._contents(list(map(self._block, numbers)))
+        marks = self._live(numbers, contents)
+        if None not in marks and contents == was:
+            return numbers
+        found = zip(numbers, marks, contents, was, strict=True)
+        gone = [n for n, mark, now, before in found if mark is None or now != before]
+        self._programs.lose(known, gone)
         return list(known.blocks)
 
     def _release(self, program: str, current: Sequence[int]) -> bool:
@@ -317,29 +341,35 @@ class Retention:
         return pinned or partial
 
     def _give_up(self, program: str, current: Sequence[int]) -> bool:
-        partial = [n for n in current if program in self._marks[n].partial]
-        for number in partial:
-            content, owner, tag, priority, ahead, _ = self._marks[number]
-            self._marks[number] = marked(content, owner, tag, priority, ahead - {program})
-        self._move(partial)
-        return bool(partial)
+        given: list[int] = []
+        for mark, run in self._runs(current):
+            if program in mark.partial:
+                left = mark.partial - {program}
+                new = marked(mark.tenant, mark.owner, mark.tag, mark.priority, left)
+                self._marks.update(dict.fromkeys(run, new))
+                given += run
+        self._move(given)
+        return bool(given)
 
     def _prioritise(self, program: str, priority: int, current: Sequence[int]) -> None:
-        for number in current:
-            content, owner, tag, was, partial, _ = self._marks[number]
-            new = priority if owner == program else max(was, priority)
-            if new != was:
-                self._marks[number] = marked(content, owner, tag, new, partial)
+        for mark, run in self._runs(current):
+            new = priority if mark.owner == program else max(mark.priority, priority)
+            if new != mark.priority:
+                changed = marked(mark.tenant, mark.owner, mark.tag, new, mark.partial)
+                self._marks.update(dict.fromkeys(run, changed))
         self._move(current)
 
     def _pin(self, program: str, blocks: Sequence[int]) -> None:
-        added, yielded = self.pins.extend(program, self.reached(program, blocks))
+        wanted = self.reached(program, blocks)
+        added, yielded = self.pins.extend(program, wanted, self._programs.at_hand(program).tenant)
         self._let_go(yielded, "another pin needed the room")
         self._move(added)
 
     def _let_go(self, pins: Sequence[EndedPin], why: str) -> None:
         for pin in pins:
-            self._programs[pin.program].ended = why
+            known = self._programs.get(pin.program)
+            if known is not None:
+                known.ended = why
             self._move(pin.blocks)
 
     def _move(self, numbers: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from engine_patches.caches import Caches, told
 from engine_patches.channel import Command, EngineChannel
-from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, warn_of_kernels_package
+from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, check_start
 from engine_patches.ledger import Ledger
 from engine_patches.orders import Order, build_order
 from engine_patches.settings import PluginSettings
@@ -35,11 +35,11 @@ class WeftScheduler(SchedulerHooks):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        warn_of_kernels_package()
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
+        check_start(self.vllm_config, self.settings.channel)
         self.ledger = Ledger(self._order(self.settings.policy))
         self._caches = Caches(self) if self.settings.tags and self.prefix_cached() else None
-        self._swap = self.connector if isinstance(self.connector, SwapConnector) else None
+        self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
         self._warmth = self._see()
         self._sequences: dict[str, Request] = {}
         # Tokens that each preempted sequence had computed.
@@ -50,6 +50,7 @@ class WeftScheduler(SchedulerHooks):
         self._forgetting = False
         self._displacements = 0
         self._recomputed = 0
+        self._advice: list[Command] = []
         self._channel = (
             EngineChannel(self.settings.channel, self.state, self._order)
             if self.settings.channel
@@ -82,7 +83,9 @@ class WeftScheduler(SchedulerHooks):
         now = self.clock()
         if self._channel is not None:
             for command in self._channel.take_commands():
-                self.obey(command)
+                # While a step runs on the device there is time for advice when this one is out.
+                later = command.kv and self._begun
+                (self._advice.append if later else self.obey)(command)
         if self._forgetting:
             self._forget()
         if self._caches is not None:
@@ -117,6 +120,8 @@ class WeftScheduler(SchedulerHooks):
             request = self._sequences.get(sequence)
             if request is not None and request.is_finished():
                 self._leave(request, now)
+        while self._advice:
+            self.obey(self._advice.pop(0))
         return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
@@ -227,7 +232,9 @@ class WeftScheduler(SchedulerHooks):
 
     def violations(self) -> list[str]:
         """What is inconsistent between vLLM's books and ours; empty if nothing is."""
-        found = self.ledger.violations(self.requests)
+        # Ended ones stay with vLLM until a connector has done with their blocks.
+        alive = [name for name, request in self.requests.items() if not request.is_finished()]
+        found = self.ledger.violations(alive)
         if self._caches is not None:
             found += self._caches.violations()
         if self._swap is not None:
@@ -376,6 +383,9 @@ class WeftScheduler(SchedulerHooks):
         account = self.ledger.of(sequence)
         if account is None:
             return
+        if sequence in self.requests:
+            # A connector still reads its blocks: when they are freed, the call is forgotten.
+            self.on_freeing(request)
         account.prompt_tokens += request.num_prompt_tokens
         account.output_tokens += request.num_output_tokens
         if self.ledger.leave(sequence, now) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,14 +21,20 @@ def serve(line: Sequence[str], fork: bool) -> int:
     Safe only where the API server has started no OpenMP threads and no CUDA context: on CPU.
     """
     import uvloop
-    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
-    from vllm.entrypoints.serve.utils.api_utils import cli_env_setup
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    cli_env_setup()
-    parser = make_arg_parser(FlexibleArgumentParser(prog="weft replica"))
+    from engine_patches import compat_serve as vllm
+
+    vllm.cli_env_setup()
+    parser = vllm.make_arg_parser(vllm.FlexibleArgumentParser(prog="weft replica"))
     args = parser.parse_args(list(line))
-    validate_parsed_serve_args(args)
+    vllm.validate_parsed_serve_args(args)
+    if (args.api_server_count or 1) > 1:
+        print(
+            f"weft replica: --api-server-count {args.api_server_count}: a replica has one API "
+            "server; start several replicas",
+            file=sys.stderr,
+        )
+        return 2
     try:
         return CORE_DIED if uvloop.run(_serve(args, fork)) else 0
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -51,32 +58,28 @@ def watched(engine: Any) -> Any:
 
 async def _serve(args: Any, fork: bool) -> bool:
     """Whether the engine core has died."""
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.entrypoints.launchers.api_server.entry import build_and_serve
-    from vllm.entrypoints.launchers.launcher import setup_server
-    from vllm.usage.usage_lib import UsageContext
-    from vllm.v1.engine.async_llm import AsyncLLM
+    from engine_patches import compat_serve as vllm
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     # uvicorn takes the signals over once it runs.
     signal.signal(signal.SIGTERM, interrupted)
-    address, sock = setup_server(args, reuse_port=False)
-    engine_args = AsyncEngineArgs.from_cli_args(args)
-    config = engine_args.create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
+    address, sock = vllm.setup_server(args, reuse_port=False)
+    engine_args = vllm.AsyncEngineArgs.from_cli_args(args)
+    config = engine_args.create_engine_config(usage_context=vllm.UsageContext.OPENAI_API_SERVER)
     if fork:
         # The CPU platform has just set spawn, to keep OpenMP settings apart; with one thread an
         # engine there is nothing to keep apart.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
-    engine = watched(AsyncLLM).from_vllm_config(
+    engine = watched(vllm.AsyncLLM).from_vllm_config(
         vllm_config=config,
-        usage_context=UsageContext.OPENAI_API_SERVER,
+        usage_context=vllm.UsageContext.OPENAI_API_SERVER,
         enable_log_requests=engine_args.enable_log_requests,
         disable_log_stats=engine_args.disable_log_stats,
     )
     try:
-        shutdown = await build_and_serve(engine, address, sock, args)
+        shutdown = await vllm.build_and_serve(engine, address, sock, args)
         await shutdown
     finally:
         engine.shutdown(timeout=config.shutdown_timeout)

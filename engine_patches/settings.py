@@ -16,7 +16,8 @@ class PluginSettings:
     decide_every: steps between two decisions about order and displacement (multi-step). tags: evict
     KV blocks by what they hold. pin_share: the share of the cache that may be pinned, 0 to 1.
     swap_gib: host memory for the KV of displaced calls, GiB; 0: they are recomputed. swap_share:
-    the share of it that one tenant may have, above 0 to 1.
+    the share of it that one tenant may have, above 0 to 1. swap_async: steps go on while
+    the KV of a call comes back.
     """
 
     policy: str = "warm_plas"
@@ -28,6 +29,7 @@ class PluginSettings:
     pin_share: float = 0.5
     swap_gib: float = 0.0
     swap_share: float = 1.0
+    swap_async: bool = False
 
     @classmethod
     def from_config(cls, additional_config: Any) -> PluginSettings:
@@ -45,8 +47,9 @@ class PluginSettings:
             value = raw.get(name, 1)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ValueError(f"{name} must be a whole number, got {value!r}")
-        if not isinstance(raw.get("tags", True), bool):
-            raise ValueError(f"tags must be true or false, got {raw['tags']!r}")
+        for name in ("tags", "swap_async"):
+            if not isinstance(raw.get(name, True), bool):
+                raise ValueError(f"{name} must be true or false, got {raw[name]!r}")
         _check_number(raw, "pin_share", 0.0, 1.0)
         _check_number(raw, "swap_gib", 0.0, 1e6)
         _check_number(raw, "swap_share", 1e-9, 1.0)

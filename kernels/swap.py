@@ -76,11 +76,14 @@ def swap_out(
     kind: Kind = "fused",
     *,
     staging_limit: int = STAGING_LIMIT,
+    wait: bool = True,
 ) -> None:
     """Copy the blocks to the front of a host buffer.
 
     From a GPU the buffer must be pinned, and holds the blocks when the current stream has come to
-    this point: record an event, and wait for it before reading. The blocks themselves may be
+    this point: record an event, and wait for it before reading. With `wait` off the current stream
+    is held up for the gathering only; the transfer runs beside it, and a later `swap_in` from the
+    same buffer waits for it by itself. The blocks themselves may be
     overwritten by whatever is put on the stream from now on. `staging_limit` bounds the device
     memory (bytes) used meanwhile, but for two blocks at least; up to it there is one transfer.
     """
@@ -93,7 +96,8 @@ def swap_out(
         reference.gather(held, chosen, host)
     else:
         numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
-        transfer.swap_out(held, numbers, far, copies_for(held.device), staging_limit)
+        copies = copies_for(held.device)
+        transfer.swap_out(held, numbers, far, copies, staging_limit, wait=wait)
 
 
 def swap_in(
@@ -103,22 +107,37 @@ def swap_in(
     kind: Kind = "fused",
     *,
     staging_limit: int = STAGING_LIMIT,
-) -> None:
+    wait: bool = True,
+) -> torch.cuda.Event | None:
     """Copy the front of a host buffer to the blocks: undoes `swap_out`.
 
     To a GPU the buffer must be pinned, and stay as it is until the current stream has come to this
-    point. No block may be named twice. `staging_limit` is as in `swap_out`.
+    point. No block may be named twice. `staging_limit` is as in `swap_out`. With `wait` off the
+    current stream goes on at once: the event that is returned says when the blocks are in place,
+    None that they are.
     """
     held = prepare(layers, kind)
     chosen = block_list(blocks, held.blocks, unique=True)
     if not len(chosen):
-        return
+        return None
     check_buffer(held, len(chosen), host, "host", on=_CPU)
     if held.device == _CPU:
         reference.scatter(held, chosen, host)
-    else:
-        numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
-        transfer.swap_in(held, numbers, far, copies_for(held.device), staging_limit)
+        return None
+    numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
+    copies = copies_for(held.device)
+    return transfer.swap_in(held, numbers, far, copies, staging_limit, wait=wait)
+
+
+def warm_up(layers: Layers, kind: Kind = "fused") -> None:
+    """Compile what swaps of these layers need, and wait for it: else the first swap would. Copies
+    the first block to a staging buffer and back, which changes nothing."""
+    held = prepare(layers, kind)
+    staging = torch.empty(held.block_bytes, dtype=torch.uint8, device=held.device)
+    gather_blocks(held, [0], staging)
+    scatter_blocks(staging, held, [0])
+    if held.device != _CPU:
+        torch.cuda.synchronize(held.device)
 
 
 @cache

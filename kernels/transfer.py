@@ -46,19 +46,30 @@ def parts_of(count: int, block_bytes: int, limit: int) -> Iterator[Part]:
         yield Part(0, count, 0)
         return
     step = max(1, limit // 2 // block_bytes)
+    # Lists of block numbers then begin at an even place, which needs no kernel of its own.
+    step -= step % 2 if step > 1 else 0
     for number, first in enumerate(range(0, count, step)):
         yield Part(first, min(first + step, count), number % 2)
 
 
 def swap_out(
-    layers: KVLayers, blocks: torch.Tensor, host: torch.Tensor, copies: Copies, limit: int
+    layers: KVLayers,
+    blocks: torch.Tensor,
+    host: torch.Tensor,
+    copies: Copies,
+    limit: int,
+    *,
+    wait: bool = True,
 ) -> None:
-    """Gather blocks (int64, on the GPU) and transfer them to `host` (uint8, pinned)."""
+    """Gather blocks (int64, on the GPU) and transfer them to `host` (uint8, pinned). wait: the
+    current stream waits for the last transfer; without, it goes on when the blocks are gathered."""
     size = layers.block_bytes
     parts = list(parts_of(len(blocks), size, limit))
     staging = _staging(layers, parts)
     with torch.cuda.device(layers.device):
         compute, link = torch.cuda.current_stream(), _link(layers.device, "out")
+        # What a copy in still reads of the host's memory must not be written.
+        link.wait_stream(_link(layers.device, "in"))
         sent: dict[int, torch.cuda.Event] = {}
         for part in parts:
             staged = staging[part.half][: (part.end - part.first) * size]
@@ -69,21 +80,35 @@ def swap_out(
             with torch.cuda.stream(link):
                 host[part.first * size : part.end * size].copy_(staged, non_blocking=True)
                 sent[part.half] = link.record_event()
-        # Also what keeps the allocator from giving the staging memory away too early.
-        compute.wait_stream(link)
+        if wait:
+            compute.wait_stream(link)
+        else:
+            # Else the allocator would give the staging memory away too early.
+            staging[0].record_stream(link)
 
 
 def swap_in(
-    layers: KVLayers, blocks: torch.Tensor, host: torch.Tensor, copies: Copies, limit: int
-) -> None:
-    """Transfer `host` (uint8, pinned) to the GPU and scatter it to blocks (int64, on the GPU)."""
+    layers: KVLayers,
+    blocks: torch.Tensor,
+    host: torch.Tensor,
+    copies: Copies,
+    limit: int,
+    *,
+    wait: bool = True,
+) -> torch.cuda.Event | None:
+    """Transfer `host` (uint8, pinned) to the GPU and scatter it to blocks (int64, on the GPU).
+    wait: the current stream waits until the blocks are in place; without, it goes on at once, and
+    the event that is returned says when they are."""
     size = layers.block_bytes
     parts = list(parts_of(len(blocks), size, limit))
     staging = _staging(layers, parts)
     with torch.cuda.device(layers.device):
         compute, link = torch.cuda.current_stream(), _link(layers.device, "in")
-        # The staging memory may still be read by what is on the stream already.
+        # The staging memory may still be read by what is on the stream already, the blocks used by
+        # it, and the host's memory still be written.
         link.wait_stream(compute)
+        link.wait_stream(_link(layers.device, "out"))
+        scattering = compute if wait else link
         placed: dict[int, torch.cuda.Event] = {}
         for part in parts:
             staged = staging[part.half][: (part.end - part.first) * size]
@@ -91,9 +116,16 @@ def swap_in(
                 if part.half in placed:
                     link.wait_event(placed[part.half])
                 staged.copy_(host[part.first * size : part.end * size], non_blocking=True)
-            compute.wait_stream(link)
-            copies.scatter(layers, blocks[part.first : part.end], staged)
-            placed[part.half] = compute.record_event()
+            scattering.wait_stream(link)
+            with torch.cuda.stream(scattering):
+                copies.scatter(layers, blocks[part.first : part.end], staged)
+                placed[part.half] = scattering.record_event()
+        if wait:
+            return None
+        # Else the allocator would give this memory away too early.
+        for used in (staging[0], blocks):
+            used.record_stream(link)
+        return link.record_event()
 
 
 def _staging(layers: KVLayers, parts: list[Part]) -> list[torch.Tensor]:

@@ -19,30 +19,35 @@ from typing import Any
 
 import torch
 
-from engine_patches.compat import (
+from engine_patches.compat_kv import (
     KVConnectorBase,
     KVConnectorMetadata,
     KVConnectorRole,
     Request,
     SchedulerOutput,
     block_key,
+    by_blocks,
     bytes_per_block,
+    connectors_of,
     swap_workers,
     tokens_per_block,
 )
 from engine_patches.swap.slots import HostSlots
+from kernels.host import host_buffer
 from kernels.layers import KVLayers, prepare
-from kernels.swap import swap_in, swap_out
+from kernels.swap import swap_in, swap_out, warm_up
 
 Copy = tuple[int, int]
 
 
 @dataclass
 class SwapPlan(KVConnectorMetadata):  # type: ignore[misc]
-    """What one step moves: (block, slot) pairs."""
+    """What one step moves: (block, slot) pairs. loading: the requests that wait until the step's
+    copies back are made; without asynchronous loads, none."""
 
     out: list[Copy] = field(default_factory=list)
     back: list[Copy] = field(default_factory=list)
+    loading: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -53,9 +58,10 @@ class SwapCounters:
     swapped_in: int = 0
 
 
-class SwapConnector(KVConnectorBase):  # type: ignore[misc]
+class SwapConnector(KVConnectorBase):
     """See the module. Extra settings: swap_gib, host memory of all workers together; tenant_share,
-    the part of it that one tenant (cache salt) may have. ValueError for models and kinds of
+    the part of it that one tenant (cache salt) may have; load_async, whether a step goes on beside
+    the copies in, and the requests that they are for wait. ValueError for models and kinds of
     parallelism whose blocks differ in size."""
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
@@ -67,13 +73,31 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         self._block_size = tokens_per_block(kv_cache_config, vllm_config)
         self._count = size // self._block_bytes
         self._slots = HostSlots(self._count, float(extra.get("tenant_share", 1.0)))
+        self._load_async = bool(extra.get("load_async", False))
         self._plan = SwapPlan()
         self._matches: dict[str, tuple[int, list[int]]] = {}
         self._layers: KVLayers | None = None
         self._host: torch.Tensor | None = None
+        # In the worker: requests whose copies in are on their way, and what says when they end.
+        self._loading: list[tuple[torch.cuda.Event | None, list[str]]] = []
         self.counters = SwapCounters()
         # Blocks that the step at hand brings back, by request.
         self.loaded: dict[str, int] = {}
+
+    @classmethod
+    def among(cls, connector: Any, swap_gib: float) -> SwapConnector | None:
+        """The connector of this class that the scheduler has, alone or inside a MultiConnector.
+        ValueError where swap_gib asks for one and the engine was started with others only."""
+        for each in connectors_of(connector):
+            if isinstance(each, cls):
+                return each
+        if swap_gib:
+            raise ValueError(
+                "swap_gib is set, but the engine's KV connector is another one: take "
+                "--kv-transfer-config away, name SwapConnector in a MultiConnector, or set "
+                "swap_gib to 0"
+            )
+        return None
 
     @property
     def requires_kv_delivery(self) -> bool:
@@ -130,7 +154,7 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
         last = (int(request.num_tokens) - 1) // self._block_size
         slots = self._slots.match(hash_ for hash_ in self._keys(request, first, last))
         self._matches[request.request_id] = (first, slots)
-        return len(slots) * self._block_size, False
+        return len(slots) * self._block_size, self._load_async and bool(slots)
 
     def update_state_after_alloc(
         self, request: Request, blocks: Any, num_external_tokens: int
@@ -142,6 +166,8 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
             return
         numbers = blocks.get_block_ids()[0][first : first + count]
         self._plan.back.extend(zip(numbers, slots[:count], strict=True))
+        if self._load_async:
+            self._plan.loading.append(request.request_id)
         self.counters.swapped_in += count
         self.loaded[request.request_id] = count
 
@@ -163,29 +189,51 @@ class SwapConnector(KVConnectorBase):  # type: ignore[misc]
     # -- worker ------------------------------------------------------------------------------
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """The layers' tensors; the host buffer is made here."""
+        """The layers' tensors; the host buffer is made here. ValueError if a tensor does not hold
+        the blocks that the scheduler counts."""
         # Layers that share their KV come with the same tensor.
         tensors = {(t.data_ptr(), t.shape, t.stride()): t for t in kv_caches.values()}
-        self._layers = prepare(list(tensors.values()))
-        self._host = torch.empty(
-            self._count * self._layers.block_bytes,
-            dtype=torch.uint8,
-            pin_memory=self._layers.device.type == "cuda",
-        )
+        blocks = int(self.kv_config.num_blocks)
+        self._layers = prepare([by_blocks(tensor, blocks) for tensor in tensors.values()])
+        held = bytes_per_block(self.kv_config)
+        if self._layers.block_bytes > held:
+            raise ValueError(
+                f"KV swap: a block of the layers has {self._layers.block_bytes} bytes, the "
+                f"scheduler counts {held}"
+            )
+        size = self._count * self._layers.block_bytes
+        self._host = host_buffer(size, pinned=self._layers.device.type == "cuda")
+        warm_up(self._layers)
 
     def handle_preemptions(self, kv_connector_metadata: SwapPlan) -> None:
         """Before anything of this step is written: copy out."""
         for blocks, where in self._runs(kv_connector_metadata.out):
-            swap_out(self._layers_, blocks, where)
+            # The step waits for the gathering, not for the way to the host.
+            swap_out(self._layers_, blocks, where, wait=False)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Before the step's forward pass: copy in."""
-        plan: SwapPlan = self._get_connector_metadata()
+        """Before the step's forward pass, or beside it: copy in."""
+        plan: SwapPlan = self.step_metadata
+        made = None
         for blocks, where in self._runs(plan.back):
-            swap_in(where, self._layers_, blocks)
+            made = swap_in(where, self._layers_, blocks, wait=not self._load_async)
+        if plan.loading:
+            # Copies are made in their order: the last one says it for all.
+            self._loading.append((made, plan.loading))
+
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[None, set[str] | None]:
+        """Requests whose blocks are in place since the last call."""
+        finished: set[str] = set()
+        while self._loading:
+            made, requests = self._loading[0]
+            if made is not None and not made.query():
+                break
+            finished.update(requests)
+            del self._loading[0]
+        return None, finished or None
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """Copies are on the stream of the forward pass."""
+        """The stream of the forward pass waits for what is copied in."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **_: Any) -> None:
         """Nothing is saved that was not displaced."""

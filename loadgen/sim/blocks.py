@@ -17,7 +17,7 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
-from engine_patches.compat import FreeBlocks
+from engine_patches.compat_kv import FreeBlocks
 from engine_patches.tiers import TieredFreeQueue
 
 

@@ -66,6 +66,7 @@ ELSEWHERE = {
     "gateway/programs/resilient.py": "tests/contract/test_resilient_table.py",
     # They need a real engine.
     "engine_patches/caches.py": "tests/engine/test_tags.py",
+    "engine_patches/compat_serve.py": "tests/unit/engine_patches/test_server.py",
     "engine_patches/endpoints.py": "tests/engine/test_scheduler.py",
     "engine_patches/hub.py": "tests/unit/engine_patches/test_channel.py",
     "engine_patches/scheduler.py": "tests/engine/test_scheduler.py",

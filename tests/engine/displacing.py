@@ -1,10 +1,11 @@
 """A real engine on the CPU, in a process of its own, that displaces calls at random.
 
-    python tests/engine/displacing.py MODEL_FOLDER
+    python tests/engine/displacing.py MODEL_FOLDER [async]
 
 Plays 200 greedy calls again and again on one engine and prints one JSON object: the outputs of each
 run, and what the swap did. Runs: undisturbed; displaced with swap, twice; displaced without;
-displaced with a buffer of sixteen blocks; and with a swap that is broken on purpose.
+displaced with a buffer of sixteen blocks; and with a swap that is broken on purpose. async: with
+asynchronous loads.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def calls() -> tuple[list[dict[str, list[int]]], list[SamplingParams]]:
     return prompts, params
 
 
-def main(model: str) -> None:
+def main(model: str, load_async: bool) -> None:
     """Play and print."""
     engine = LLM(
         model=model, dtype="float32", enforce_eager=True, block_size=32, max_model_len=1024,
@@ -85,7 +86,7 @@ def main(model: str) -> None:
         kv_transfer_config={
             "kv_connector": "SwapConnector", "kv_role": "kv_both",
             "kv_connector_module_path": "engine_patches.swap.connector",
-            "kv_connector_extra_config": {"swap_gib": 0.01},
+            "kv_connector_extra_config": {"swap_gib": 0.01, "load_async": load_async},
         },
     )  # fmt: skip
     scheduler = engine.llm_engine.engine_core.engine_core.scheduler
@@ -125,4 +126,4 @@ def main(model: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], "async" in sys.argv[2:])

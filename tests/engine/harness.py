@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -45,6 +46,8 @@ class Engine:
     tokens: dict[str, list[int]] = field(default_factory=dict)
     batches: list[frozenset[str]] = field(default_factory=list)
     _flying: deque[tuple[Any, dict[str, int]]] = field(default_factory=deque)
+    # Requests whose KV is being loaded, and the steps that this still takes.
+    _loading: dict[str, int] = field(default_factory=dict)
 
     def add(
         self,
@@ -61,12 +64,15 @@ class Engine:
         call: str = "",
         salt: str | None = None,
         grammar: bool = False,
+        tenant: str = "",
+        weight: float = 1.0,
     ) -> None:
         """A request arrives now. extra: further `vllm_xargs`. salt: its tenant's. grammar: its
         answer has to count."""
         context = CallContext(
-            call or name, program or name, service, waiting, arrival, critical_path
-        )
+            call or name, program or name, service, waiting, arrival, critical_path,
+            tenant=tenant, weight=weight,
+        )  # fmt: skip
         request = Request(
             request_id=name,
             prompt_token_ids=prompt or [1, 2, 3],
@@ -140,20 +146,33 @@ class Engine:
             req_ids=names,
             req_id_to_index={r: i for i, r in enumerate(names)},
             sampled_token_ids=[[yields[r]] if r in yields else [] for r in names],
+            kv_connector_output=self._loaded(output.kv_connector_metadata),
         )
         for outputs in self.scheduler.update_from_output(output, result).values():
             for item in outputs.outputs:
                 self.tokens.setdefault(item.request_id, []).extend(item.new_token_ids)
 
+    def _loaded(self, plan: Any) -> KVConnectorOutput | None:
+        """Asynchronous loads take one to three steps; what a step has finished."""
+        for name in getattr(plan, "loading", ()):
+            self._loading[name] = 1 + len(self._loading) % 3
+        done = {name for name, left in self._loading.items() if left == 1}
+        self._loading = {name: left - 1 for name, left in self._loading.items() if left > 1}
+        return KVConnectorOutput(finished_recving=done) if done else None
 
-def _swap(slots: int) -> KVTransferConfig:
+
+def swap_transfer(slots: int, load_async: bool = False) -> KVTransferConfig:
     """The connector's half in the scheduler, with a buffer of so many blocks of the one layer."""
     layer_bytes = BLOCK * 2 * 2 * 16 * 4
     return KVTransferConfig(
         kv_connector="SwapConnector",
         kv_role="kv_both",
         kv_connector_module_path="engine_patches.swap.connector",
-        kv_connector_extra_config={"swap_gib": slots * layer_bytes / 2**30, "tenant_share": 0.75},
+        kv_connector_extra_config={
+            "swap_gib": slots * layer_bytes / 2**30,
+            "tenant_share": 0.75,
+            "load_async": load_async,
+        },
     )
 
 
@@ -169,9 +188,13 @@ def make_engine(
     decide_every: int = 1,
     step_tokens: int = 2048,
     swap_slots: int = 0,
+    swap_async: bool = False,
+    transfer: KVTransferConfig | None = None,
+    change: Callable[[Any], None] = lambda config: None,
     **settings: Any,
 ) -> Engine:
-    """A scheduler as vLLM would build it, for a model that exists only as a config file."""
+    """A scheduler as vLLM would build it, for a model that exists only as a config file.
+    transfer: its KV connector. change: of the configuration, before the scheduler is built."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     config = EngineArgs(
         model=str(folder),
@@ -182,7 +205,7 @@ def make_engine(
         max_model_len=2048,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=step_tokens,
-        kv_transfer_config=_swap(swap_slots) if swap_slots else None,
+        kv_transfer_config=(swap_transfer(swap_slots, swap_async) if swap_slots else transfer),
         additional_config={
             "weft": {
                 "policy": policy,
@@ -195,6 +218,7 @@ def make_engine(
     ).create_engine_config()
     config.cache_config.num_gpu_blocks = blocks
     config.scheduler_config.async_scheduling = async_scheduling
+    change(config)
     init_none_hash(sha256)
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32)
     grammars = StructuredOutputManager(config)

@@ -18,10 +18,10 @@ SCRIPT = Path(__file__).with_name("displacing.py")
 DISPLACED = ["swap", "again", "no swap", "small"]
 
 
-@pytest.fixture(scope="module")
-def runs() -> dict[str, Any]:
+@pytest.fixture(scope="module", params=["sync", "async"])
+def runs(request: pytest.FixtureRequest) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(demo_model.ensure_demo_model())],
+        [sys.executable, str(SCRIPT), str(demo_model.ensure_demo_model()), request.param],
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -37,16 +37,21 @@ def displace_any(engine: Any, random: Random) -> bool:
     return bool(able)
 
 
-@pytest.mark.parametrize("slots", [0, 40, 400], ids=["off", "too small", "large"])
+@pytest.mark.parametrize(
+    ("slots", "beside"),
+    [(0, False), (40, False), (40, True), (400, False), (400, True)],
+    ids=["off", "too small", "too small, async loads", "large", "large, async loads"],
+)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots, seed):
+def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots, beside, seed):
     """Displacements, preemptions for want of blocks, prompts read in parts, shared prefixes, two
     tenants, aborts in any state and an emptied cache, at random."""
     from engine_patches.channel import Command
 
     e = engine(
-        policy="plas", options=OPTIONS, max_num_seqs=4, blocks=30, step_tokens=48, swap_slots=slots
-    )
+        policy="plas", options=OPTIONS, max_num_seqs=4, blocks=30, step_tokens=48,
+        swap_slots=slots, swap_async=beside,
+    )  # fmt: skip
     memory, random = watched(e), Random(seed)
     shared = list(range(40))
     wanted: dict[str, int] = {}

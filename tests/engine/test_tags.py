@@ -262,6 +262,28 @@ def test_a_partial_prefill_stays_until_the_call_that_it_is_for_has_ended(engine,
     assert (cached(e)["again"] == 48) != completed
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["forgotten", "silent"])
+def test_what_ended_programs_tagged_does_not_outlive_them(engine, told):
+    """Half of the cache holds system prompts of programs that never call again. Whether the engine
+    is told so or not, two contexts that need more than the other half find room in the end."""
+    e = engine(policy="fcfs", blocks=101)
+    system = {"weft_tags": [160, int(Tag.SYSTEM_PROMPT)]}
+    for number in range(5):
+        e.add(f"dead{number}", program=f"dead{number}", tokens=1,
+              prompt=list(range(1000 * number, 1000 * number + 160)), extra=system)  # fmt: skip
+        e.run()
+        if told:
+            e.scheduler.obey(Command(kv="forget", program=f"dead{number}"))
+    found = 0
+    for number in range(24):
+        context = list(range(90_000 + 5000 * (number % 2), 90_000 + 5000 * (number % 2) + 640))
+        query = {"weft_tags": [640, int(Tag.USER_QUERY)]}
+        e.add(f"turn{number}", program="alive", prompt=context, tokens=1, extra=query)
+        e.run()
+        found = int(e.reports[-1].cached_tokens)
+    assert found == 624
+
+
 def test_tags_never_keep_more_than_the_prompt(engine):
     """Spans that reach beyond the prompt would make a system prompt of the answer."""
     e = engine(policy="plas", blocks=40)

@@ -7,8 +7,9 @@ import torch
 from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes
 
 from kernels import reference
+from kernels.host import host_buffer
 from kernels.layers import prepare
-from kernels.swap import copies_for, gather_blocks, scatter_blocks, swap_in, swap_out
+from kernels.swap import copies_for, gather_blocks, scatter_blocks, swap_in, swap_out, warm_up
 
 pytestmark = [
     pytest.mark.gpu,
@@ -76,19 +77,41 @@ def test_a_swap_through_any_staging_buffer(layout, limit):
         assert torch.equal(now, before[number] if number in BLOCKS else before[number] ^ 255)
 
 
-def test_a_big_swap_many_times_over_keeps_its_bytes():
-    """Enough parts that a half used too early would show."""
+@pytest.mark.parametrize("wait", [True, False], ids=["waits", "beside"])
+def test_a_big_swap_many_times_over_keeps_its_bytes(wait):
+    """Enough parts that a half used too early would show; also where the transfers out run beside
+    the stream that goes on. The buffer has exactly the bytes that it needs."""
     layers = [torch.randint(0, 256, (512, 8, 16, 256), dtype=torch.uint8).cuda() for _ in range(8)]
     prepared = prepare(layers)
     order = torch.randperm(512)
-    buffer = torch.empty(512 * prepared.block_bytes, dtype=torch.uint8, pin_memory=True)
+    buffer = host_buffer(512 * prepared.block_bytes, pinned=True)
+    assert buffer.is_pinned()
     before = [layer.clone() for layer in layers]
     for _ in range(5):
-        swap_out(prepared, order, buffer, staging_limit=1 << 21)
+        swap_out(prepared, order, buffer, staging_limit=1 << 21, wait=wait)
         for layer in layers:
             layer.zero_()
-        swap_in(buffer, prepared, order, staging_limit=1 << 21)
+        event = swap_in(buffer, prepared, order, staging_limit=1 << 21, wait=wait)
+        assert (event is None) == wait
+        if event is not None:
+            # As a request waits whose KV is loaded beside other steps.
+            event.synchronize()
     assert all(map(torch.equal, before, layers))
+
+
+def test_what_a_swap_needs_is_compiled_before_the_first_one():
+    from kernels.triton_swap import copy_runs
+
+    cache = on_gpu(make(blocks=12))
+    layers = prepare(cache.layers)
+    before = cache.bytes()
+    warm_up(layers)
+    assert all(map(torch.equal, before, cache.bytes()))
+    compiled = {device: len(found[0]) for device, found in copy_runs.device_caches.items()}
+    buffer = host_buffer(len(BLOCKS) * layers.block_bytes, pinned=True)
+    swap_out(layers, BLOCKS, buffer)
+    swap_in(buffer, layers, BLOCKS)
+    assert {d: len(found[0]) for d, found in copy_runs.device_caches.items()} == compiled
 
 
 def test_memory_that_is_not_pinned_is_refused():

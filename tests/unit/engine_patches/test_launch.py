@@ -67,8 +67,14 @@ def test_a_variable_that_is_no_object_is_named(monkeypatch, variable, text):
 
 def test_with_a_host_buffer_the_connector_is_loaded(monkeypatch):
     assert "--kv-transfer-config" not in line()
-    monkeypatch.setenv("WEFT_ENGINE_SETTINGS", '{"swap_gib": 2, "swap_share": 0.5}')
+    monkeypatch.setenv(
+        "WEFT_ENGINE_SETTINGS", '{"swap_gib": 2, "swap_share": 0.5, "swap_async": true}'
+    )
     flags = line()
     config = json.loads(flags[flags.index("--kv-transfer-config") + 1])
     assert config["kv_connector_module_path"] == "engine_patches.swap.connector"
-    assert config["kv_connector_extra_config"] == {"swap_gib": 2, "tenant_share": 0.5}
+    assert config["kv_connector_extra_config"] == {
+        "swap_gib": 2,
+        "tenant_share": 0.5,
+        "load_async": True,
+    }

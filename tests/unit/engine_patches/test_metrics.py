@@ -99,3 +99,12 @@ def test_what_is_no_number_is_passed_over(page, odd):
     page.take(running=odd, displacements=odd, waiting_by_queue=odd, kv=odd, swap=odd)
     assert page.value("weft_engine_running") == 3
     assert page.value("weft_engine_displacements_total") == 2
+
+
+def test_tenants_have_no_series_of_their_own():
+    page = Page()
+    page.take(kv={"pins": 1, "pinned_blocks_by_tenant": {"digest": 5}})
+    samples = [s for family in page.registry.collect() for s in family.samples]
+    counts = {s.labels["count"] for s in samples if s.name == "weft_engine_part"}
+    assert "pins" in counts
+    assert not any("digest" in count for count in counts)

@@ -145,3 +145,54 @@ def test_any_course_of_events_keeps_the_limit_and_tells_of_every_block(events, l
             told.clear()
         assert pins.blocks == told
         assert pins.violations() == []
+
+
+def shared(limit: int, **shares: float) -> Pins:
+    """Pins of tenants with these shares of the limit."""
+    return Pins(limit, shares.__getitem__)
+
+
+def pin(pins: Pins, program: str, tenant: str, *blocks: int) -> tuple[list[int], list[str]]:
+    pins.retain(program, 100.0)
+    added, yielded = pins.extend(program, blocks, tenant)
+    assert pins.violations() == []
+    return added, [each.program for each in yielded]
+
+
+def test_a_tenant_s_pins_fill_its_share_and_leave_those_of_others():
+    pins = shared(8, honest=0.5, greedy=0.5)
+    assert pin(pins, "mine", "honest", 0, 1) == ([0, 1], [])
+    assert pin(pins, "one", "greedy", 2, 3, 4) == ([2, 3, 4], [])
+    assert pin(pins, "two", "greedy", 5, 6, 7, 8, 9) == ([5, 6, 7, 8], ["one"])
+    assert pins.by_tenant() == {"honest": 2, "greedy": 4}
+
+
+def test_a_heavier_tenant_may_pin_more():
+    pins = shared(8, a=0.75, b=0.25)
+    assert len(pin(pins, "p", "a", *range(8))[0]) == 6
+    assert len(pin(pins, "q", "b", *range(8, 16))[0]) == 2
+
+
+def test_who_pinned_all_of_it_alone_yields_when_another_tenant_comes():
+    shares = {"first": 1.0, "second": 0.5}
+    pins = Pins(8, shares.__getitem__)
+    pin(pins, "old", "first", 0, 1, 2, 3)
+    pin(pins, "young", "first", 4, 5, 6, 7)
+    shares["first"] = 0.5
+    assert pin(pins, "new", "second", 8, 9) == ([8, 9], ["old"])
+    assert pins.by_tenant() == {"first": 4, "second": 2}
+
+
+def test_a_block_that_tenants_share_is_charged_to_who_pinned_it_first_and_then_to_the_other():
+    pins = shared(8, a=0.5, b=0.5)
+    pin(pins, "p", "a", 0, 1)
+    pin(pins, "q", "b", 0, 2)
+    assert pins.by_tenant() == {"a": 2, "b": 1}
+    assert pins.release("p") == [1]
+    assert pins.by_tenant() == {"b": 2}
+    pins.drop(0)
+    assert pins.by_tenant() == {"b": 1}
+    # A program whose tenant was not known at first.
+    pins.extend("q", [], "a")
+    assert pins.by_tenant() == {"a": 1}
+    assert pins.violations() == []

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_patches import remembered
 from engine_patches.marks import TIERS
 from engine_patches.retention import Retention
 from engine_patches.tags import Tag, TagSpans
@@ -27,13 +28,13 @@ class Block:
 
 
 class World:
-    """Eight blocks, each holding something of its own; half of them may be pinned."""
+    """Eight blocks, or so many, each holding something of its own; half of them may be pinned."""
 
-    def __init__(self, pin_share: float = 0.5) -> None:
-        self.blocks = [Block(number, f"hash{number}") for number in range(8)]
+    def __init__(self, pin_share: float = 0.5, count: int = 8) -> None:
+        self.blocks = [Block(number, f"hash{number}") for number in range(count)]
         self.moved: list[int] = []
         self.retention = Retention(
-            8,
+            count,
             pin_share,
             self.blocks.__getitem__,
             self._move,
@@ -43,12 +44,14 @@ class World:
     def _move(self, blocks: Sequence[Block]) -> None:
         self.moved += [block.block_id for block in blocks]
 
-    def note(self, program: str, spans: TagSpans, *numbers: int, ended: bool = True) -> list[int]:
+    def note(
+        self, program: str, spans: TagSpans, *numbers: int, ended: bool = True, tenant: str = ""
+    ) -> list[int]:
         blocks = [self.blocks[n] for n in numbers]
-        return self.retention.note(program, spans, blocks, 16, ended=ended)
+        return self.retention.note(program, spans, blocks, 16, ended=ended, tenant=tenant)
 
     def tiers(self, *numbers: int) -> list[int]:
-        return self.retention.tiers([self.blocks[n] for n in numbers])
+        return [tier for _, tier in self.retention.homes([self.blocks[n] for n in numbers])]
 
 
 def test_a_block_that_is_shared_has_its_highest_tag():
@@ -355,34 +358,6 @@ def test_any_course_of_events_leaves_the_books_in_order(events, share):
         assert all(0 <= tier < TIERS for tier in world.tiers(*range(8)))
 
 
-# Contexts that grow and come again, and what may happen to them in between.
-AGAIN = st.lists(
-    st.tuples(
-        st.sampled_from(["note"] * 8 + ["retain", "release", "priority", "reuse", "reset"]),
-        st.integers(3, 7),
-        st.sampled_from("ab"),
-        st.sampled_from([0, 1, 1, 1, 3, 4, 5, -2]),
-    ),
-    min_size=8,
-    max_size=30,
-)
-
-
-@settings(max_examples=400)
-@given(AGAIN, SHARES)
-def test_what_is_as_it_was_left_need_not_be_looked_at(events, share):
-    """The same happens where each block of a context is looked at each time."""
-    world, thorough = World(share), World(share)
-    for now, event in enumerate(events):
-        for known in thorough.retention._programs.values():
-            known.left.clear()
-        assert happen(world, now, event) == happen(thorough, now, event)
-        assert world.tiers(*range(8)) == thorough.tiers(*range(8))
-        assert world.moved == thorough.moved
-        assert world.retention.pins.blocks == thorough.retention.pins.blocks
-        assert world.retention.state() == thorough.retention.state()
-
-
 def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
     world = World()
     world.note("p", SYSTEM, 0, 1)
@@ -394,3 +369,24 @@ def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
     world.note("p", QUERY, 2)
     assert world.tiers(2) == [Tag.USER_QUERY]
     assert world.retention.violations() == []
+
+
+def test_a_program_that_is_forgotten_for_want_of_room_leaves_nothing_raised(monkeypatch):
+    """Nobody says that it has ended, and yet its system prompt does not outlive it."""
+    monkeypatch.setattr(remembered, "KEPT_PROGRAMS", 2)
+    world = World()
+    world.note("dead", SYSTEM, 0, 1)
+    world.note("p", SYSTEM, 2)
+    assert world.tiers(0, 1, 2) == [Tag.SYSTEM_PROMPT] * 3
+    world.note("q", SYSTEM, 3)
+    assert world.tiers(0, 1, 2, 3) == [Tag.RESPONSE] * 2 + [Tag.SYSTEM_PROMPT] * 2
+    assert world.retention.violations() == []
+
+
+def test_blocks_live_with_the_tenant_of_their_last_call():
+    world = World()
+    world.note("p", QUERY, 0, 1, tenant="a")
+    world.note("q", SYSTEM, 1, 2, tenant="b")
+    world.retention.retain("q", 10.0)
+    homes = world.retention.homes(world.blocks[:4])
+    assert homes == [("a", Tag.USER_QUERY), ("b", PINNED), ("b", PINNED), (None, 0)]

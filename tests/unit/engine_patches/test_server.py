@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import engine_patches
 from engine_patches import server
 
 
@@ -48,7 +49,7 @@ def test_one_that_still_runs_has_not_died():
 
 @pytest.fixture
 def vllm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The modules that the server takes its parts from. `until_the_end(engine)` is the serving."""
+    """The module that the server takes its parts from. `until_the_end(engine)` is the serving."""
     parts = SimpleNamespace(until_the_end=lambda engine: None)
 
     async def build_and_serve(engine: Any, *_: Any) -> Any:
@@ -67,24 +68,23 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         def create_engine_config(self, **_: Any) -> Any:
             return SimpleNamespace(shutdown_timeout=0)
 
-    parser = SimpleNamespace(parse_args=lambda line: SimpleNamespace())
-    sock = SimpleNamespace(close=lambda: None)
-    modules: dict[str, dict[str, Any]] = {
-        "vllm.entrypoints.launchers.cli_args": {
-            "make_arg_parser": lambda _: parser, "validate_parsed_serve_args": lambda _: None,
-        },
-        "vllm.entrypoints.serve.utils.api_utils": {"cli_env_setup": lambda: None},
-        "vllm.utils.argparse_utils": {"FlexibleArgumentParser": lambda **_: None},
-        "vllm.engine.arg_utils": {"AsyncEngineArgs": Arguments},
-        "vllm.entrypoints.launchers.api_server.entry": {"build_and_serve": build_and_serve},
-        "vllm.entrypoints.launchers.launcher": {"setup_server": lambda *_, **__: ("", sock)},
-        "vllm.usage.usage_lib": {"UsageContext": SimpleNamespace(OPENAI_API_SERVER="")},
-        "vllm.v1.engine.async_llm": {"AsyncLLM": Engine},
-    }  # fmt: skip
-    for name, members in modules.items():
-        module = ModuleType(name)
-        vars(module).update(members)
-        monkeypatch.setitem(sys.modules, name, module)
+    def parse_args(line: list[str]) -> Any:
+        return SimpleNamespace(api_server_count=int(line[1]) if line else None)
+
+    module = ModuleType("engine_patches.compat_serve")
+    vars(module).update(
+        make_arg_parser=lambda _: SimpleNamespace(parse_args=parse_args),
+        validate_parsed_serve_args=lambda _: None,
+        cli_env_setup=lambda: None,
+        FlexibleArgumentParser=lambda **_: None,
+        AsyncEngineArgs=Arguments,
+        build_and_serve=build_and_serve,
+        setup_server=lambda *_, **__: ("", SimpleNamespace(close=lambda: None)),
+        UsageContext=SimpleNamespace(OPENAI_API_SERVER=""),
+        AsyncLLM=Engine,
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(engine_patches, "compat_serve", module, raising=False)
     # The server takes this signal over.
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     return parts
@@ -109,3 +109,8 @@ def test_a_server_that_is_interrupted_says_so(vllm):
 
     vllm.until_the_end = interrupted
     assert server.serve([], fork=False) == 130
+
+
+def test_several_api_servers_are_refused_since_each_would_lose_reports(vllm, capsys):
+    assert server.serve(["--api-server-count", "2"], fork=False) == 2
+    assert "one API server" in capsys.readouterr().err

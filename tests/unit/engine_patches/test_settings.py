@@ -38,7 +38,7 @@ def test_a_count_that_is_no_whole_number_is_named(name, value):
 @pytest.mark.parametrize(
     ("name", "value"),
     [("pin_share", 1.5), ("pin_share", "half"), ("swap_gib", -1), ("swap_gib", None),
-     ("swap_share", 0), ("swap_share", True), ("tags", 1)],
+     ("swap_share", 0), ("swap_share", True), ("tags", 1), ("swap_async", "yes")],
 )  # fmt: skip
 def test_a_share_or_size_out_of_range_is_named(name, value):
     with pytest.raises(ValueError, match=name):

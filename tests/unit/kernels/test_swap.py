@@ -16,6 +16,7 @@ from kernels.swap import (
     staging_bytes,
     swap_in,
     swap_out,
+    warm_up,
 )
 
 
@@ -121,3 +122,17 @@ def test_a_negative_number_of_blocks_has_no_size():
 
 def test_a_cpu_runs_plain_torch():
     assert copies_for(torch.device("cpu")) is reference
+
+
+def test_a_warm_up_runs_both_copies_and_changes_nothing(monkeypatch):
+    cache = make("BHLNC")
+    before = cache.bytes()
+    ran = []
+    for name in ("gather", "scatter"):
+        copy = getattr(reference, name)
+        monkeypatch.setattr(
+            reference, name, lambda *given, name=name, copy=copy: (ran.append(name), copy(*given))
+        )
+    warm_up(cache.layers)
+    assert ran == ["gather", "scatter"]
+    assert all(map(torch.equal, before, cache.bytes()))

@@ -16,6 +16,9 @@ from kernels.transfer import Part, parts_of
     [
         (4, 10, 40, [Part(0, 4, 0)]),
         (5, 10, 40, [Part(0, 2, 0), Part(2, 4, 1), Part(4, 5, 0)]),
+        # Every part of several blocks begins at an even block.
+        (5, 10, 48, [Part(0, 2, 0), Part(2, 4, 1), Part(4, 5, 0)]),
+        (7, 10, 69, [Part(0, 2, 0), Part(2, 4, 1), Part(4, 6, 0), Part(6, 7, 1)]),
         (3, 10, 1, [Part(0, 1, 0), Part(1, 2, 1), Part(2, 3, 0)]),
     ],
 )

@@ -13,7 +13,8 @@ pytest.importorskip("vllm")
 import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
 
-from engine_patches.compat import KVConnectorRole, block_key
+from engine_patches.compat_kv import KVConnectorRole, block_key
+from engine_patches.swap import connector as connector_module
 from engine_patches.swap.connector import SwapConnector, SwapPlan
 
 BLOCK = 16
@@ -40,11 +41,12 @@ def layer_spec(heads: int = 4) -> FullAttentionSpec:
     return FullAttentionSpec(block_size=BLOCK, num_kv_heads=heads, head_size=4, dtype=torch.float32)
 
 
-def groups(*specs: Any) -> Any:
+def groups(*specs: Any, blocks: int = 12) -> Any:
     return SimpleNamespace(
+        num_blocks=blocks,
         kv_cache_groups=[
             SimpleNamespace(kv_cache_spec=spec, layer_names=["one", "two"]) for spec in specs
-        ]
+        ],
     )
 
 
@@ -152,6 +154,50 @@ def test_blocks_go_out_and_come_back_to_other_places():
         assert torch.equal(layer[[0, 2, 4, 5]], before[name][[0, 2, 4, 5]])
 
 
+def test_requests_wait_for_asynchronous_loads_until_their_copies_are_made(monkeypatch):
+    config = vllm_config()
+    config.kv_transfer_config.kv_connector_extra_config["load_async"] = True
+    swap = SwapConnector(config, KVConnectorRole.SCHEDULER, groups(layer_spec()))
+    r, blocks = request(tokens=70, computed=64)
+    assert swap.get_num_new_matched_tokens(r, 0) == (0, False)
+    swap.save(r, blocks)
+    swap.build_connector_meta(None)
+    assert swap.get_num_new_matched_tokens(r, 0) == (64, True)
+    swap.update_state_after_alloc(r, SimpleNamespace(get_block_ids=lambda: ([5, 6, 7, 8],)), 64)
+    # vLLM says it once more when the request is scheduled, with nothing to load.
+    swap.update_state_after_alloc(r, SimpleNamespace(get_block_ids=lambda: ([5, 6, 7, 8],)), 0)
+    plan = swap.build_connector_meta(None)
+    assert (len(plan.back), plan.loading) == (4, ["r"])
+
+    class Event:
+        done = False
+
+        def query(self) -> bool:
+            return self.done
+
+    events = [Event(), Event()]
+    made = iter(events)
+    monkeypatch.setattr(connector_module, "swap_in", lambda *_, wait: None if wait else next(made))
+    swap.register_kv_caches({name: torch.randn(12, 4, BLOCK, 8) for name in ("one", "two")})
+    for name in ("r", "s"):
+        swap.bind_connector_metadata(SwapPlan(back=[(5, 0)], loading=[name]))
+        swap.start_load_kv(None)
+    assert swap.get_finished(set()) == (None, None)
+    events[0].done = True
+    assert swap.get_finished(set()) == (None, {"r"})
+    events[1].done = True
+    assert swap.get_finished(set()) == (None, {"s"})
+
+
+def test_the_buffer_has_exactly_the_bytes_of_its_slots_and_copies_are_compiled(monkeypatch):
+    warmed = []
+    monkeypatch.setattr(connector_module, "warm_up", warmed.append)
+    swap = connector(slots=5)
+    swap.register_kv_caches({name: torch.randn(12, 4, BLOCK, 8) for name in ("one", "two")})
+    assert swap._host.untyped_storage().nbytes() == 5 * 2 * LAYER_BYTES
+    assert warmed == [swap._layers]
+
+
 def test_the_buffer_is_shared_by_the_workers_that_hold_a_part_of_each_block():
     assert connector(8, tensor_parallel_size=2).state()["slots"] == 4
 
@@ -169,6 +215,69 @@ def test_layers_that_share_their_kv_are_copied_once():
     shared = torch.randn(12, 4, BLOCK, 8)
     swap.register_kv_caches({"one": shared, "two": torch.randn(12, 4, BLOCK, 8), "three": shared})
     assert swap._layers.block_bytes == 2 * LAYER_BYTES
+
+
+KERNEL_LAYERS = ("one", "two")
+
+
+def kernel_caches(block: int, kernel_block: int, blocks: int) -> dict[str, torch.Tensor]:
+    """What `register_kv_caches` is given where the attention kernel divides each block, in the
+    shape and memory order in which vLLM's own code makes it. Every block has a value of its own."""
+    from vllm.v1 import kv_cache_interface as vllm
+    from vllm.v1.kv_cache_layout import KVCacheLayout
+
+    spec = wide_spec(block)
+    layout, count = KVCacheLayout["LBHNC"], len(KERNEL_LAYERS)
+    strides = vllm.compute_layout_strides(spec, blocks, count, layout)
+    size = count * blocks * spec.page_size_bytes
+    place = vllm.KVCacheTensor(
+        size=size, layers=list(KERNEL_LAYERS), layer_stride=strides[0], block_stride=strides[1]
+    )
+    raw = torch.zeros(size, dtype=torch.int8)
+    views = vllm.create_kv_cache_views(raw, spec, blocks, layout, place, kernel_block)
+    for layer, view in enumerate(views):
+        ratio = view.shape[0] // blocks
+        for part in range(view.shape[0]):
+            view[part] = 100.0 * layer + part // ratio + 0.25 * (part % ratio)
+    return dict(zip(KERNEL_LAYERS, views, strict=True))
+
+
+def wide_spec(block: int) -> FullAttentionSpec:
+    return FullAttentionSpec(block_size=block, num_kv_heads=4, head_size=4, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("kernel_block", [128, 64, 32])
+def test_the_blocks_of_the_scheduler_move_where_the_kernel_has_smaller_ones(kernel_block):
+    """`--block-size 128` under a kernel of 64: vLLM registers twelve blocks for the scheduler's
+    six. Restoring block 5 must leave block 2, half of which has the kernel's number 5, alone."""
+    blocks = 6
+    caches = kernel_caches(128, kernel_block, blocks)
+    before = {name: cache.clone() for name, cache in caches.items()}
+    swap = SwapConnector(
+        vllm_config(), KVConnectorRole.WORKER, groups(wide_spec(128), blocks=blocks)
+    )
+    swap._count = 4
+    swap.register_kv_caches(caches)
+    assert swap._layers.blocks == blocks
+    swap.handle_preemptions(SwapPlan(out=[(1, 0), (4, 1)]))
+    for cache in caches.values():
+        cache.fill_(-1.0)
+    swap.bind_connector_metadata(SwapPlan(back=[(5, 0), (0, 1)]))
+    swap.start_load_kv(None)
+    ratio = 128 // kernel_block
+    for name, cache in caches.items():
+        whole = cache.unflatten(0, (blocks, ratio))
+        was = before[name].unflatten(0, (blocks, ratio))
+        assert torch.equal(whole[[5, 0]], was[[1, 4]])
+        assert bool((whole[[1, 2, 3, 4]] == -1.0).all())
+
+
+def test_layers_that_do_not_hold_the_scheduler_s_blocks_are_refused():
+    swap = connector()
+    with pytest.raises(ValueError, match="13 blocks, the scheduler 12"):
+        swap.register_kv_caches({"one": torch.randn(13, 4, BLOCK, 8)})
+    with pytest.raises(ValueError, match="a block of the layers has"):
+        swap.register_kv_caches({"one": torch.randn(12, 4, 4 * BLOCK, 8)})
 
 
 def uneven() -> UniformTypeKVCacheSpecs:

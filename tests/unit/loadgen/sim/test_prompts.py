@@ -98,6 +98,6 @@ def test_tokens_of_no_parts_are_hashed_as_those_of_parts():
 
 @pytest.mark.engine
 def test_a_key_is_what_vllms_cache_calls_a_block():
-    compat = pytest.importorskip("engine_patches.compat")
+    compat_kv = pytest.importorskip("engine_patches.compat_kv")
     prompt = PromptBook(16).prompt("p", (SYSTEM,))
-    assert prompt.keys == [compat.block_key(found) for found in prompt.hashes]
+    assert prompt.keys == [compat_kv.block_key(found) for found in prompt.hashes]

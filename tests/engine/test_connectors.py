@@ -1,0 +1,188 @@
+"""The plugin beside KV connectors of others, several API servers and several machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine_patches.channel import Command
+from engine_patches.tags import Tag
+
+pytestmark = pytest.mark.engine
+
+DELAYING = {"kv_connector": "DelayingConnector", "kv_connector_module_path": "delaying"}
+PROMPT = list(range(64))
+
+
+def transfer(**options: Any) -> Any:
+    from vllm.config import KVTransferConfig
+
+    return KVTransferConfig(kv_role="kv_both", **options)
+
+
+def sent(e: Any, *names: str) -> None:
+    """The connector has sent the blocks of ended requests."""
+    from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
+
+    done = KVConnectorOutput(finished_sending=set(names))
+    result = ModelRunnerOutput(
+        req_ids=[], req_id_to_index={}, sampled_token_ids=[], kv_connector_output=done
+    )
+    e.scheduler.update_from_output(e.scheduler.schedule(), result)
+
+
+def test_hints_hold_where_a_connector_frees_blocks_later(engine):
+    """The call's report says `applied`: it is."""
+    e = engine(policy="warm_plas", options={"keep_share": 1.0}, transfer=transfer(**DELAYING))
+    scheduler = e.scheduler
+    e.add("c", program="P", prompt=PROMPT, tokens=2, service=1.0,
+          extra={"weft_tags": [64, int(Tag.SYSTEM_PROMPT)], "weft_retain": 100.0})  # fmt: skip
+    scheduler._warmth._pace.note(1000, 1, 1.0)
+    while not e.reports:
+        e.step()
+    e.land_all()
+    assert e.reports[0].hints == ("weft_tags=applied", "weft_retain=applied")
+    assert "c" in scheduler.requests
+    for _ in range(2):
+        state = scheduler.state()
+        assert state["kv"]["blocks_by_tag"]["SYSTEM_PROMPT"] == 4
+        assert state["kv"]["pinned_blocks"] == 4
+        assert state["kept_blocks"] > 0
+        sent(e, *list(scheduler.requests))
+    assert not scheduler.requests
+    assert scheduler.violations() == []
+    # They lie where pinned blocks lie.
+    assert scheduler._caches._queue.counts()[-1] == 4
+
+
+def multi(engine: Any, **settings: Any) -> Any:
+    from harness import swap_transfer
+
+    ours = swap_transfer(40)
+    swap = {
+        name: getattr(ours, name)
+        for name in ("kv_connector", "kv_connector_module_path", "kv_connector_extra_config")
+    }
+    both = [{"kv_role": "kv_both", **part} for part in (swap, DELAYING)]
+    return engine(
+        policy="plas", max_num_seqs=1, blocks=30, **settings,
+        transfer=transfer(
+            kv_connector="MultiConnector", kv_connector_extra_config={"connectors": both}
+        ),
+    )  # fmt: skip
+
+
+def test_our_connector_saves_inside_a_multi_connector(engine):
+    e = multi(engine, swap_gib=0.001)
+    e.add("c", prompt=list(range(60)), tokens=30)
+    for _ in range(5):
+        e.step()
+    scheduler = e.scheduler
+    scheduler.displace(scheduler.requests["c"], scheduler.clock())
+    assert scheduler.state()["swap"]["swapped_out"] > 0
+
+
+@pytest.mark.parametrize("connector", [None, DELAYING], ids=["none", "another"])
+def test_a_swap_without_our_connector_is_refused_at_start(engine, connector):
+    with pytest.raises(ValueError, match="swap_gib is set, but the engine's KV connector"):
+        engine(swap_gib=1.0, transfer=connector and transfer(**connector))
+
+
+def servers(config: Any) -> None:
+    config.parallel_config._api_process_count = 3
+
+
+def machines(config: Any) -> None:
+    config.parallel_config.data_parallel_size = 4
+    config.parallel_config.data_parallel_size_local = 2
+
+
+def machines_apart(config: Any) -> None:
+    machines(config)
+    config.parallel_config.data_parallel_hybrid_lb = True
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [(servers, "add --api-server-count 1"), (machines, "2 engine cores run on other machines")],
+)
+def test_what_would_lose_reports_is_refused_at_start(engine, tmp_path, change, reason):
+    with pytest.raises(ValueError, match=reason):
+        engine(change=change, channel=f"ipc://{tmp_path}/c")
+    # Without a channel nothing is lost.
+    engine(change=change)
+
+
+def test_machines_that_each_have_a_server_of_their_own_are_served(engine, tmp_path):
+    e = engine(change=machines_apart, channel=f"ipc://{tmp_path}/c")
+    e.scheduler.shutdown()
+
+
+def test_a_prompt_that_another_engine_has_computed_counts_as_cached(engine):
+    e = engine(policy="warm_plas")
+    e.add("far", prompt=PROMPT, tokens=2)
+    e.add("cold", prompt=PROMPT[::-1], tokens=2)
+    e.scheduler.requests["far"].kv_transfer_params = {"do_remote_prefill": True}
+    assert e.scheduler.context_of("far")[:2] == (63, 1)
+    assert e.scheduler.context_of("cold")[:2] == (0, 64)
+
+
+@pytest.mark.parametrize("cached", [0, 1, 15, 16, 100, 126])
+def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
+    """As vLLM finds it, but for a few lookups instead of one for each block."""
+    e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
+    prompt = list(range(16 * 127))
+    if cached:
+        e.add("before", prompt=prompt[: 16 * cached], tokens=1)
+        e.run()
+    e.add("again", prompt=prompt, tokens=1)
+    scheduler = e.scheduler
+    manager, request = scheduler.kv_cache_manager, scheduler.requests["again"]
+    asked = 0
+    found = manager.block_pool.get_cached_block
+
+    def counted(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return found(*args)
+
+    wanted = manager.coordinator.find_longest_cache_hit(request.block_hashes, 16 * 127 - 1)[1]
+    monkeypatch.setattr(manager.block_pool, "get_cached_block", counted)
+    assert scheduler.context_of("again") == (wanted, 16 * 127 - wanted, 127)
+    assert asked <= 16
+
+
+def test_blocks_in_use_are_not_needed_again(engine):
+    e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
+    prompt = list(range(16 * 40))
+    e.add("done", prompt=prompt, tokens=1)
+    e.run()
+    e.add("runs", prompt=prompt[: 16 * 25], tokens=9)
+    e.step()
+    e.add("waits", prompt=prompt, tokens=1)
+    assert e.scheduler.context_of("waits") == (16 * 39, 16, 40 - 24)
+
+
+def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):
+    """It takes time in proportion to a context: not while the device waits for its next step."""
+    e = engine(policy="plas")
+    e.add("c", program="P", prompt=PROMPT, tokens=9)
+    e.step()
+    e.add("d", prompt=PROMPT, tokens=9)
+    commands = [Command(kv="retain", program="P", ttl_s=100.0)]
+    retention = e.scheduler._caches.retention
+
+    class Channel:
+        def take_commands(self) -> list[Command]:
+            return [commands.pop()] if commands else []
+
+    e.scheduler._channel = Channel()
+    flying = bool(e.scheduler._begun)
+    output = e.scheduler.schedule()
+    assert len(retention.pins) == (0 if flying else 1)
+    e._flying.append((output, dict.fromkeys(output.num_scheduled_tokens, 7)))
+    e.land_all()
+    assert len(retention.pins) == 1
+    e.scheduler._channel = None
+    e.run()
