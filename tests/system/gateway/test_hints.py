@@ -188,8 +188,8 @@ async def test_a_priority_ends_although_the_gateway_that_told_of_it_is_gone(
             real.finish(now)
         if name == command.program:
             real.advise(command)
-        priorities = real._replica.scheduler._caches.retention._programs[command.program].priority
-        assert priorities == (0 if name == "later" else 2)
+        known = real._replica.scheduler._caches.retention._programs.get(command.program)
+        assert known.priority == (0 if name == "later" else 2)
 
 
 @pytest.mark.parametrize(
