@@ -340,6 +340,10 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         """Ids of the requests in the waiting queue, first to last."""
         return (request.request_id for request in self.waiting)
 
+    def waiting_count(self) -> int:
+        """Requests in the waiting queue."""
+        return len(self.waiting)
+
     def running_count(self) -> int:
         """Requests in the batch."""
         return len(self.running)
