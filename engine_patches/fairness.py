@@ -158,6 +158,11 @@ class TenantShares:
         tenant = self._of.get(sequence)
         return "" if tenant is None else tenant.name
 
+    def waiting_of(self, tenant: str) -> set[str]:
+        """The tenant's waiting sequences; not to be changed."""
+        found = self._tenants.get(tenant)
+        return found.waiting if found else set()
+
     def running_of(self, tenant: str) -> set[str]:
         """The tenant's running sequences; not to be changed."""
         found = self._tenants.get(tenant)
@@ -212,9 +217,7 @@ class TenantShares:
             if tenant is not None:
                 self._enter(tenant)
 
-    def yielding(
-        self, to: str, given: dict[str, int], taken: int, without: set[str]
-    ) -> str | None:
+    def yielding(self, to: str, given: dict[str, int], taken: int, without: set[str]) -> str | None:
         """The tenant that gives one of its slots to a waiting sequence of tenant `to`: the one that
         runs the most sequences for its weight, if even afterwards it runs at least as many as `to`
         does then. So two tenants never take a slot from each other in turn. None if there is none.

@@ -61,11 +61,20 @@ class Engine:
         call: str = "",
         salt: str | None = None,
         grammar: bool = False,
+        tenant: str = "",
+        weight: float = 1.0,
     ) -> None:
         """A request arrives now. extra: further `vllm_xargs`. salt: its tenant's. grammar: its
         answer has to count."""
         context = CallContext(
-            call or name, program or name, service, waiting, arrival, critical_path
+            call or name,
+            program or name,
+            service,
+            waiting,
+            arrival,
+            critical_path,
+            tenant=tenant,
+            weight=weight,
         )
         request = Request(
             request_id=name,
