@@ -142,12 +142,16 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
 
     def bring_forward(self, names: Sequence[str]) -> None:
         """Put these waiting requests at the front of the queue, in this order."""
-        first = [self.requests[name] for name in names]
-        if all(a is b for a, b in zip(first, self.waiting, strict=False)):
-            return
-        self.waiting.remove_requests(first)
+        first, queue = [self.requests[name] for name in names], self.waiting
+        # Most are there already: what is left of those that were brought forward before.
+        head = [queue.pop_request() for _ in range(min(len(first), len(queue)))]
+        for request in first:
+            if request not in head:
+                queue.remove_request(request)
+        for request in reversed([r for r in head if r not in first]):
+            queue.prepend_request(request)
         for request in reversed(first):
-            self.waiting.prepend_request(request)
+            queue.prepend_request(request)
 
     def put_last(self, request: Request) -> None:
         """Make a running request the first that vLLM preempts when blocks run out."""

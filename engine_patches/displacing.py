@@ -65,7 +65,8 @@ class Displacing:
         slots, spare = self._hooks.free_slots(), self._hooks.spare_blocks()
         plan = _Plan(self, ready, slots, spare)
         if slots < 1:
-            plan.between(self._turns.next(_FAIR_CLAIMS, ready))
+            if self._ledger.shares.uneven:
+                plan.between(self._turns.next(_FAIR_CLAIMS, ready))
             for tenant in sorted(self._turns.dirty):
                 plan.inside(tenant)
             self._turns.dirty.clear()
@@ -84,9 +85,11 @@ class Displacing:
     def _giving(self, tenant: str, limit: bool = False) -> Iterator[Any]:
         """A tenant's running requests that may give way, the worst first. limit: only those that
         were not displaced often enough."""
-        mine = self._ledger.shares.running_of(tenant)
-        for request in reversed(self._hooks.running):
-            if request.request_id not in mine or not self._hooks.can_be_displaced(request):
+        rank, requests = self._ledger.rank, self._hooks.requests
+        names = self._ledger.shares.running_of(tenant)
+        for name in sorted(names, key=lambda n: (rank(n), n), reverse=True):
+            request = requests[name]
+            if not self._hooks.can_be_displaced(request):
                 continue
             if not limit or self._displaced(request) < self._most:
                 yield request
@@ -230,7 +233,12 @@ class _Plan:
     def inside(self, tenant: str, claims: list[str] | None = None) -> None:
         """Inside a tenant a waiting sequence displaces one that stands worse, as if the tenant were
         alone. claims: the only ones that count; None: the tenant's best."""
-        requests, taken = self._hooks.requests, set(self.victims)
+        requests, rank, taken = self._hooks.requests, self._ledger.rank, set(self.victims)
+        running = self._ledger.shares.running_of(tenant)
+        best = next(self._owner._turns.of(tenant), None)
+        # Two looks are all that most decisions take.
+        if best is None or not running or rank(best)[:2] >= max(map(rank, running))[:2]:
+            return
         worse = [r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken]
         if not worse:
             return

@@ -13,6 +13,7 @@ its debt. A lone tenant is compared with no other, so its order does not depend 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -61,6 +62,8 @@ class TenantShares:
         self._of: dict[str, _Tenant] = {}
         self._begun: dict[str, float] = {}
         self._weights = 0.0
+        # What a running sequence adds at least to its tenant's load.
+        self._least = math.inf
         # The sum of weight times charge of active tenants, and the instant of its last change.
         self._charged = 0.0
         self._charged_at = 0.0
@@ -128,6 +131,7 @@ class TenantShares:
         if not self._tenants:
             # No rounding is carried on.
             self._weights = self._charged = 0.0
+            self._least = math.inf
             self._heap.clear()
         self._idle[tenant.name] = tenant.charge
         while len(self._idle) > _REMEMBERED:
@@ -231,7 +235,7 @@ class TenantShares:
         found = [self._tenants[name] for name in given if name != to and name not in without]
         for load in sorted(self._loads, reverse=True):
             # One less would not be enough.
-            if load < enough:
+            if load < enough + self._least - _ROUNDING:
                 break
             group = [self._tenants[name] for name in self._loads[load] if name not in passed]
             if group:
@@ -243,6 +247,13 @@ class TenantShares:
             return None
         # Of equal ones the one that was served more.
         return max(able, key=lambda t: (loads[t.name], self.charge(t.name), t.name)).name
+
+    @property
+    def uneven(self) -> bool:
+        """Whether a tenant may have to give a slot to another one: cheap, and never False where
+        `yielding` finds somebody."""
+        loads = self._loads
+        return len(loads) > 1 and max(loads) - min(loads) >= 2 * self._least - _ROUNDING
 
     def heaviest(self, without: set[str]) -> str | None:
         """The tenant that runs the most sequences for its weight; None if none runs."""
@@ -309,6 +320,7 @@ class TenantShares:
 
     def _load(self, tenant: _Tenant) -> None:
         """It runs another number of sequences, or has another weight."""
+        self._least = min(self._least, 1 / tenant.weight)
         load = len(tenant.running) / tenant.weight
         if load != tenant.load:
             self._unload(tenant)
