@@ -6,11 +6,13 @@ one's turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.request_queue import RequestQueue, create_request_queue
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request, RequestStatus
 
@@ -50,6 +52,56 @@ class Readiness:
             return False
         self._loras.add(adapter)
         return True
+
+
+class TurnQueue(RequestQueue):
+    """A waiting queue from whose middle a request is taken in no time, for engines whose tenants
+    take turns. Otherwise as vLLM's queue, first come, first served."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._requests: OrderedDict[Request, None] = OrderedDict.fromkeys(requests)
+
+    def add_request(self, request: Request) -> None:
+        """Put it at the end."""
+        self._requests[request] = None
+
+    def pop_request(self) -> Request:
+        """Take the first one. KeyError if there is none."""
+        return self._requests.popitem(last=False)[0]
+
+    def peek_request(self) -> Request:
+        """The first one. IndexError if there is none."""
+        for request in self._requests:
+            return request
+        raise IndexError("peek from an empty queue")
+
+    def prepend_request(self, request: Request) -> None:
+        """Put it at the front, from wherever it was."""
+        self._requests[request] = None
+        self._requests.move_to_end(request, last=False)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        """Put them at the front, the last of them first."""
+        for request in requests:
+            self.prepend_request(request)
+
+    def remove_request(self, request: Request) -> None:
+        """Take one out."""
+        del self._requests[request]
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        """Take those out that are here."""
+        for request in requests:
+            self._requests.pop(request, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests)
 
 
 class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
@@ -138,20 +190,23 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
 
     def waiting_requests(self) -> Iterable[Request]:
         """Requests in the waiting queue, first to last; not to be kept while the queue changes."""
-        yield from self.waiting
+        return iter(self.waiting)
+
+    def keep_turns(self, turns: bool) -> None:
+        """From now on the waiting queue is one from which requests are brought forward, or vLLM's
+        own again. It has the same requests in the same order."""
+        waiting = self.waiting
+        if turns:
+            self.waiting = TurnQueue(waiting)
+        else:
+            self.waiting = create_request_queue(self.policy)
+            self.waiting.extend(waiting)
 
     def bring_forward(self, names: Sequence[str]) -> None:
-        """Put these waiting requests at the front of the queue, in this order."""
-        first, queue = [self.requests[name] for name in names], self.waiting
-        # Most are there already: what is left of those that were brought forward before.
-        head = [queue.pop_request() for _ in range(min(len(first), len(queue)))]
-        for request in first:
-            if request not in head:
-                queue.remove_request(request)
-        for request in reversed([r for r in head if r not in first]):
-            queue.prepend_request(request)
-        for request in reversed(first):
-            queue.prepend_request(request)
+        """Put these waiting requests at the front of the queue, in this order; only while it is one
+        of turns."""
+        for name in reversed(names):
+            self.waiting.prepend_request(self.requests[name])
 
     def put_last(self, request: Request) -> None:
         """Make a running request the first that vLLM preempts when blocks run out."""

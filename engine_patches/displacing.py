@@ -13,12 +13,13 @@ from typing import Any, Final
 
 from engine_patches.ledger import Ledger
 from engine_patches.turns import Turns
-from engine_patches.victims import Candidate, Claim, meet_claims, slots_to_take
+from engine_patches.victims import Candidate, Claim, meet_claims, outranks, slots_to_take
 
 # Waiting requests that are asked at one decision, at most.
 _CLAIMS: Final = 256
-# Of several tenants, at one decision.
+# Of several tenants, at one decision; and so many of one tenant's are asked to give way.
 _FAIR_CLAIMS: Final = 8
+_FAIR_VICTIMS: Final = 16
 
 
 class Displacing:
@@ -117,16 +118,19 @@ class Displacing:
             # More than all of these together could not be admitted.
             better = islice(self._claiming(ready), slots + len(worse))
             return list(takewhile(lambda r: self._place(r) < worst, better)), worse
-        claims = map(self._place, islice(self._claiming(ready), slots, None))
+        # Those before them take the slots that are free, whether they are ready yet or not.
+        claims = map(self._place, self._claiming(ready, slots))
         pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
         if not pairs:
             return [], []
-        better = islice(self._claiming(ready), slots + pairs)
-        return list(better), list(islice(giving(), among))
+        first_ones = islice(hooks.waiting_requests(), slots)
+        better = [*first_ones, *islice(self._claiming(ready, slots), pairs)]
+        return better, list(islice(giving(), among))
 
-    def _claiming(self, ready: Callable[[str], bool]) -> Iterator[Any]:
-        """Waiting requests that vLLM would admit now, as they stand in its queue."""
-        waiting = islice(self._hooks.waiting_requests(), _CLAIMS)
+    def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
+        """Waiting requests that vLLM would admit now, as they stand in its queue. after: so many
+        first ones are passed over."""
+        waiting = islice(self._hooks.waiting_requests(), after, after + _CLAIMS)
         return (request for request in waiting if ready(request.request_id))
 
     # -- what both use -----------------------------------------------------------------------
@@ -233,30 +237,36 @@ class _Plan:
     def inside(self, tenant: str, claims: list[str] | None = None) -> None:
         """Inside a tenant a waiting sequence displaces one that stands worse, as if the tenant were
         alone. claims: the only ones that count; None: the tenant's best."""
-        requests, rank, taken = self._hooks.requests, self._ledger.rank, set(self.victims)
+        place, margin = self._place, self._ledger.order.margin
         running = self._ledger.shares.running_of(tenant)
         best = next(self._owner._turns.of(tenant), None)
         # Two looks are all that most decisions take.
-        if best is None or not running or rank(best)[:2] >= max(map(rank, running))[:2]:
+        if best is None or not running:
             return
-        worse = [r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken]
+        if not outranks(place(best), max(map(place, running)), margin):
+            return
+        taken = set(self.victims)
+        giving = (r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken)
+        worse = list(islice(giving, _FAIR_VICTIMS))
         if not worse:
             return
-        place, worst = self._owner._place, self._owner._place(worse[0])
+        worst = place(worse[0].request_id)
         if claims is None:
             claims = list(islice(self._owner._turns.of(tenant), _FAIR_CLAIMS))
         better = []
         for name in claims:
             if name in self.coming:
                 continue
-            if not place(requests[name]) < worst:
+            if not outranks(place(name), worst, margin):
                 break
             if self._ready(name):
-                better.append(requests[name])
+                better.append(self._hooks.requests[name])
         for name, given in self._owner._met(better, worse, self._slots, self._spare):
             if given:
                 self.victims += given
                 self.coming.append(name)
+                freed = (self._hooks.blocks_held_alone(self._hooks.requests[v]) for v in given)
+                self._spare += sum(freed) - self._needed(name)
 
     def _victim(self, tenant: str, chosen: list[str]) -> Any:
         """Those who were displaced often enough come last: a tenant that runs more than its share
@@ -265,6 +275,9 @@ class _Plan:
         able = [r for r in self._owner._giving(tenant) if r.request_id not in passed]
         displaced, most = self._owner._displaced, self._owner._most
         return min(able, key=lambda r: max(0, displaced(r) + 1 - most), default=None)
+
+    def _place(self, name: str) -> tuple[int, float]:
+        return self._ledger.rank(name)[:2]
 
     def _needed(self, name: str) -> int:
         return int(self._hooks.blocks_needed(self._hooks.requests[name], self._spare))

@@ -277,6 +277,7 @@ class WeftScheduler(SchedulerHooks):
         if contended != self._contended:
             self._contended = contended
             self._turns.clear()
+            self.keep_turns(contended)
             # The waiting queue was not kept in order.
             self.ledger.moved.update(self._sequences)
         if self._warmth is not None:

@@ -128,7 +128,7 @@ def slots_to_take(
         alike = (queue, 0.0 if margin is None else rank)
         if taking:
             claim = next(waiting, None)
-            taking = claim is not None and _outranks(claim, (queue, rank), margin)
+            taking = claim is not None and outranks(claim, (queue, rank), margin)
             pairs += taking
             last = alike if taking else last
         # Of those who stand like the last one that of least waste is chosen.
@@ -139,10 +139,11 @@ def slots_to_take(
 
 
 def _gives_way(victim: Candidate, claim: Claim, margin: float | None) -> bool:
-    return _outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
+    return outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
 
 
-def _outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
+def outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
+    """Whether a claim of this queue and rank displaces a victim of that queue and rank."""
     if claim[0] != victim[0]:
         return claim[0] < victim[0]
     return margin is not None and claim[1] + margin < victim[1]
