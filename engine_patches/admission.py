@@ -54,7 +54,7 @@ class Readiness:
         return True
 
 
-class TurnQueue(RequestQueue):
+class TurnQueue(RequestQueue):  # type: ignore[misc]
     """A waiting queue from whose middle a request is taken in no time, for engines whose tenants
     take turns. Otherwise as vLLM's queue, first come, first served."""
 
@@ -108,6 +108,7 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
     """vLLM's scheduler with handles on what it admits next."""
 
     max_num_active_reqs: int
+    waiting: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -168,7 +169,7 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
             return self._count_blocks(request, hits, cached)
         # A cached block that nobody uses has to leave the free list too.
         used = sum(block.ref_cnt > 0 for block in (hits[0] if hits else ()))
-        return self.blocks_without_hits(request) - used
+        return self.blocks_without_hits(request) - int(used)
 
     def waits_for_blocks(self) -> bool:
         """Whether a slot is free, and yet the first waiting request may not find its blocks."""
@@ -182,7 +183,7 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
     def blocks_held_alone(self, request: Request) -> int:
         """Blocks that would become free without the request."""
         held = self.kv_cache_manager.get_blocks(request.request_id).blocks
-        return sum(block.ref_cnt == 1 for group in held for block in group)
+        return int(sum(block.ref_cnt == 1 for group in held for block in group))
 
     def first_waiting(self) -> Request | None:
         """The request that vLLM would admit next."""

@@ -124,8 +124,8 @@ class Displacing:
         if not pairs:
             return [], []
         first_ones = islice(hooks.waiting_requests(), slots)
-        better = [*first_ones, *islice(self._claiming(ready, slots), pairs)]
-        return better, list(islice(giving(), among))
+        next_ones = islice(self._claiming(ready, slots), pairs)
+        return [*first_ones, *next_ones], list(islice(giving(), among))
 
     def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
         """Waiting requests that vLLM would admit now, as they stand in its queue. after: so many
