@@ -191,7 +191,8 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
 
     def waiting_requests(self) -> Iterable[Request]:
         """Requests in the waiting queue, first to last; not to be kept while the queue changes."""
-        return iter(self.waiting)
+        found: Iterable[Request] = iter(self.waiting)
+        return found
 
     def keep_turns(self, turns: bool) -> None:
         """From now on the waiting queue is one from which requests are brought forward, or vLLM's

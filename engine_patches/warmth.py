@@ -213,6 +213,10 @@ class Warmth:
             account = self._ledger.of(name)
             program = name if account is None else account.context.program
             patience_s = self._ledger.patience(name, keep_s, now)
+            if self._ledger.shares.contended and account is not None:
+                # Room of one tenant keeps calls of another one waiting no longer than it is kept.
+                waited_s = now - account.view(now).queued_s
+                patience_s = min(patience_s, keep_s - waited_s)
             chain = self._cache.chain_of(name) if self._rooms.of(program) else ()
             asking.append(Asking(name, program, wanted, name in self._warm, patience_s, chain))
         held = self._rooms.held(asking, self._cache.free_blocks(), self._cache.running_count())

@@ -59,10 +59,10 @@ def run(options: SchedulerOptions) -> int:
                 "asynchronous": options.asynchronous,
                 "tenants": options.tenants,
             }
-            common_size = {"running": options.running, "waiting": options.waiting}
+            sizes: dict[str, Any] = {"running": options.running, "waiting": options.waiting}
             loads = {
-                STEADY: Load(**common_size, **common),
-                QUIET: Load(**common_size, quiet=True, **common),
+                STEADY: Load(**sizes, **common),
+                QUIET: Load(**sizes, quiet=True, **common),
             }
             for waiting in options.scarce_waiting:
                 running = min(options.running, _SCARCE_RUNNING)

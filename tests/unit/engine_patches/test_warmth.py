@@ -80,10 +80,12 @@ class Scene:
         now: float = 0.0,
         program: str = "",
         chain: str = "",
+        tenant: str = "",
     ) -> None:
         self.cache.contexts[name] = Context(cached, uncached, blocks)
         self.cache.chains[name] = chain or name * 100
-        self.cache.ledger.arrive(name, CallContext(name, program or name), now)
+        context = CallContext(name, program or name, tenant=tenant)
+        self.cache.ledger.arrive(name, context, now)
         self.warmth.queued(name)
 
     def start(self, name: str, now: float = 0.0) -> None:
@@ -172,6 +174,21 @@ def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
         scene.end("away", 60, now=float(second))
         scene.warmth.look(float(second))
         assert scene.warmth.held == (second < 2)
+
+
+def test_room_of_another_tenant_holds_a_call_back_no_longer_than_room_is_kept():
+    """Alone, a call is held back for beta (2) times as long."""
+    scene = Scene()
+    scene.come("runs", 0, 100, tenant="greedy")
+    scene.start("runs")
+    scene.come("cold", 0, 1000, 50, now=0.0, tenant="honest")
+    for step in range(10):
+        now = step / 2
+        scene.come("away", 0, 1, now=now, tenant="greedy")
+        scene.start("away", now)
+        scene.end("away", 60, now=now)
+        scene.warmth.look(now)
+        assert scene.warmth.held == (now < 1), now
 
 
 def test_threads_of_a_program_keep_their_rooms_side_by_side():
