@@ -41,10 +41,10 @@ def warn_of_kernels_package() -> str:
 
 check_version(installed_version())
 
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler  # noqa: E402
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
+from engine_patches.compat_admission import AdmissionHooks  # noqa: E402
 from engine_patches.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
 from engine_patches.marks import Home  # noqa: E402
 from engine_patches.tiers import TieredFreeQueue  # noqa: E402
@@ -112,10 +112,8 @@ def rearranged(
     return ordered
 
 
-class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
+class SchedulerHooks(AdmissionHooks):
     """vLLM's scheduler with the few handles that an order needs, under names of our own."""
-
-    max_num_active_reqs: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -209,27 +207,21 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         """Whether the request is in a state that vLLM can preempt and resume."""
         return bool(request.status == RequestStatus.RUNNING) and not request.resumable
 
-    def free_slots(self) -> int:
-        """Requests that can still be admitted before `max_num_seqs` is reached."""
-        held: int = len(self.running) + self.num_waiting_for_streaming_input
-        return max(0, int(self.max_num_active_reqs) - held)
-
-    def sort_queues(self, rank: Callable[[str], Rank], moved: set[str]) -> None:
+    def sort_queues(
+        self, rank: Callable[[str], Rank], moved: set[str], *, waiting_too: bool = True
+    ) -> None:
         """Bring the waiting queue and the running list in order, best rank first; vLLM takes the
-        last that runs when blocks run out. moved: all that may not be in their place."""
+        last that runs when blocks run out. moved: all that may not be in their place. waiting_too:
+        False leaves the waiting queue as it is."""
         alive = {self.requests[name] for name in moved if name in self.requests}
         running = {r for r in alive if r.status == RequestStatus.RUNNING}
         if running:
             self.running[:] = rearranged(self.running, rank, running)
-        if len(running) < len(alive) and len(self.waiting) > 1:
+        if waiting_too and len(running) < len(alive) and len(self.waiting) > 1:
             waiting = alive - running
             ordered = rearranged(self.waiting, rank, waiting)
             self.waiting.clear()
             self.waiting.extend(ordered)
-
-    def first_waiting(self) -> Request | None:
-        """The request that vLLM would admit next."""
-        return self.waiting.peek_request() if self.waiting else None
 
     def started(self, output: SchedulerOutput) -> list[str]:
         """Ids of requests that came from the waiting queue into this step."""
@@ -237,44 +229,28 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         names.extend(output.scheduled_cached_reqs.resumed_req_ids)
         return names
 
-    def free_blocks(self) -> int:
-        """KV blocks that are not in use."""
-        return int(self.kv_cache_manager.block_pool.get_num_free_blocks())
-
-    def blocks_needed(self, request: Request, exact_above: int) -> int:
-        """Free blocks that admitting a waiting request takes, its prefix cache hits counted.
-        Looked up in the cache only if it would take more than `exact_above` without."""
-        needed: int = -(-int(request.num_tokens) // self.block_size)
-        if needed <= exact_above:
-            return needed
-        hits = self.kv_cache_manager.get_computed_blocks(request)[0].blocks
-        # A cached block that nobody uses has to leave the free list too.
-        used = [block for block in (hits[0] if hits else ()) if block.ref_cnt > 0]
-        return needed - len(used)
-
     def context_of(self, sequence: str) -> Context:
         """What the prefix cache has and lacks of a waiting request's context, and the free blocks
         that admitting the request takes. What another engine has computed of it, and sends, counts
         as cached."""
         request = self.requests[sequence]
         length = int(request.num_tokens)
-        needed = -(-length // self.block_size)
         if comes_from_elsewhere(request):
-            return Context(length - 1, 1, needed)
+            return Context(length - 1, 1, self.blocks_without_hits(request))
         if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
-            return Context(0, length, needed)
+            return Context(0, length, self.blocks_without_hits(request))
         if self._cached_from_the_first():
             hits = self._prefix_of(request, length - 1)
             # A cached block that nobody uses has to leave the free list too. Who uses a block uses
             # all before it.
             used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
             cached = len(hits) * self.block_size
-            return Context(cached, length - cached, needed - used)
+            return Context(cached, length - cached, -(-length // self.block_size) - used)
         found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
             request.block_hashes, length - 1
         )
-        used = sum(block.ref_cnt > 0 for block in found[0])
-        return Context(int(cached), length - int(cached), needed - used)
+        needed = self.blocks_with_hits(request, found, int(cached))
+        return Context(int(cached), length - int(cached), needed)
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
         """Whether the prefix cache has still the end of so many tokens of a waiting request's
@@ -321,23 +297,13 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         """Ids of the requests in the waiting queue, first to last."""
         return (request.request_id for request in self.waiting)
 
+    def waiting_count(self) -> int:
+        """Requests in the waiting queue."""
+        return len(self.waiting)
+
     def running_count(self) -> int:
         """Requests in the batch."""
         return len(self.running)
-
-    def blocks_held_alone(self, request: Request) -> int:
-        """Blocks that would become free without the request."""
-        held = self.kv_cache_manager.get_blocks(request.request_id).blocks
-        return sum(block.ref_cnt == 1 for group in held for block in group)
-
-    def waits_for_blocks(self) -> bool:
-        """Whether a slot is free, and yet the first waiting request may not find its blocks."""
-        first = self.first_waiting()
-        return (
-            first is not None
-            and self.free_slots() > 0
-            and -(-int(first.num_tokens) // self.block_size) > self.free_blocks()
-        )
 
     @contextmanager
     def admitting(self, at_most: int | None) -> Iterator[None]:
@@ -371,10 +337,6 @@ class SchedulerHooks(AsyncScheduler):  # type: ignore[misc]
         once vLLM has handed its prefill statistics out."""
         stats = request.prefill_stats
         return 0 if stats is None else int(stats.num_cached_tokens)
-
-    def waiting_requests(self) -> Iterable[Request]:
-        """Requests in the waiting queue, first to last; not to be kept while the queue changes."""
-        yield from self.waiting
 
     def prefix_cached(self) -> bool:
         """Whether full blocks of a displaced request stay findable until they are reused."""

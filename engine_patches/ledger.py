@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from engine_patches.account import CallAccount
+from engine_patches.fairness import TenantShares
 from engine_patches.orders import CallView, Order, Standing
 from engine_patches.orders.vtc import TokenCounters
 from engine_patches.wire import CallContext
@@ -25,15 +26,16 @@ Rank = tuple[int, float, int]
 # (several prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
 _FIRST: Final[Rank] = (-1, 0.0, 0)
-# Behind every queue.
-_LAST: Final = 2**31
+# The place of calls that are held back, behind every queue.
+HELD: Final = 2**31
 
 
 class Ledger:
     """Accounts of all calls in one engine under one order.
 
     moved: sequences whose rank or place has changed; whoever sorts by ranks clears it.
-    promotions, demotions: how many there were.
+    promotions, demotions: how many there were. shares: what each tenant was given, and whose turn
+    it is.
     """
 
     def __init__(self, order: Order) -> None:
@@ -41,6 +43,7 @@ class Ledger:
         self.promotions = 0
         self.demotions = 0
         self.moved: set[str] = set()
+        self.shares = TenantShares()
         self._calls: dict[str, CallAccount] = {}
         self._finished: OrderedDict[str, CallAccount] = OrderedDict()
         self._of: dict[str, CallAccount] = {}
@@ -54,10 +57,13 @@ class Ledger:
 
     def arrive(self, sequence: str, context: CallContext, now: float) -> CallAccount:
         """A sequence came into the queue; its call's account, new or known."""
+        self.shares.arrive(sequence, context.tenant, context.weight)
         account = self._calls.get(context.call) or self._finished.pop(context.call, None)
         if account is None:
             if self.order.counts_tokens:
-                active = {a.context.program for a in self._calls.values()}
+                # A tenant's programs are compared with each other alone.
+                calls = (a.context for a in self._calls.values())
+                active = {c.program for c in calls if c.tenant == context.tenant}
                 self._counters.arrive(context.program, active)
             account = CallAccount(context=context, policy=self.order.name)
             account.hints.extend(f"{name}=ignored: malformed" for name in context.ignored)
@@ -75,6 +81,7 @@ class Ledger:
         """A waiting sequence was scheduled."""
         account = self._of.get(sequence)
         if account is not None:
+            self.shares.start(sequence)
             account.start(sequence, now)
             self.moved.add(sequence)
             # Siblings that still wait belong to a call that runs now.
@@ -86,6 +93,7 @@ class Ledger:
         account = self._of.get(sequence)
         if account is not None:
             account.preemptions += 1
+            self.shares.stop(sequence)
             account.enqueue(sequence, now)
             self._watch(account, now)
             # It was put before its siblings, of equal rank, and stays there.
@@ -93,6 +101,7 @@ class Ledger:
 
     def serve(self, tokens: Mapping[str, int], duration_s: float, now: float) -> None:
         """A step took this long; tokens: how many it computed for each sequence."""
+        self.shares.advance(duration_s)
         served: dict[int, CallAccount] = {}
         for sequence in tokens:
             account = self._of.get(sequence)
@@ -117,6 +126,7 @@ class Ledger:
         account = self._of.pop(sequence, None)
         if account is None:
             return None
+        self.shares.leave(sequence)
         account.leave(sequence, now)
         if account.alive:
             # Siblings of the last one that ran wait from now on.
@@ -170,7 +180,7 @@ class Ledger:
         if account is None:
             return
         queue = 0 if self.order.ranks_across else account.queue
-        place = _LAST if held else queue
+        place = HELD if held else queue
         if place != account.place:
             account.place = place
             self._move(account)
@@ -208,7 +218,7 @@ class Ledger:
 
     def violations(self, alive: Iterable[str]) -> list[str]:
         """What is inconsistent, in words; empty if nothing is. alive: the engine's sequences."""
-        found = []
+        found = self.shares.violations()
         known, real = set(self._of), set(alive)
         if known != real:
             found.append(f"sequences differ: {sorted(known ^ real)[:5]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from engine_patches.ledger import Rank
 
@@ -21,6 +21,9 @@ class Ranked:
     def __contains__(self, name: str) -> bool:
         return name in self._filed
 
+    def __len__(self) -> int:
+        return len(self._filed)
+
     def names(self) -> set[str]:
         """All of them."""
         return set(self._filed)
@@ -30,6 +33,12 @@ class Ranked:
         self.discard(name)
         rank = self._filed[name] = self._rank(name)
         insort(self._order, (rank, name))
+
+    def fill(self, names: Iterable[str]) -> None:
+        """Take in many at once, by their ranks of now, in the place of all that were here."""
+        self.clear()
+        self._filed = {name: self._rank(name) for name in names}
+        self._order = sorted((rank, name) for name, rank in self._filed.items())
 
     def discard(self, name: str) -> None:
         """Forget one, if it is here."""
@@ -49,8 +58,16 @@ class Ranked:
 
     def best(self, count: int) -> list[str]:
         """So many of the best, the best first; of equal ranks by name."""
+        self._settle()
+        return [name for _, name in self._order[:count]]
+
+    def ordered(self) -> Iterator[str]:
+        """All of them, the best first; not to be changed meanwhile."""
+        self._settle()
+        return (name for _, name in self._order)
+
+    def _settle(self) -> None:
         for name in self._stirred:
             if name in self._filed and self._filed[name] != self._rank(name):
                 self.add(name)
         self._stirred.clear()
-        return [name for _, name in self._order[:count]]

@@ -8,20 +8,27 @@ moved; after it, it charges the step's duration to the calls that were in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice, takewhile
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from engine_patches.caches import Caches, told
 from engine_patches.channel import Command, EngineChannel
 from engine_patches.compat import Request, SchedulerHooks, SchedulerOutput, check_start
+from engine_patches.displacing import Displacing
 from engine_patches.ledger import Ledger
 from engine_patches.orders import Order, build_order
 from engine_patches.settings import PluginSettings
 from engine_patches.swap.connector import SwapConnector
-from engine_patches.victims import Candidate, Claim, choose_victims, slots_to_take
+from engine_patches.turns import Turns
 from engine_patches.warmth import Warmth
 from engine_patches.wire import CallContext, CallReport
+
+# Of several tenants' waiting sequences, so many more are put in order than slots are free, and so
+# many at most.
+_SPARE_TURNS: Final = 2
+_MOST_TURNS: Final = 32
+# And so many first of all for those who look at the cache.
+_LOOKED_AT: Final = 8
 
 
 class WeftScheduler(SchedulerHooks):
@@ -38,6 +45,11 @@ class WeftScheduler(SchedulerHooks):
         self.settings = PluginSettings.from_config(self.vllm_config.additional_config)
         check_start(self.vllm_config, self.settings.channel)
         self.ledger = Ledger(self._order(self.settings.policy))
+        self._turns = Turns(self.ledger)
+        self._displacing = Displacing(
+            self, self.ledger, self._turns, self.settings.max_displacements
+        )
+        self._contended = False
         self._caches = Caches(self) if self.settings.tags and self.prefix_cached() else None
         self._swap = SwapConnector.among(self.connector, self.settings.swap_gib)
         self._warmth = self._see()
@@ -146,6 +158,7 @@ class WeftScheduler(SchedulerHooks):
     def on_freeing(self, request: Request) -> None:
         """What is known of the blocks is written down before they are free, and what a displaced
         request has computed is saved."""
+        self._displacing.touch()
         account = self.ledger.of(request.request_id)
         if self._warmth is not None:
             if request.is_finished():
@@ -230,6 +243,13 @@ class WeftScheduler(SchedulerHooks):
         """What the prefix cache has room for, tokens; 0 where there is none."""
         return len(self.kv_blocks()) * self.block_size if self.prefix_cached() else 0
 
+    def waiting_names(self) -> Iterable[str]:
+        """Ids of the requests in the waiting queue, those that are next first."""
+        if self._contended:
+            self._turns.stir(self.ledger.moved)
+            yield from self._turns.next(_LOOKED_AT, self.readiness())
+        yield from super().waiting_names()
+
     def violations(self) -> list[str]:
         """What is inconsistent between vLLM's books and ours; empty if nothing is."""
         # Ended ones stay with vLLM until a connector has done with their blocks.
@@ -260,103 +280,69 @@ class WeftScheduler(SchedulerHooks):
     def _decide(self, now: float) -> None:
         self.ledger.promote(now)
         self.ledger.refresh(now)
+        contended = self.ledger.shares.contended
+        if contended != self._contended:
+            self._contended = contended
+            self._turns.clear()
+            self.keep_turns(contended)
+            # The waiting queue was not kept in order.
+            self.ledger.moved.update(self._sequences)
         if self._warmth is not None:
             self._warmth.look(now)
         self._sort()
-        if self._displacing():
-            self._displace(now)
+        if contended:
+            self._take_turns(now)
+        elif self._may_displace():
+            self._put_out(self._displacing.decide(), now)
             self._sort()
 
-    def _displacing(self) -> bool:
-        if not (self.ledger.order.displaces and self.waiting and self.running):
+    def _may_displace(self) -> bool:
+        if not (self.ledger.order.displaces and self.waiting and self.running and self.admits()):
             return False
         # Where somebody is held back for want of room, nobody is put out for a slot.
         return self._warmth is None or self._warmth.admitting is None
 
     def _sort(self) -> None:
-        if self.ledger.moved:
-            self.sort_queues(self.ledger.rank, self.ledger.moved)
-            self.ledger.moved.clear()
+        moved = self.ledger.moved
+        if moved:
+            self._displacing.touch()
+            if self._contended:
+                self._turns.stir(moved)
+            self.sort_queues(self.ledger.rank, moved, waiting_too=not self._contended)
+            moved.clear()
 
-    def _displace(self, now: float) -> None:
-        better, worse = self._at_odds()
-        if not worse:
+    def _take_turns(self, now: float) -> None:
+        """Several tenants contend: room is made for those that run less than their share, and who
+        is to be admitted next comes to the front of the queue."""
+        if not (self.waiting and self.admits()):
             return
-        slots, free = self.free_slots(), self.free_blocks()
-        for_blocks = self.ledger.order.displaces_for_blocks
-        if len(better) <= slots and not (for_blocks and self.waits_for_blocks()):
-            return
-        claims = [self._claim(request, free) for request in better]
-        # Without want of blocks nobody asks what a victim holds.
-        scarce = for_blocks and sum(claim.blocks for claim in claims) > free
-        victims = choose_victims(
-            claims,
-            [self._candidate(r, scarce) for r in worse],
-            free_slots=slots,
-            free_blocks=free,
-            max_displacements=self.settings.max_displacements,
-            margin=self.ledger.order.margin,
-        )
+        coming: list[str] = []
+        admitting = None if self._warmth is None else self._warmth.admitting
+        if self.ledger.order.displaces and self.running and admitting != 0:
+            victims, coming = self._displacing.decide_fairly()
+            self._put_out(victims, now)
+            self._sort()
+        slots = self.free_slots() - len(coming)
+        if slots > 0 or self.settings.decide_every > 1:
+            count = min(max(0, slots) + _SPARE_TURNS * self.settings.decide_every, _MOST_TURNS)
+            turns = self._turns.next(count + len(coming), self.readiness())
+            coming += [name for name in turns if name not in coming]
+        if coming:
+            self.bring_forward(coming)
+        if self.running and self.free_blocks() < len(self.running):
+            heaviest = self.ledger.shares.heaviest(set())
+            worst = None if heaviest is None else self._displacing.worst_of(heaviest)
+            if worst is not None and worst is not self.running[-1]:
+                self.put_last(worst)
+                self.ledger.moved.add(worst.request_id)
+
+    def _put_out(self, victims: Iterable[str], now: float) -> None:
         for sequence in victims:
             account = self.ledger.of(sequence)
             if account is not None:
                 account.displaced += 1
             self._displacements += 1
             self.displace(self._sequences[sequence], now)
-
-    def _at_odds(self) -> tuple[list[Request], list[Request]]:
-        """Who waits and may displace, the best first, and who runs and may give way to them, the
-        worst first."""
-        # Both queues are sorted: if the best that waits does not stand better than the worst that
-        # runs, nobody gives way. This is all that most steps pay.
-        first, worst = self.first_waiting(), self._place(self.running[-1])
-        if first is None or not self._place(first) < worst:
-            return [], []
-        best, order, slots = self._place(first), self.ledger.order, self.free_slots()
-
-        def giving() -> Iterator[Request]:
-            worse = takewhile(lambda r: best < self._place(r), reversed(self.running))
-            return filter(self._may_give_way, worse)
-
-        if order.displaces_for_blocks:
-            worse = list(giving())
-            # More than all of these together could not be admitted.
-            better = islice(self.waiting_requests(), slots + len(worse))
-            return list(takewhile(lambda r: self._place(r) < worst, better)), worse
-        claims = map(self._place, islice(self.waiting_requests(), slots, None))
-        pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
-        if not pairs:
-            return [], []
-        better = islice(self.waiting_requests(), slots + pairs)
-        return list(better), list(islice(giving(), among))
-
-    def _may_give_way(self, request: Request) -> bool:
-        account = self.ledger.of(request.request_id)
-        displaced = 0 if account is None else account.displaced
-        return displaced < self.settings.max_displacements and self.can_be_displaced(request)
-
-    def _place(self, request: Request) -> tuple[int, float]:
-        return self.ledger.rank(request.request_id)[:2]
-
-    def _claim(self, request: Request, free: int) -> Claim:
-        queue, place, order = self.ledger.rank(request.request_id)
-        blocks = self.blocks_needed(request, free)
-        return Claim(request.request_id, queue, order, place, blocks)
-
-    def _candidate(self, request: Request, scarce: bool) -> Candidate:
-        queue, place, order = self.ledger.rank(request.request_id)
-        account = self.ledger.of(request.request_id)
-        computed = int(request.num_computed_tokens)
-        return Candidate(
-            sequence=request.request_id,
-            queue=queue,
-            order_in_queue=order,
-            rank=place,
-            # Full blocks stay in the prefix cache for a while; what is in the last one is lost.
-            waste=computed % self.block_size if self.prefix_cached() else computed,
-            displaced=0 if account is None else account.displaced,
-            blocks=self.blocks_held_alone(request) if scarce else 0,
-        )
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         if self._warmth is not None:

@@ -9,8 +9,9 @@ below it, which takes a whole quantum of service.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Candidate:
 
 
 def choose_victims(
-    waiting: Sequence[Claim],
+    waiting: Iterable[Claim],
     running: Sequence[Candidate],
     *,
     free_slots: int,
@@ -51,32 +52,63 @@ def choose_victims(
     max_displacements: int,
     margin: float | None = None,
 ) -> list[str]:
-    """Sequences to displace, worst first: worst queue, then least waste.
+    """The victims of `meet_claims`, in its order. waiting: in any order."""
+    met = meet_claims(
+        sorted(waiting, key=lambda c: (c.queue, c.rank, c.order_in_queue)),
+        running,
+        free_slots=free_slots,
+        free_blocks=free_blocks,
+        max_displacements=max_displacements,
+        margin=margin,
+    )
+    return [victim for _, victims in met for victim in victims]
 
-    Claims are met from the best down, each from what is free before anybody is displaced, until
-    one cannot be met (Algorithm 1, lines 33 to 38); nobody is displaced for that one. Calls that
-    were displaced `max_displacements` times are left alone.
+
+def meet_claims(
+    waiting: Iterable[Claim],
+    running: Sequence[Candidate],
+    *,
+    free_slots: int,
+    free_blocks: int,
+    max_displacements: int,
+    margin: float | None = None,
+    blocks_of: Callable[[Candidate], int] = attrgetter("blocks"),
+) -> list[tuple[str, list[str]]]:
+    """Claims that are met, the best first, each with the sequences to displace for it, worst first:
+    worst queue, then least waste.
+
+    waiting: the best first. Claims are met from the best down, each from what is free before
+    anybody is displaced, until one cannot be met (Algorithm 1, lines 33 to 38); nobody is displaced
+    for that one, and no later claim is asked for. Calls that were displaced `max_displacements`
+    times are left alone. blocks_of: the blocks that a candidate would free; asked only of those
+    whose slots are not enough.
     """
     movable = sorted(
         (c for c in running if c.displaced < max_displacements),
         key=lambda c: (-c.queue, 0.0 if margin is None else -c.rank, c.waste, -c.order_in_queue),
     )
-    victims: list[str] = []
+    met: list[tuple[str, list[str]]] = []
     taken = 0
-    for claim in sorted(waiting, key=lambda c: (c.queue, c.rank, c.order_in_queue)):
-        slots, blocks, reach = free_slots, free_blocks, taken
-        while (slots < 1 or blocks < claim.blocks) and reach < len(movable):
+    # Victims whose blocks have not been counted yet.
+    uncounted: list[Candidate] = []
+    for claim in waiting:
+        slots, blocks, reach, owed = free_slots, free_blocks, taken, list(uncounted)
+        while True:
+            while blocks < claim.blocks and owed:
+                blocks += blocks_of(owed.pop())
+            if (slots >= 1 and blocks >= claim.blocks) or reach == len(movable):
+                break
             victim = movable[reach]
             if not _gives_way(victim, claim, margin):
                 break
             slots += 1
-            blocks += victim.blocks
+            owed.append(victim)
             reach += 1
         if slots < 1 or blocks < claim.blocks:
             break
-        victims.extend(c.sequence for c in movable[taken:reach])
-        free_slots, free_blocks, taken = slots - 1, blocks - claim.blocks, reach
-    return victims
+        met.append((claim.sequence, [c.sequence for c in movable[taken:reach]]))
+        free_slots, free_blocks, taken, uncounted = slots - 1, blocks - claim.blocks, reach, owed
+    return met
 
 
 def slots_to_take(
@@ -96,7 +128,7 @@ def slots_to_take(
         alike = (queue, 0.0 if margin is None else rank)
         if taking:
             claim = next(waiting, None)
-            taking = claim is not None and _outranks(claim, (queue, rank), margin)
+            taking = claim is not None and outranks(claim, (queue, rank), margin)
             pairs += taking
             last = alike if taking else last
         # Of those who stand like the last one that of least waste is chosen.
@@ -107,10 +139,11 @@ def slots_to_take(
 
 
 def _gives_way(victim: Candidate, claim: Claim, margin: float | None) -> bool:
-    return _outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
+    return outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
 
 
-def _outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
+def outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
+    """Whether a claim of this queue and rank displaces a victim of that queue and rank."""
     if claim[0] != victim[0]:
         return claim[0] < victim[0]
     return margin is not None and claim[1] + margin < victim[1]

@@ -19,6 +19,8 @@ from engine_patches.rooms import Asking, Chain, KeptRooms, PrefillPace
 
 # Waiting sequences that are looked up again at once, from the best down.
 _LOOKED_UP: Final = 8
+# So many are held back at most while others that wait have not been asked yet.
+_MOST_HELD: Final = 64
 
 
 class Context(NamedTuple):
@@ -35,6 +37,10 @@ class Cache(Protocol):
 
     def waiting_names(self) -> Iterable[str]:
         """Waiting sequences, the best first as far as they are sorted."""
+        ...
+
+    def waiting_count(self) -> int:
+        """Waiting sequences."""
         ...
 
     def running_count(self) -> int:
@@ -113,6 +119,8 @@ class Warmth:
                 self._rooms.take_up(program, self._cache.chain_of(sequence))
         if self.admitting is not None:
             self.admitting -= 1
+            # The next ones are asked before the next step.
+            self._changed |= self.admitting == 0
 
     def freed(self) -> None:
         """Blocks or slots may have become free."""
@@ -154,6 +162,8 @@ class Warmth:
         if not (self._changed or now >= self.due):
             return
         self._changed = False
+        # The queue was sorted last while these were held, and has them at its end.
+        before = self._held
         self._unhold()
         new, self._unseen = self._unseen, set()
         found = {name: self._look_up(name, now) for name in sorted(new)}
@@ -164,6 +174,7 @@ class Warmth:
             # Warm ones are let in past those that are held back.
             self._warm.stir(self._ledger.moved)
             best += self._warm.best(_LOOKED_UP)
+            best += sorted(before)
         for name in best:
             if name not in found:
                 found[name] = self._look_up(name, now)
@@ -202,6 +213,10 @@ class Warmth:
             account = self._ledger.of(name)
             program = name if account is None else account.context.program
             patience_s = self._ledger.patience(name, keep_s, now)
+            if self._ledger.shares.contended and account is not None:
+                # Room of one tenant keeps calls of another one waiting no longer than it is kept.
+                waited_s = now - account.view(now).queued_s
+                patience_s = min(patience_s, keep_s - waited_s)
             chain = self._cache.chain_of(name) if self._rooms.of(program) else ()
             asking.append(Asking(name, program, wanted, name in self._warm, patience_s, chain))
         held = self._rooms.held(asking, self._cache.free_blocks(), self._cache.running_count())
@@ -212,8 +227,12 @@ class Warmth:
             self._ledger.hold(name, True)
         self.admitting = len(asking) - len(held)
         patience_s = min(one.patience_s for one in asking if one.sequence in self._held)
+        soonest = math.nextafter(now, math.inf)
         # Later than now: else this would be asked again for ever in one instant.
-        self.due = max(min(self._rooms.next_end(), now + patience_s), math.nextafter(now, math.inf))
+        self.due = max(min(self._rooms.next_end(), now + patience_s), soonest)
+        if not self.admitting and len(held) < min(_MOST_HELD, self._cache.waiting_count()):
+            # Calls behind these may fit. They are next once the queue is sorted.
+            self.due = soonest
 
     def _unhold(self) -> None:
         for name in self._held:

@@ -36,6 +36,9 @@ def bench_scheduler(
     waiting: Annotated[int, typer.Option(min=1, max=100_000, help="calls in the queue")] = 1000,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; their medians' spread")] = 5,
     steps: Annotated[int, typer.Option(min=1, max=400, help="steps a round")] = 200,
+    tenants: Annotated[
+        int, typer.Option(min=1, max=100_000, help="tenants that the calls belong to, by turns")
+    ] = 1,
     asynchronous: Annotated[
         bool, typer.Option("--async/--no-async", help="two steps in flight, as on a GPU")
     ] = True,
@@ -52,6 +55,7 @@ def bench_scheduler(
         waiting=waiting,
         rounds=rounds,
         steps=steps,
+        tenants=tenants,
         asynchronous=asynchronous,
         json_file=json_file,
     )

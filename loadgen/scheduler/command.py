@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 STEADY: Final = "steady"
 QUIET: Final = "quiet"
+SCARCE: Final = "scarce"
+# In the scarce case it is so many calls at most that run: contexts are long.
+_SCARCE_RUNNING: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class SchedulerOptions:
     rounds: int = 5
     steps: int = 200
     warm_up: int = 300
+    scarce_waiting: tuple[int, ...] = (400, 800)
+    tenants: int = 1
     asynchronous: bool = True
     json_file: str = ""
 
@@ -50,13 +55,21 @@ def run(options: SchedulerOptions) -> int:
     measured: dict[tuple[str, str], report.Times] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, Progress() as progress:
-            for case in (STEADY, QUIET):
-                load = Load(
-                    running=options.running,
-                    waiting=options.waiting,
-                    quiet=case == QUIET,
-                    asynchronous=options.asynchronous,
+            common: dict[str, Any] = {
+                "asynchronous": options.asynchronous,
+                "tenants": options.tenants,
+            }
+            sizes: dict[str, Any] = {"running": options.running, "waiting": options.waiting}
+            loads = {
+                STEADY: Load(**sizes, **common),
+                QUIET: Load(**sizes, quiet=True, **common),
+            }
+            for waiting in options.scarce_waiting:
+                running = min(options.running, _SCARCE_RUNNING)
+                loads[f"{SCARCE}, {waiting} waiting"] = Load(
+                    running=running, waiting=waiting, scarce=True, **common
                 )
+            for case, load in loads.items():
                 pair = replicas(load, options.policy, Path(folder))
                 for name, times in _measure(options, pair, case, progress).items():
                     measured[case, name] = times

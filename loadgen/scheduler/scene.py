@@ -32,18 +32,23 @@ from loadgen.tiny_model import TINY_MODEL
 
 BLOCK: Final = 16
 STEP_TOKENS: Final = 8192
-_MAX_LENGTH: Final = 4096
 _PROMPT: Final = (64, 512)
+# Of the scarce case: tokens that prompts begin with, of so many kinds, and their rest.
+_SHARED: Final = 6144
+_KINDS: Final = 8
+_REST: Final = (512, 2048)
 _ANSWER: Final = (50, 450)
 # Longer than any run of the quiet case.
 _ENDLESS: Final = 3000
-_MODEL: Final = {**TINY_MODEL, "max_position_embeddings": _MAX_LENGTH}
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """running, waiting: sequences that are kept so. step_s: virtual seconds that a step takes.
-    quiet: nobody ends and time stands still, so that nobody comes, is demoted or promoted."""
+    quiet: nobody ends and time stands still, so that nobody comes, is demoted or promoted. scarce:
+    contexts have about 8,000 tokens, of which the first 6,144 are one of eight beginnings; blocks
+    are there for about `running` of them, and twice as many slots. tenants: that calls belong to,
+    by turns."""
 
     running: int = 256
     waiting: int = 1000
@@ -51,11 +56,27 @@ class Load:
     quiet: bool = False
     asynchronous: bool = True
     seed: int = 0
+    scarce: bool = False
+    tenants: int = 1
+
+    @property
+    def slots(self) -> int:
+        """Sequences that may run."""
+        return self.running * (2 if self.scarce else 1)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of the longest context."""
+        return 9216 if self.scarce else 4096
 
     @property
     def blocks(self) -> int:
-        """KV blocks that all running sequences have enough of, however long they get."""
-        return self.running * _MAX_LENGTH // BLOCK + 1
+        """KV blocks: where they are not scarce, all running sequences have enough of them, however
+        long they get."""
+        if not self.scarce:
+            return self.running * self.max_length // BLOCK + 1
+        alone = sum(_REST) // 2 + sum(_ANSWER) // 2
+        return (_KINDS * _SHARED + self.running * alone) // BLOCK + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +89,17 @@ class Call:
     waiting_s: float
     prompt: tuple[int, ...]
     tokens: int
+    tenant: str = ""
 
 
 def calls(load: Load) -> Iterator[Call]:
     """Without end, the same for the same seed: programs whose attained service is spread over all
-    of the queues, most of them young, prompts of 64 to 512 tokens, answers of 50 to 450."""
+    of the queues, most of them young, prompts of 64 to 512 tokens (6,656 to 8,192 where blocks are
+    scarce), answers of 50 to 450."""
     numbers = random.Random(load.seed)
     count = 0
+    lengths = _REST if load.scarce else _PROMPT
+    kinds = [tuple(numbers.choices(range(512), k=_SHARED)) for _ in range(_KINDS * load.scarce)]
     while True:
         service = numbers.lognormvariate(1.0, 1.6)
         yield Call(
@@ -82,8 +107,10 @@ def calls(load: Load) -> Iterator[Call]:
             program=f"program-{count}",
             service_s=service,
             waiting_s=service * numbers.uniform(0.0, 2.0),
-            prompt=tuple(numbers.choices(range(512), k=numbers.randint(*_PROMPT))),
+            prompt=(numbers.choice(kinds) if kinds else ())
+            + tuple(numbers.choices(range(512), k=numbers.randint(*lengths))),
             tokens=_ENDLESS if load.quiet else numbers.randint(*_ANSWER),
+            tenant=f"tenant-{count % load.tenants}" if load.tenants > 1 else "",
         )
         count += 1
 
@@ -156,6 +183,7 @@ class Replica:
             waiting_s=call.waiting_s,
             # Programs of one thread: the longest path is all they have had.
             critical_path_s=call.service_s,
+            tenant=call.tenant,
         )
         self.scheduler.add_request(
             Request(
@@ -178,7 +206,8 @@ def replicas(load: Load, policy: str, folder: Path) -> dict[str, Replica]:
 
     folder: where the model's config.json is written. ValueError for a policy that is unknown.
     """
-    (folder / "config.json").write_text(json.dumps(_MODEL))
+    model = {**TINY_MODEL, "max_position_embeddings": load.max_length}
+    (folder / "config.json").write_text(json.dumps(model))
     init_none_hash(sha256)
     weft = {"weft": {"policy": policy, "options": {"experiments": True}}}
     stock_config = _config(load, folder, scheduling_policy="priority")
@@ -196,8 +225,8 @@ def _config(load: Load, folder: Path, **options: Any) -> Any:
         load_format="dummy",
         dtype="float32",
         block_size=BLOCK,
-        max_model_len=_MAX_LENGTH,
-        max_num_seqs=load.running,
+        max_model_len=load.max_length,
+        max_num_seqs=load.slots,
         max_num_batched_tokens=STEP_TOKENS,
         **options,
     ).create_engine_config()

@@ -234,6 +234,9 @@ class SimScheduler(WeftScheduler, Parking):
         order = self.ledger.order
         if self.naive or not self.quiet or self.ledger.moved or order.moving:
             return none
+        if self.ledger.shares.contended:
+            # Whose turn it is depends on what each tenant is charged for each step.
+            return none
         if self.settings.decide_every != 1 or (self._caches and len(self._caches.retention.pins)):
             return none
         due = min(self.ledger.starves_at, self._warmth.due if self._warmth else math.inf)

@@ -168,6 +168,10 @@ class Batcher:
         """See Cache."""
         return (sequence.name for sequence in self._waiting)
 
+    def waiting_count(self) -> int:
+        """See Cache."""
+        return len(self._waiting)
+
     def running_count(self) -> int:
         """See Cache."""
         return len(self._running)

@@ -12,10 +12,11 @@ from support.sources import PACKAGES, ROOT, public_definitions, sources
 LONGEST = 400
 FILES = sources(*PACKAGES)
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
-# What asyncio and httptools call; documented there.
+# What asyncio, httptools and uvicorn call; documented there.
 CALLBACK = re.compile(
     r"\.(connection_(made|lost)|data_received|eof_received|(pause|resume)_writing"
-    r"|on_(message_begin|url|status|header|headers_complete|body|message_complete))$"
+    r"|on_(message_begin|url|status|header|headers_complete|body|message_complete|response_complete)"
+    r"|timeout_keep_alive_handler)$"
 )
 
 # Modules without a unit test of their own, and where they are tested instead.

@@ -26,13 +26,24 @@ def imports(tree: ast.AST) -> list[str]:
 
 
 def private_names(tree: ast.AST) -> list[str]:
-    """Private attributes of anything but `self` and `cls`."""
+    """Private attributes of anything but `self` and `cls`, and not of the module's own."""
+    own = {
+        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    } | {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
     return [
         ast.unparse(node)
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute)
         and node.attr.startswith("_")
         and not node.attr.startswith("__")
+        and node.attr not in own
         and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
     ]
 

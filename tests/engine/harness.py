@@ -21,7 +21,12 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import (
+    FullAttentionSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowSpec,
+)
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
@@ -189,12 +194,15 @@ def make_engine(
     step_tokens: int = 2048,
     swap_slots: int = 0,
     swap_async: bool = False,
+    windows: int = 0,
     transfer: KVTransferConfig | None = None,
     change: Callable[[Any], None] = lambda config: None,
     **settings: Any,
 ) -> Engine:
-    """A scheduler as vLLM would build it, for a model that exists only as a config file.
-    transfer: its KV connector. change: of the configuration, before the scheduler is built."""
+    """A scheduler as vLLM would build it, for a model that exists only as a config file. windows:
+    groups of layers with a sliding window as long as the context, beside the one with full
+    attention. transfer: its KV connector. change: of the configuration, before the scheduler is
+    built."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     config = EngineArgs(
         model=str(folder),
@@ -221,6 +229,9 @@ def make_engine(
     change(config)
     init_none_hash(sha256)
     spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32)
+    window = SlidingWindowSpec(
+        block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32, sliding_window=2048
+    )
     grammars = StructuredOutputManager(config)
     grammars.backend = CountingBackend(config, None, CONFIG["vocab_size"])
     scheduler = WeftScheduler(
@@ -228,7 +239,10 @@ def make_engine(
         kv_cache_config=KVCacheConfig(
             num_blocks=blocks,
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer.0"], spec)],
+            kv_cache_groups=[
+                KVCacheGroupSpec(["layer.0"], spec),
+                *(KVCacheGroupSpec([f"window.{i}"], window) for i in range(windows)),
+            ],
         ),
         structured_output_manager=grammars,
         block_size=BLOCK,

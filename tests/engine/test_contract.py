@@ -17,7 +17,8 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-ADAPTER = [Path("engine_patches") / f"{name}.py" for name in ("compat", "compat_kv")]
+PARTS = ("compat", "compat_admission", "compat_kv")
+ADAPTER = [Path("engine_patches") / f"{name}.py" for name in PARTS]
 ROOT = Path(__file__).parents[2]
 
 # Of a scheduler.
@@ -25,12 +26,13 @@ SCHEDULER = {
     "running", "waiting", "requests", "policy", "connector", "vllm_config", "block_size",
     "hash_block_size", "kv_cache_config", "kv_cache_manager", "max_num_active_reqs",
     "num_waiting_for_streaming_input", "prev_step_scheduled_req_ids", "requires_kv_delivery",
-    "defer_block_free", "kv_holding_waiting",
+    "defer_block_free", "kv_holding_waiting", "lora_config", "max_model_len", "_pause_state",
 }  # fmt: skip
 REQUEST = {
     "request_id", "num_tokens", "num_computed_tokens", "num_prompt_tokens", "num_output_tokens",
     "block_hashes", "cache_salt", "kv_transfer_params", "status", "resumable", "sampling_params",
-    "prefill_stats",
+    "prefill_stats", "num_stale_output_tokens", "drop_stale_output", "lora_request",
+    "structured_output_request",
 }  # fmt: skip
 BLOCK = {
     "block_id", "block_hash", "_block_hash", "ref_cnt", "is_null", "next_free_block",
@@ -42,6 +44,8 @@ PATHS = {
     "kv_cache_manager.block_pool.free_block_queue.num_free_blocks",
     "kv_cache_manager.coordinator.single_type_managers",
     "kv_cache_manager.enable_caching",
+    "kv_cache_manager.empty_kv_cache_blocks.blocks",
+    "kv_cache_manager.watermark_blocks",
     "kv_cache_config.kv_cache_groups",
     "vllm_config.parallel_config._api_process_count",
     "vllm_config.parallel_config.data_parallel_size",
@@ -56,7 +60,8 @@ RECORDS = {
     "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
     "extra_args", "num_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
-    "shape", "WAITING_FOR_REMOTE_KVS",
+    "shape", "WAITING_FOR_REMOTE_KVS", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
+    "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id",
 }  # fmt: skip
 
 
@@ -92,6 +97,10 @@ def methods() -> list[tuple[Callable[..., Any], list[str]]]:
         (KVCacheManager.get_computed_blocks, ["request"]),
         (KVCacheManager.prefix_cache_lookup_enabled, ["request"]),
         (KVCacheCoordinator.find_longest_cache_hit, ["block_hashes", "max_cache_hit_length"]),
+        (
+            KVCacheCoordinator.get_num_blocks_to_allocate,
+            ["request_id", "num_tokens", "new_computed_blocks", "total_computed_tokens"],
+        ),
         (BlockPool.get_cached_block, ["block_hash", "kv_cache_group_ids"]),
         (BlockPool.get_num_free_blocks, []),
         (FreeKVCacheBlockQueue.get_all_free_blocks, []),
@@ -152,7 +161,8 @@ def test_the_list_is_that_of_the_adapter():
             elif isinstance(node, ast.FunctionDef | ast.ClassDef):
                 ours.add(node.name)
     python = {name for kind in vars(builtins).values() for name in dir(kind)}
-    python |= {"warning", "getLogger", "util", "find_spec", "origin", "__getitem__"}
+    ours |= {"refused", "_loras", "_max_loras", "_one_plain_group", "_requests"}
+    python |= {"move_to_end", "warning", "getLogger", "util", "find_spec", "origin", "__getitem__"}
     parts = {name for path in PATHS for name in path.split(".")}
     known = {method.__name__ for method, _ in methods()}
     listed = SCHEDULER | REQUEST | BLOCK | RECORDS | parts | known

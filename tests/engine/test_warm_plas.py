@@ -123,6 +123,28 @@ def test_who_is_held_back_is_let_in_when_its_patience_or_the_rooms_time_is_over(
     assert 10 < cold.waiting_s < 60
 
 
+def test_small_calls_are_admitted_past_one_that_is_held_back(engine):
+    e = engine(
+        policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=230, max_num_seqs=200
+    )
+    e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
+    e.add("a/0", program="a", prompt=text(1, 640))
+    while len(e.reports) < 1:
+        e.step()
+    # 228 blocks are free, and 40 of them kept: the second one of 119 blocks has to wait.
+    e.add("cold", program="cold", prompt=text(2, 1900), tokens=100)
+    e.add("colder", program="colder", prompt=text(3, 1900), tokens=2)
+    for number in range(60):
+        e.add(f"small{number}", prompt=text(5 + number, 2), tokens=14)
+    # Nothing ends meanwhile, so that nothing but the admissions themselves calls for a look.
+    for _ in range(12):
+        e.step()
+    started = frozenset().union(*e.batches)
+    assert sum(name.startswith("small") for name in started) == 60
+    assert "colder" not in started
+    e.run()
+
+
 def test_nobody_is_held_back_by_a_program_that_has_ended(engine):
     e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=60)

@@ -27,9 +27,20 @@ class FakeCache:
     free: int = 100
     asked: list[str] = field(default_factory=list)
     chains: dict[str, str] = field(default_factory=dict)
+    # As the queue was sorted last; None: it is always sorted.
+    sorted_last: list[str] | None = None
 
     def waiting_names(self) -> list[str]:
-        return sorted(self.contexts, key=self.ledger.rank)
+        if self.sorted_last is None:
+            return sorted(self.contexts, key=self.ledger.rank)
+        arrived = [name for name in self.contexts if name not in self.sorted_last]
+        return [name for name in self.sorted_last if name in self.contexts] + arrived
+
+    def waiting_count(self) -> int:
+        return len(self.contexts)
+
+    def sort(self) -> None:
+        self.sorted_last = sorted(self.contexts, key=self.ledger.rank)
 
     def running_count(self) -> int:
         return len(self.running)
@@ -69,10 +80,12 @@ class Scene:
         now: float = 0.0,
         program: str = "",
         chain: str = "",
+        tenant: str = "",
     ) -> None:
         self.cache.contexts[name] = Context(cached, uncached, blocks)
         self.cache.chains[name] = chain or name * 100
-        self.cache.ledger.arrive(name, CallContext(name, program or name), now)
+        context = CallContext(name, program or name, tenant=tenant)
+        self.cache.ledger.arrive(name, context, now)
         self.warmth.queued(name)
 
     def start(self, name: str, now: float = 0.0) -> None:
@@ -163,6 +176,21 @@ def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
         assert scene.warmth.held == (second < 2)
 
 
+def test_room_of_another_tenant_holds_a_call_back_no_longer_than_room_is_kept():
+    """Alone, a call is held back for beta (2) times as long."""
+    scene = Scene()
+    scene.come("runs", 0, 100, tenant="greedy")
+    scene.start("runs")
+    scene.come("cold", 0, 1000, 50, now=0.0, tenant="honest")
+    for step in range(10):
+        now = step / 2
+        scene.come("away", 0, 1, now=now, tenant="greedy")
+        scene.start("away", now)
+        scene.end("away", 60, now=now)
+        scene.warmth.look(now)
+        assert scene.warmth.held == (now < 1), now
+
+
 def test_threads_of_a_program_keep_their_rooms_side_by_side():
     scene = Scene()
     # A call goes on with what another one has left: so do threads of this program.
@@ -216,6 +244,68 @@ def test_an_emptied_cache_keeps_nothing_and_is_looked_up_anew():
     scene.cache.asked.clear()
     scene.warmth.look(0.1)
     assert scene.cache.asked == ["cold"]
+
+
+def crowd(large: int, small: int) -> Scene:
+    """Room is kept for a program that is away; large cold calls that would take it wait before
+    small ones. The queue is sorted after each look, as the scheduler does."""
+    scene = Scene()
+    scene.cache.free = 10_000
+    scene.come("runs", 0, 100)
+    scene.start("runs")
+    scene.come("away", 0, 100)
+    scene.start("away")
+    scene.end("away", 200)
+    for number in range(large):
+        scene.come(f"large {number:03}", 0, 3000, 9_900)
+    for number in range(small):
+        scene.come(f"small {number:03}", 0, 3000, 1)
+    scene.cache.sort()
+    return scene
+
+
+def admit(scene: Scene, now: float) -> int:
+    """One step with slots for all: those are admitted that may be. How many."""
+    scene.warmth.look(now)
+    scene.cache.sort()
+    names = scene.cache.waiting_names()
+    for name in names[: scene.warmth.admitting]:
+        scene.start(name, now)
+    return len(names) - len(scene.cache.contexts)
+
+
+def test_a_call_that_is_held_back_does_not_stop_the_small_ones_behind_it():
+    scene = crowd(large=1, small=300)
+    admitted = [admit(scene, 0.001 * step) for step in range(60)]
+    assert sum(admitted) == 300
+    assert min(admitted[:30]) > 0
+    assert scene.order() == ["large 000"]
+    assert scene.warmth.held == 1
+
+
+def test_more_held_calls_than_are_looked_at_in_a_step_do_not_stop_the_others():
+    scene = crowd(large=20, small=30)
+    for step in range(12):
+        admit(scene, 0.001 * step)
+    assert scene.warmth.held == 20
+    assert len(scene.cache.contexts) == 20
+
+
+def test_held_calls_stay_held_at_every_look_though_the_queue_has_them_last():
+    scene = crowd(large=1, small=20)
+    for step in range(8):
+        scene.warmth.freed()
+        scene.warmth.look(0.001 * step)
+        assert scene.warmth.held == 1, step
+        scene.cache.sort()
+
+
+def test_nothing_is_looked_at_again_while_all_that_wait_are_held():
+    scene = crowd(large=3, small=0)
+    scene.warmth.look(0.0)
+    scene.cache.sort()
+    assert (scene.warmth.held, scene.warmth.admitting) == (3, 0)
+    assert scene.warmth.due > 0.5
 
 
 EVENTS = st.lists(

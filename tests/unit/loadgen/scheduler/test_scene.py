@@ -39,6 +39,18 @@ def test_in_the_quiet_case_nobody_comes_or_goes(tmp_path):
         assert all(s.schedule_s > 0 and s.update_s > 0 for s in steps)
 
 
+def test_in_the_scarce_case_blocks_run_out_before_slots(tmp_path):
+    load = Load(running=20, waiting=30, scarce=True, tenants=2)
+    for replica in replicas(load, "plas", tmp_path).values():
+        for _ in range(60):
+            replica.step()
+        scheduler = replica.scheduler
+        assert len(scheduler.running) < load.slots == scheduler.max_num_running_reqs
+        assert len(scheduler.waiting) > 0
+        assert min(r.num_prompt_tokens for r in scheduler.requests.values()) > 6144
+    assert {call.tenant for call in islice(calls(load), 9)} == {"tenant-0", "tenant-1"}
+
+
 def test_the_two_are_vllms_own_and_ours(tmp_path):
     pair = replicas(Load(running=2, waiting=2), "fcfs", tmp_path)
     assert type(pair[STOCK].scheduler).__module__.startswith("vllm.")

@@ -1,0 +1,233 @@
+"""What vLLM would admit from its waiting queue: the other half of `compat`, for the same release.
+
+A request that vLLM is going to refuse must not displace a running one, and must not take another
+one's turn.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.core.sched.request_queue import RequestQueue, create_request_queue
+from vllm.v1.kv_cache_interface import FullAttentionSpec
+from vllm.v1.request import Request, RequestStatus
+
+
+class Readiness:
+    """Of one decision: which waiting requests vLLM would admit, had it slots and blocks for them.
+    refused: how many it was asked for in vain."""
+
+    def __init__(self, requests: dict[str, Request], max_loras: int, loras: set[int]) -> None:
+        self.refused = 0
+        self._requests = requests
+        self._max_loras = max_loras
+        self._loras = loras
+
+    def __call__(self, sequence: str) -> bool:
+        """Whether the request is not waiting for something that vLLM waits for too. Adapters that
+        are not loaded are counted in the order in which their requests are asked for."""
+        request = self._requests[sequence]
+        ready = self._complete(request) and self._adapter_fits(request)
+        self.refused += not ready
+        return ready
+
+    def _complete(self, request: Request) -> bool:
+        if request.num_stale_output_tokens and not request.drop_stale_output:
+            return False
+        if request.status == RequestStatus.WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR:
+            asked = request.structured_output_request
+            grammar = asked.grammar if asked else None
+            return grammar is not None and not isinstance(grammar, Exception)
+        return request.status in (RequestStatus.WAITING, RequestStatus.PREEMPTED)
+
+    def _adapter_fits(self, request: Request) -> bool:
+        if not (self._max_loras and request.lora_request):
+            return True
+        adapter = request.lora_request.lora_int_id
+        if adapter not in self._loras and len(self._loras) >= self._max_loras:
+            return False
+        self._loras.add(adapter)
+        return True
+
+
+class TurnQueue(RequestQueue):  # type: ignore[misc]
+    """A waiting queue from whose middle a request is taken in no time, for engines whose tenants
+    take turns. Otherwise as vLLM's queue, first come, first served."""
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._requests: OrderedDict[Request, None] = OrderedDict.fromkeys(requests)
+
+    def add_request(self, request: Request) -> None:
+        """Put it at the end."""
+        self._requests[request] = None
+
+    def pop_request(self) -> Request:
+        """Take the first one. KeyError if there is none."""
+        return self._requests.popitem(last=False)[0]
+
+    def peek_request(self) -> Request:
+        """The first one. IndexError if there is none."""
+        for request in self._requests:
+            return request
+        raise IndexError("peek from an empty queue")
+
+    def prepend_request(self, request: Request) -> None:
+        """Put it at the front, from wherever it was."""
+        self._requests[request] = None
+        self._requests.move_to_end(request, last=False)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        """Put them at the front, the last of them first."""
+        for request in requests:
+            self.prepend_request(request)
+
+    def remove_request(self, request: Request) -> None:
+        """Take one out."""
+        del self._requests[request]
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        """Take those out that are here."""
+        for request in requests:
+            self._requests.pop(request, None)
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests)
+
+
+class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
+    """vLLM's scheduler with handles on what it admits next."""
+
+    max_num_active_reqs: int
+    waiting: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        groups = self.kv_cache_config.kv_cache_groups
+        # Then the blocks of a context can be counted without asking vLLM.
+        self._one_plain_group = (
+            len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec
+        )
+
+    def admits(self) -> bool:
+        """Whether vLLM admits waiting requests at all: not while it is paused."""
+        return bool(self._pause_state == PauseState.UNPAUSED)
+
+    def readiness(self) -> Readiness:
+        """What to ask at this decision whether a request is ready."""
+        config = self.lora_config
+        loras = (
+            {r.lora_request.lora_int_id for r in self.running if r.lora_request}
+            if config
+            else set()
+        )
+        return Readiness(self.requests, config.max_loras if config else 0, loras)
+
+    def free_slots(self) -> int:
+        """Requests that can still be admitted before `max_num_seqs` is reached."""
+        held: int = len(self.running) + self.num_waiting_for_streaming_input
+        return max(0, int(self.max_num_active_reqs) - held)
+
+    def free_blocks(self) -> int:
+        """KV blocks that are not in use."""
+        return int(self.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    def spare_blocks(self) -> int:
+        """Free KV blocks that a waiting request may take: vLLM keeps its watermark free while
+        something runs."""
+        kept = int(self.kv_cache_manager.watermark_blocks) if self.running else 0
+        return self.free_blocks() - kept
+
+    def blocks_needed(self, request: Request, exact_above: int) -> int:
+        """Free blocks that admitting a waiting request takes, its prefix cache hits counted.
+        Looked up in the cache only if it would take more than `exact_above` without."""
+        needed = self.blocks_without_hits(request)
+        if needed <= exact_above:
+            return needed
+        hits, cached, *_ = self.kv_cache_manager.get_computed_blocks(request)
+        return self.blocks_with_hits(request, hits.blocks, int(cached))
+
+    def blocks_without_hits(self, request: Request) -> int:
+        """Free blocks that a waiting request takes if nothing of it is cached."""
+        if self._one_plain_group:
+            return -(-int(request.num_tokens) // int(self.block_size))
+        return self._count_blocks(request, self.kv_cache_manager.empty_kv_cache_blocks.blocks, 0)
+
+    def blocks_with_hits(self, request: Request, hits: Sequence[Sequence[Any]], cached: int) -> int:
+        """Free blocks that a waiting request takes with these hits of each group of layers, which
+        hold its first `cached` tokens."""
+        if not self._one_plain_group:
+            return self._count_blocks(request, hits, cached)
+        # A cached block that nobody uses has to leave the free list too.
+        used = sum(block.ref_cnt > 0 for block in (hits[0] if hits else ()))
+        return self.blocks_without_hits(request) - int(used)
+
+    def waits_for_blocks(self) -> bool:
+        """Whether a slot is free, and yet the first waiting request may not find its blocks."""
+        first = self.first_waiting()
+        return (
+            first is not None
+            and self.free_slots() > 0
+            and self.blocks_without_hits(first) > self.spare_blocks()
+        )
+
+    def blocks_held_alone(self, request: Request) -> int:
+        """Blocks that would become free without the request."""
+        held = self.kv_cache_manager.get_blocks(request.request_id).blocks
+        return int(sum(block.ref_cnt == 1 for group in held for block in group))
+
+    def first_waiting(self) -> Request | None:
+        """The request that vLLM would admit next."""
+        return self.waiting.peek_request() if self.waiting else None
+
+    def waiting_requests(self) -> Iterable[Request]:
+        """Requests in the waiting queue, first to last; not to be kept while the queue changes."""
+        found: Iterable[Request] = iter(self.waiting)
+        return found
+
+    def keep_turns(self, turns: bool) -> None:
+        """From now on the waiting queue is one from which requests are brought forward, or vLLM's
+        own again. It has the same requests in the same order."""
+        waiting = self.waiting
+        if turns:
+            self.waiting = TurnQueue(waiting)
+        else:
+            self.waiting = create_request_queue(self.policy)
+            self.waiting.extend(waiting)
+
+    def bring_forward(self, names: Sequence[str]) -> None:
+        """Put these waiting requests at the front of the queue, in this order; only while it is one
+        of turns."""
+        for name in reversed(names):
+            self.waiting.prepend_request(self.requests[name])
+
+    def put_last(self, request: Request) -> None:
+        """Make a running request the first that vLLM preempts when blocks run out."""
+        if self.running[-1] is not request:
+            self.running.remove(request)
+            self.running.append(request)
+
+    def _count_blocks(self, request: Request, hits: Sequence[Sequence[Any]], cached: int) -> int:
+        tokens = min(int(request.num_tokens), int(self.max_model_len))
+        return int(
+            self.kv_cache_manager.coordinator.get_num_blocks_to_allocate(
+                request_id=request.request_id,
+                num_tokens=tokens,
+                new_computed_blocks=hits,
+                num_encoder_tokens=0,
+                total_computed_tokens=cached,
+                num_local_computed_tokens=cached,
+                num_tokens_main_model=tokens,
+                apply_admission_cap=True,
+                prefill_end=max(int(request.num_prompt_tokens), int(request.num_tokens) - 1),
+            )
+        )

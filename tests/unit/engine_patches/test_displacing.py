@@ -1,0 +1,150 @@
+"""Who gives way, on queues that say what they are told to; the real ones are in tests/engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from engine_patches.displacing import Displacing
+from engine_patches.ledger import Ledger
+from engine_patches.orders import build_order
+from engine_patches.turns import Turns
+from engine_patches.wire import CallContext
+
+OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0}
+
+
+class Ready:
+    """Everything is."""
+
+    refused = 0
+
+    def __call__(self, name: str) -> bool:
+        return True
+
+
+class Engine:
+    """An engine's handles. blocks: what each request needs or holds."""
+
+    block_size = 16
+
+    def __init__(self, slots: int, spare: int = 1000, policy: str = "plas") -> None:
+        self.ledger = Ledger(build_order(policy, OPTIONS))
+        self.turns = Turns(self.ledger)
+        self.displacing = Displacing(self, self.ledger, self.turns, 3)
+        self.requests: dict[str, Any] = {}
+        self.running: list[Any] = []
+        self.blocks: dict[str, int] = {}
+        self.slots, self.spare = slots, spare
+        self.asked: list[str] = []
+
+    def come(self, name: str, service_s: float = 0.0, blocks: int = 1, runs: bool = False) -> None:
+        context = CallContext(name, name, service_s=service_s, tenant=name[0])
+        self.requests[name] = SimpleNamespace(request_id=name, num_computed_tokens=0)
+        self.blocks[name] = blocks
+        self.ledger.arrive(name, context, 0.0)
+        if runs:
+            self.ledger.start(name, 0.0)
+            self.running.append(self.requests[name])
+            self.running.sort(key=lambda r: self.ledger.rank(r.request_id))
+        self.turns.stir(self.ledger.moved)
+        self.displacing.touch()
+
+    def waiting_requests(self) -> Iterator[Any]:
+        running = {r.request_id for r in self.running}
+        return iter(
+            sorted(
+                (r for n, r in self.requests.items() if n not in running),
+                key=lambda r: self.ledger.rank(r.request_id),
+            )
+        )
+
+    def readiness(self) -> Ready:
+        return Ready()
+
+    def free_slots(self) -> int:
+        return self.slots - len(self.running)
+
+    def spare_blocks(self) -> int:
+        return self.spare
+
+    def blocks_needed(self, request: Any, exact_above: int) -> int:
+        self.asked.append(request.request_id)
+        return self.blocks[request.request_id]
+
+    def blocks_held_alone(self, request: Any) -> int:
+        return self.blocks[request.request_id]
+
+    def waits_for_blocks(self) -> bool:
+        return True
+
+    def can_be_displaced(self, request: Any) -> bool:
+        return True
+
+    def prefix_cached(self) -> bool:
+        return True
+
+
+def test_claims_are_looked_up_until_one_cannot_be_met_and_not_again_until_something_happens():
+    engine = Engine(slots=200, spare=0)
+    engine.come("a bad one", 100.0, blocks=1, runs=True)
+    for number in range(60):
+        engine.come(f"a good {number}", 0.0, blocks=512, runs=True)
+    for number in range(100):
+        engine.come(f"a waiting {number}", 5.0, blocks=512)
+    assert engine.displacing.decide() == []
+    assert len(engine.asked) == 1
+    assert engine.displacing.decide() == []
+    assert len(engine.asked) == 1
+    engine.spare = 511
+    engine.displacing.touch()
+    assert engine.displacing.decide() == ["a bad one"]
+
+
+def test_between_tenants_slots_count_and_not_what_calls_say_of_themselves():
+    engine = Engine(slots=4)
+    for number in range(4):
+        engine.come(f"a{number}", 0.0, runs=True)
+    for number in range(4):
+        engine.come(f"b{number}", 1000.0)
+    victims, coming = engine.displacing.decide_fairly()
+    assert len(victims) == len(coming) == 2
+    assert all(name[0] == "a" for name in victims)
+    assert all(name[0] == "b" for name in coming)
+
+
+def test_inside_a_tenant_the_order_displaces_whoever_else_waits():
+    engine = Engine(slots=2)
+    engine.come("a0", 1000.0, runs=True)
+    engine.come("b0", 1000.0, runs=True)
+    engine.come("b1", 1000.0)
+    engine.come("a1", 0.0)
+    assert engine.displacing.decide_fairly() == (["a0"], ["a1"])
+
+
+def test_a_tenant_that_runs_more_gives_blocks_or_none():
+    engine = Engine(slots=9, spare=1, policy="warm_plas")
+    for number in range(3):
+        engine.come(f"a{number}", blocks=4, runs=True)
+    engine.come("b0", blocks=6)
+    victims, coming = engine.displacing.decide_fairly()
+    assert len(victims) == 2
+    assert coming == ["b0"]
+    engine.blocks["b0"] = 20
+    engine.displacing.touch()
+    assert engine.displacing.decide_fairly() == ([], [])
+
+
+def test_those_who_were_displaced_often_enough_give_way_last():
+    engine = Engine(slots=3)
+    for number in range(3):
+        engine.come(f"a{number}", runs=True)
+    for number in range(2):
+        account = engine.ledger.of(f"a{number}")
+        assert account is not None
+        account.displaced = 3
+    engine.come("b0")
+    assert engine.displacing.decide_fairly() == (["a2"], ["b0"])
+    worst = engine.displacing.worst_of("a")
+    assert worst.request_id == "a2"
