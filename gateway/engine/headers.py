@@ -29,7 +29,10 @@ _TO_ENGINE: Final = frozenset(
 )
 _TO_ENGINE_PREFIXES: Final = (b"x-vllm-", b"anthropic-", b"openai-")
 # An Anthropic or OpenAI prefix does not make a credential harmless.
-_CREDENTIAL: Final = re.compile(rb"key|token|secret|auth|cookie|organization|project")
+# `x-vllm-priority` is read as a hint: vLLM's priority policy would order all tenants by it.
+_NOT_TO_ENGINE: Final = re.compile(
+    rb"key|token|secret|auth|cookie|organization|project|x-vllm-priority"
+)
 
 _REPORT: Final = REPORT_HEADER.encode()
 _TO_CLIENT: Final = frozenset(
@@ -81,7 +84,7 @@ def for_engine(headers: Fields) -> list[tuple[bytes, bytes]]:
         pair
         for pair in headers
         if (name := pair[0]) in _TO_ENGINE
-        or (name.startswith(_TO_ENGINE_PREFIXES) and not _CREDENTIAL.search(name))
+        or (name.startswith(_TO_ENGINE_PREFIXES) and not _NOT_TO_ENGINE.search(name))
     ]
 
 

@@ -22,10 +22,22 @@ CONTEXT_HEADER: Final = "x-weft-context"
 
 # Hints and identities that end at the gateway. vLLM stores an answer under the body's `request_id`:
 # a client that chose it could take the place of another tenant's answer.
-_STRIPPED: Final = frozenset({"weft", "nvext", "session_id", "session_params", "request_id"})
+_STRIPPED: Final = frozenset(
+    {
+        "weft",
+        "nvext",
+        "session_id",
+        "session_params",
+        "request_id",
+        # Read as a hint. Engines with vLLM's priority policy would order all tenants by it.
+        "priority",
+        # It names KV blocks and hosts, which may hold another tenant's prompts.
+        "kv_transfer_params",
+    }
+)
 _CONFLICTS: Final = _STRIPPED | {"vllm_xargs", "cache_salt"}
 _OURS: Final = "weft_"
-_NESTED_HINTS: Final = frozenset({"agentic_context", "session_id"})
+_NOT_PASSED: Final = frozenset({"agentic_context", "session_id", "kv_transfer_params"})
 
 
 class TooDeep(ValueError):
@@ -102,7 +114,7 @@ def _passes(name: str) -> bool:
     """Whether an entry of a client's `vllm_xargs` goes to the engine. What the gateway tells of a
     call (`weft_...`) nobody else may; but engines take what remains of a program for experiments
     only, from whoever knows."""
-    return name not in _NESTED_HINTS and (not name.startswith(_OURS) or name == XARG_REMAINING)
+    return name not in _NOT_PASSED and (not name.startswith(_OURS) or name == XARG_REMAINING)
 
 
 def _rebuilt(

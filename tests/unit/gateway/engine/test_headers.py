@@ -43,9 +43,9 @@ def test_what_an_engine_reads_goes_on() -> None:
         (b"traceparent", b"00-a-b-01"),
         (b"anthropic-version", b"2023-06-01"),
         (b"anthropic-beta", b"x"),
-        (b"x-vllm-priority", b"1"),
+        (b"x-vllm-any", b"1"),
     ]
-    assert for_engine([*headers, (b"x-own", b"1")]) == headers
+    assert for_engine([*headers, (b"x-own", b"1"), (b"x-vllm-priority", b"0")]) == headers
 
 
 def test_a_head_is_a_line_and_fields_as_they_are() -> None:

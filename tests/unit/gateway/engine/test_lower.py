@@ -48,6 +48,7 @@ def test_nothing_of_the_clients_is_lost(client: dict[str, Any]) -> None:
     raw = json.dumps(client).encode()
     sent, _ = lowered(raw)
     gone = {"weft", "nvext", "session_id", "session_params", "vllm_xargs", "cache_salt"}
+    gone |= {"request_id", "priority", "kv_transfer_params"}
     kept = {key: value for key, value in client.items() if key not in gone}
     assert {key: value for key, value in sent.items() if key not in gone} == kept
 
@@ -157,3 +158,12 @@ def test_nobody_else_says_what_the_gateway_tells_of_a_call(kind: ReplicaKind) ->
     sent, _ = lowered(raw, kind)
     ours = CONTEXT.to_xargs() if kind is ReplicaKind.WEFT else {}
     assert sent["vllm_xargs"] == {**ours, "weft_remaining": 3.0, "mine": 1}
+
+
+@pytest.mark.parametrize("kind", list(ReplicaKind))
+def test_what_would_reach_other_tenants_calls_or_cache_stays_here(kind: ReplicaKind) -> None:
+    raw = b"""{"model":"m","priority":-9,"kv_transfer_params":{"remote_block_ids":[1]},
+        "vllm_xargs":{"kv_transfer_params":"x"}}"""
+    body, _ = lowered(raw, kind)
+    assert not {"priority", "kv_transfer_params"} & body.keys()
+    assert "kv_transfer_params" not in body.get("vllm_xargs", {})
