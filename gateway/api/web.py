@@ -53,6 +53,15 @@ def check_admin(method: str, headers: Mapping[bytes, bytes], settings: Settings)
             )
 
 
+def may_connect(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
+    """Whether a WebSocket comes from a program, from a page of the gateway itself, or from a page
+    of an origin in `cors_origins`. Browsers let every page open a WebSocket to every host."""
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if not origin or origin.partition("://")[2] == headers.get(b"host", b"").decode("latin-1"):
+        return True
+    return "*" in settings.cors_origins or origin in settings.cors_origins
+
+
 def _is_own(host: str, settings: Settings) -> bool:
     """Whether a Host header names this machine: by an address, a loopback name, or the settings.
     An address cannot be rebound."""

@@ -16,13 +16,13 @@ import re
 from collections import Counter, deque
 from time import time
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import orjson
 
 from gateway.api.errors import ApiError, unknown_route
 from gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
 from gateway.api.services import Services
+from gateway.api.web import may_connect
 from gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
 from gateway.overlap.events import EventReader
 
@@ -84,9 +84,7 @@ class ResponsesSockets:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not _PATH.fullmatch(scope["raw_path"]):
             raise unknown_route("GET", scope["path"])
-        # Browsers let every page open a WebSocket to every host, and tell only here whose page.
-        origin = headers.get(b"origin", b"").decode("latin-1")
-        if origin and urlsplit(origin).netloc != headers.get(b"host", b"").decode("latin-1"):
+        if not may_connect(headers, self._s.settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
         tenant = self._s.auth.caller(headers).tenant
         if self._open[tenant] >= self._s.settings.websockets_per_tenant:

@@ -346,3 +346,13 @@ async def test_sockets_count_as_connections_until_they_close(
         async with asyncio.timeout(DEADLINE_S):
             while (await gateway.client.get("/v1/models")).status_code != 200:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+
+
+async def test_pages_of_open_origins_may_connect(engine: Any, weft: Any) -> None:
+    page = "https://app.example"
+    async with engine(script=Answers()) as stub, weft(stub, cors_origins=page) as gateway:
+        async with socket(gateway, origin=page) as client:
+            await create(client)
+            assert (await answer(client))[-1]["type"] == "response.completed"
+        other = "https://evil.example"
+        assert await refused(gateway, origin=other) == (403, "origin_not_allowed")
