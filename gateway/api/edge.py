@@ -212,9 +212,14 @@ class EdgeProtocol(CorkedProtocol):
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > self._max_head:
             raise _Refused(errors.head_too_large(self._max_head))
-        if len(self.headers) >= self._max_headers:
+        headers = self.headers
+        if len(headers) >= self._max_headers:
             raise _Refused(errors.too_many_headers(self._max_headers))
-        super().on_header(name, value)
+        # As the class above has it: a call for each header would be felt.
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.url) > self._max_head:
@@ -240,6 +245,7 @@ class EdgeProtocol(CorkedProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
+        """See uvicorn's protocol."""
         if not self.pipeline:
             self._leave()
             if self.transport.is_closing():
@@ -362,6 +368,7 @@ class EdgeProtocol(CorkedProtocol):
             self.drop("head_timeout")
 
     def timeout_keep_alive_handler(self) -> None:
+        """See uvicorn's protocol."""
         super().timeout_keep_alive_handler()
         self._watch_reader()
 
