@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +15,12 @@ from gateway.config import Settings, SettingsError, exposed, load, unread
 
 _WEFT: Final = (sys.executable, "-m", "gateway.cli")
 # Coding agents begin with prompts of 10,000 to 40,000 of the demo model's tokens and ask for
-# answers of several thousand. The grammar for tools is enforced, since the demo model does not
-# write valid arguments by itself.
+# answers of several thousand.
+_DEMO_CONTEXT: Final = 49_152
+# Of an engine on the CPU (`engine_patches.launch`).
+_BLOCK_TOKENS: Final = 32
+# The grammar for tools is enforced: the demo model does not write valid arguments by itself.
 _DEMO_ARGUMENTS: Final = (
-    "--served-model-name", SERVED_NAME,
-    "--max-model-len", "49152",
     "--enable-auto-tool-choice",
     "--tool-call-parser", "hermes",
     "--tool-strict-level", "parameter",
@@ -103,7 +105,8 @@ def replica(
     ]  # fmt: skip
     environment = {"WEFT_ENGINE_SECRET": secret, "VLLM_NO_USAGE_STATS": "1"}
     if demo:
-        command += _DEMO_ARGUMENTS
+        command += ("--served-model-name", SERVED_NAME)
+        command += ("--max-model-len", str(_demo_context(options)), *_DEMO_ARGUMENTS)
         environment["HF_HUB_OFFLINE"] = "1"
     if gpus:
         sharing = -(-options.replicas // gpus)
@@ -114,6 +117,16 @@ def replica(
     return Start(
         f"replica-{number}", tuple(command), f"http://127.0.0.1:{port}/health", environment
     )
+
+
+def _demo_context(options: UpOptions) -> int:
+    """The demo model's context, tokens. vLLM starts only if the KV cache holds one context beside
+    the block that it keeps for itself."""
+    given = options.engine_arguments
+    for name, value in pairwise(given):
+        if name == "--num-gpu-blocks-override" and value.isdecimal():
+            return max(_BLOCK_TOKENS, min(_DEMO_CONTEXT, (int(value) - 1) * _BLOCK_TOKENS))
+    return _DEMO_CONTEXT
 
 
 def gateway(options: UpOptions, urls: Sequence[str], secret: str) -> Start:

@@ -100,6 +100,8 @@ class Relay:
             (b"x-request-id", self._request.request_id),
         )
         if self._request.admitted is not None:
+            # An attached server may have limits of its own; the client gets one set of headers.
+            headers = [pair for pair in headers if not pair[0].startswith(b"x-ratelimit-")]
             headers += self._request.admitted.headers
         if self._call.local:
             headers.append(_LOCAL)

@@ -64,19 +64,17 @@ class MemoryLimiter:
     def decide(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
         """As `admit`, without waiting."""
         now_s = self._clock()
+        requests, of_tokens = rules.requests_per_minute, rules.tokens_per_minute
+        requests_left = refilled(self._requests.get(tenant), requests, now_s)
+        tokens_left = refilled(self._tokens.get(tenant), of_tokens, now_s)
+        levels = requests_left.level, tokens_left.level
         in_flight = self._in_flight.get(tenant, 0)
         if rules.calls_in_flight and in_flight >= rules.calls_in_flight:
-            return Quota(IN_FLIGHT)
-        requests, of_tokens = rules.requests_per_minute, rules.tokens_per_minute
-        requests_left = tokens_left = Bucket(0.0, now_s)
-        if requests:
-            requests_left = refilled(self._requests.get(tenant), requests, now_s)
-            if wait := wait_s(requests_left, 1.0, requests):
-                return Quota(REQUESTS, wait, requests_left.level)
-        if of_tokens:
-            tokens_left = refilled(self._tokens.get(tenant), of_tokens, now_s)
-            if wait := wait_s(tokens_left, float(tokens), of_tokens):
-                return Quota(TOKENS, wait, requests_left.level, tokens_left.level)
+            return Quota(IN_FLIGHT, 0.0, *levels)
+        if requests and (wait := wait_s(requests_left, 1.0, requests)):
+            return Quota(REQUESTS, wait, *levels)
+        if of_tokens and (wait := wait_s(tokens_left, float(tokens), of_tokens)):
+            return Quota(TOKENS, wait, *levels)
         if requests:
             requests_left = Bucket(requests_left.level - 1.0, now_s)
             self._keep(self._requests, tenant, requests_left)
@@ -88,7 +86,11 @@ class MemoryLimiter:
 
     def release(self, tenant: str, rules: TenantRules) -> None:
         """See Limiter."""
-        left = self._in_flight.get(tenant, 0) - 1
+        self.count(tenant, -1)
+
+    def count(self, tenant: str, change: int) -> None:
+        """So many more calls of a tenant are in flight, or fewer if negative."""
+        left = self._in_flight.get(tenant, 0) + change
         if left > 0:
             self._in_flight[tenant] = left
         else:

@@ -95,6 +95,21 @@ class Caller:
         else:
             self.times.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
+    async def end(self) -> None:
+        """End the tenant's programs, so that they are not left in somebody's gateway."""
+        url = f"{self._url.removesuffix('/chat/completions')}/sessions"
+        while True:
+            page = await self._client.get(url, params={"limit": 100}, headers=self._headers)
+            alive = [
+                session["id"]
+                for session in page.raise_for_status().json()["data"]
+                if session.get("status") != "finished"
+            ]
+            if not alive:
+                return
+            for name in alive:
+                await self._client.delete(f"{url}/{name}", headers=self._headers)
+
     async def session(self, program: str) -> dict[str, Any]:
         """What the gateway knows of one of the tenant's programs."""
         url = f"{self._url.removesuffix('/chat/completions')}/sessions/{program}"

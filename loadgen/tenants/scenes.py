@@ -67,6 +67,8 @@ async def contend(
         name = "alone" if attack is None else attack.name
         times = honest.times
         errors = [*times.errors, *attacker.times.errors]
+        await attacker.end()
+        await honest.end()
         found.append(Column(name, mean(times.seconds), len(times.seconds), errors))
     return found
 
@@ -86,7 +88,8 @@ async def pin(
     run = uuid4().hex[:6]
     honest = Caller(client, base, model, f"{HONEST}-{run}")
     attacker = Caller(client, base, model, f"{ATTACKER}-{run}")
-    longest = context - 64
+    # Words are tokens only about.
+    longest = int(context * 0.9) - 64
     own = min(longest, int(cache_tokens * _HONEST_SHARE / _HONEST_AGENTS))
     theirs = min(longest, int(cache_tokens * _ATTACK_SHARE / _PINNING_CALLS))
 
@@ -101,6 +104,8 @@ async def pin(
         text = words(f"{run} attack {number}", theirs, tokens_per_word)
         await attacker.call(f"attack-{number}", text, 1, _PINNED)
     after = await _hit_rate(honest, rounds, read)
+    await attacker.end()
+    await honest.end()
     return Pinned(before, after, [*honest.times.errors, *attacker.times.errors])
 
 

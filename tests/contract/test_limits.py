@@ -30,6 +30,14 @@ async def eventually(ask: Callable[[], Awaitable[Quota]], fits: Callable[[Quota]
             await asyncio.sleep(0.01)
 
 
+async def drained(limiter: Any) -> None:
+    """Until a limiter has written what it writes in the background."""
+    writer = getattr(limiter, "_writer", None)
+    if writer is not None:
+        async with asyncio.timeout(10):
+            await writer
+
+
 @pytest.fixture(params=["memory", "redis"])
 def make_limiter(request: pytest.FixtureRequest) -> Callable[[], Any]:
     if request.param == "memory":
@@ -92,6 +100,75 @@ async def test_a_refused_call_takes_nothing(make_limiter: Any) -> None:
     await limiter.aclose()
 
 
+async def test_a_refusal_tells_what_is_left_of_every_limit(make_limiter: Any) -> None:
+    limiter = make_limiter()
+    rules = TenantRules(requests_per_minute=600, tokens_per_minute=1000, calls_in_flight=1)
+    assert (await limiter.admit("a", rules, 100)).refused == ""
+    quota = await limiter.admit("a", rules, 100)
+    assert quota.refused == IN_FLIGHT
+    assert quota.requests_left == pytest.approx(599, abs=1)
+    assert quota.tokens_left == pytest.approx(900, abs=20)
+    limiter.release("a", rules)
+    quota = await eventually(
+        lambda: limiter.admit("a", rules, 950), lambda quota: quota.refused != IN_FLIGHT
+    )
+    assert quota.refused == TOKENS
+    assert quota.requests_left == pytest.approx(599, abs=1)
+    await limiter.aclose()
+
+
+async def test_refused_calls_do_not_keep_others_out(make_limiter: Any) -> None:
+    """Many impatient callers: whenever a place is free, one of them gets it at once."""
+    limiter, rules = make_limiter(), TenantRules(calls_in_flight=2)
+    for _ in range(20):
+        quotas = await asyncio.gather(*(limiter.admit("a", rules, 1) for _ in range(30)))
+        assert sum(not quota.refused for quota in quotas) == 2
+        for _ in range(2):
+            limiter.release("a", rules)
+        # Releases are written in the background; the admissions below wait for their places.
+        await eventually(lambda: limiter.admit("a", rules, 1), lambda quota: not quota.refused)
+        limiter.release("a", rules)
+        await drained(limiter)
+    assert limiter.in_flight("a") == 0
+    await limiter.aclose()
+
+
+async def test_a_refused_tenant_leaves_nothing_behind(redis_limiters: Any) -> None:
+    limiter = redis_limiters()
+    rules = TenantRules(requests_per_minute=1, calls_in_flight=5)
+    assert (await limiter.admit("a", rules, 1)).refused == ""
+    limiter.release("a", rules)
+    assert (await limiter.admit("a", rules, 1)).refused == REQUESTS
+    await drained(limiter)
+    assert not limiter._running
+    assert not limiter._asking
+    await limiter.aclose()
+
+
+async def test_calls_that_ended_while_redis_was_away_do_not_count(
+    redis_server: RedisServer,
+) -> None:
+    away, prefix = False, f"limits{next(_prefixes)}"
+    one, other = (
+        RedisLimiter(RedisLink(redis_server.url, prefix, 20.0), lambda: away) for _ in range(2)
+    )
+    rules = TenantRules(calls_in_flight=2)
+    assert (await one.admit("a", rules, 1)).refused == ""
+    away = True
+    one.release("a", rules)
+    assert (await one.admit("a", rules, 1)).refused == ""
+    away = False
+    await one.refresh()
+    await drained(one)
+    assert (await other.admit("a", rules, 1)).refused == ""
+    assert (await other.admit("a", rules, 1)).refused == IN_FLIGHT
+    one.release("a", rules)
+    await drained(one)
+    assert (await other.admit("a", rules, 1)).refused == ""
+    await one.aclose()
+    await other.aclose()
+
+
 async def test_tenants_do_not_share_limits(make_limiter: Any) -> None:
     limiter, rules = make_limiter(), TenantRules(requests_per_minute=1)
     assert (await limiter.admit("a", rules, 1)).refused == ""
@@ -104,8 +181,8 @@ async def test_calls_at_the_same_moment_do_not_exceed_a_limit(make_limiter: Any)
     limiter = make_limiter()
     rules = TenantRules(requests_per_minute=20, calls_in_flight=7)
     quotas = await asyncio.gather(*(limiter.admit("a", rules, 1) for _ in range(50)))
-    admitted = sum(not quota.refused for quota in quotas)
-    assert 1 <= admitted <= 7
+    assert sum(not quota.refused for quota in quotas) == 7
+    assert limiter.in_flight("a") == 7
     await limiter.aclose()
 
 

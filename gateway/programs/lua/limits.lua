@@ -2,11 +2,12 @@
 --   r, rt: requests left and when that was; k, kt: the same of tokens;
 --   f:GATEWAY: calls in flight at one gateway and when it said so, "count time".
 -- KEYS: the hash. ARGV: requests per minute, tokens per minute, calls in flight (0: no limit),
---   requests wanted (0 or 1), tokens wanted, gateway, its calls in flight now, lease in seconds.
+--   requests wanted (0 or 1), tokens wanted, gateway, its calls that have ended, lease in seconds,
+--   its calls in flight without the wanted one, or "" to go on from what is known here.
 -- Returns {limit reached: "" or its name, seconds to wait, requests left, tokens left}, as strings.
 local per_minute = { r = tonumber(ARGV[1]), k = tonumber(ARGV[2]) }
 local most, wanted, tokens = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local own, lease = tonumber(ARGV[7]), tonumber(ARGV[8])
+local ended, lease = tonumber(ARGV[7]), tonumber(ARGV[8])
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) + tonumber(clock[2]) / 1000000
 
@@ -17,19 +18,29 @@ local function level(name)
   return math.min(per_minute[name], tonumber(known[1]) + gained)
 end
 
+-- The count of a gateway that has said so within its lease, else nil.
+local function fresh(entry)
+  local count, at = string.match(entry or '', '^(%d+) ([%d.]+)$')
+  return at and now - tonumber(at) < lease and tonumber(count) or nil
+end
+
 local function text(number) return string.format('%.6f', number) end
 
 local requests = per_minute.r > 0 and level('r') or 0
 local left = per_minute.k > 0 and level('k') or 0
 
+local field = 'f:' .. ARGV[6]
+local own = tonumber(ARGV[9]) or fresh(redis.call('HGET', KEYS[1], field)) or 0
+own = math.max(0, own - ended)
+
 if wanted > 0 then
   if most > 0 then
     local others, all = 0, redis.call('HGETALL', KEYS[1])
     for i = 1, #all, 2 do
-      if string.sub(all[i], 1, 2) == 'f:' and string.sub(all[i], 3) ~= ARGV[6] then
-        local count, at = string.match(all[i + 1], '^(%d+) ([%d.]+)$')
-        if at and now - tonumber(at) < lease then
-          others = others + tonumber(count)
+      if string.sub(all[i], 1, 2) == 'f:' and all[i] ~= field then
+        local count = fresh(all[i + 1])
+        if count then
+          others = others + count
         else
           redis.call('HDEL', KEYS[1], all[i])
         end
@@ -58,7 +69,7 @@ if per_minute.k > 0 then
   keep = math.max(keep, (per_minute.k - left) * 60 / per_minute.k)
 end
 if most > 0 then
-  redis.call('HSET', KEYS[1], 'f:' .. ARGV[6], string.format('%d %.6f', own + wanted, now))
+  redis.call('HSET', KEYS[1], field, string.format('%d %.6f', own + wanted, now))
 end
 redis.call('EXPIRE', KEYS[1], math.ceil(keep) + 1)
 return { '', '0', text(requests), text(left) }

@@ -42,10 +42,10 @@ def test_texts_are_embedded_and_the_call_belongs_to_its_program(stack, client):
 
 def test_what_the_engine_refuses_comes_back_as_it_is(stack, client):
     with pytest.raises(openai.BadRequestError) as refused:
-        client.embeddings.create(model="weft-demo", input="word " * 20_000)
+        client.embeddings.create(model="weft-demo", input="word " * 60_000)
     direct = httpx.post(
         f"{stack.replicas[0]}/v1/embeddings",
-        json={"model": "weft-demo", "input": "word " * 20_000, "encoding_format": "base64"},
+        json={"model": "weft-demo", "input": "word " * 60_000, "encoding_format": "base64"},
     )
     assert refused.value.body == direct.json()["error"]
 

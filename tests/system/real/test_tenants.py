@@ -6,18 +6,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
 
-def test_both_attacks_are_measured(stack: Any, tmp_path: Path) -> None:
+def test_both_attacks_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "tenants.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "gateway.cli", "bench", "tenants", "--base-url", stack.url),
+            *(sys.executable, "-m", "gateway.cli", "bench", "tenants", "--kv-blocks", "300"),
             *("--policy", "warm_plas", "--agents", "2", "--threads", "4", "--calls", "2"),
             *("--max-tokens", "4", "--json", str(file)),
         ],

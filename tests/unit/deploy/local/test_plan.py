@@ -37,6 +37,12 @@ def test_the_demo_has_room_for_the_prompts_of_coding_agents():
     assert 49_152 <= length <= demo_model.CONFIG["max_position_embeddings"]
 
 
+def test_a_small_kv_cache_makes_the_demos_context_smaller():
+    options = UpOptions(engine_arguments=("--num-gpu-blocks-override", "300"))
+    command = plan.replica(options, 0, 9000, "/demo", "s", gpus=0).command
+    assert command[command.index("--max-model-len") + 1] == "9568"
+
+
 def test_a_users_model_gets_vllms_own_defaults():
     start = plan.replica(UpOptions(model="org/name"), 0, 9000, "org/name", "s", gpus=0)
     assert "--served-model-name" not in start.command

@@ -57,3 +57,22 @@ async def test_an_attack_ends_with_its_block() -> None:
         ended = route.call_count
         await caller.call("own", "x", 1)
     assert route.call_count == ended + 1
+
+
+@respx.mock
+async def test_a_tenants_programs_are_ended() -> None:
+    alive = ["a", "b"]
+
+    def listed(request: httpx.Request) -> httpx.Response:
+        data = [{"id": name, "status": "idle"} for name in alive]
+        return httpx.Response(200, json={"data": [*data, {"id": "old", "status": "finished"}]})
+
+    def ended(request: httpx.Request) -> httpx.Response:
+        alive.remove(request.url.path.rpartition("/")[2])
+        return httpx.Response(200, json={})
+
+    respx.get("http://gateway/v1/sessions").mock(side_effect=listed)
+    respx.delete(url__startswith="http://gateway/v1/sessions/").mock(side_effect=ended)
+    async with httpx.AsyncClient() as client:
+        await Caller(client, "http://gateway", "m", "k").end()
+    assert alive == []
