@@ -153,7 +153,7 @@ class Settings(BaseSettings):
         4096,
         ge=1,
         le=1_000_000,
-        description="connections of clients; one more closes the longest idle one, or gets a 503",
+        description="connections of clients; one more closes an idle one, or gets a 503",
     )
     max_connections_per_key: int = Field(
         1024,
@@ -262,7 +262,7 @@ class Settings(BaseSettings):
     drain_s: float = Field(
         30.0, ge=0, le=3600, description="calls in flight may take so long at shutdown, seconds"
     )
-    retry_after_s: int = Field(2, ge=1, le=3600, description="Retry-After of a 503, seconds")
+    retry_after_s: int = Field(2, ge=1, le=3600, description="Retry-After of a refusal that another try may pass, seconds")
 
     @field_validator("replicas", "api_keys", "admin_hosts", "cors_origins", mode="before")
     @classmethod
