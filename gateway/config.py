@@ -262,7 +262,9 @@ class Settings(BaseSettings):
     drain_s: float = Field(
         30.0, ge=0, le=3600, description="calls in flight may take so long at shutdown, seconds"
     )
-    retry_after_s: int = Field(2, ge=1, le=3600, description="Retry-After of a refusal that another try may pass, seconds")
+    retry_after_s: int = Field(
+        2, ge=1, le=3600, description="Retry-After of a refusal that another try may pass, seconds"
+    )
 
     @field_validator("replicas", "api_keys", "admin_hosts", "cors_origins", mode="before")
     @classmethod
