@@ -158,6 +158,7 @@ def test_a_slot_changes_hands_only_if_the_giver_still_runs_as_many():
     assert shares.yielding("b", {"a": 2}, 2, set()) is None
     assert shares.yielding("b", {}, 0, {"a"}) is None
     assert shares.heaviest({}, set()) == "a"
+    assert shares.heaviest({}, {"a"}) == shares.heaviest({"a": 4}, {"b"}) is None
     for number in range(2):
         shares.stop(f"a{number}")
         shares.start(f"b{number}")
