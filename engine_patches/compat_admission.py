@@ -141,6 +141,19 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
         """KV blocks that are not in use."""
         return int(self.kv_cache_manager.block_pool.get_num_free_blocks())
 
+    def blocks_lacking(self) -> int:
+        """KV blocks that the running requests may need in this step beyond the free ones, at most;
+        0 or less if none is preempted. Looks at no request but those whose prompt is not read."""
+        slots = 1 + int(self.num_spec_tokens) + int(self.num_lookahead_tokens)
+        managers = self.kv_cache_manager.coordinator.single_type_managers
+        sizes = [int(manager.block_size) for manager in managers]
+        needed = len(self.running) * sum(-(-slots // size) for size in sizes)
+        if self._inflight_prefills:
+            left = sum(r.num_tokens - r.num_computed_tokens for r in self._inflight_prefills)
+            tokens = min(left, int(self.max_num_scheduled_tokens))
+            needed += sum(tokens // size for size in sizes)
+        return needed - self.free_blocks()
+
     def spare_blocks(self) -> int:
         """Free KV blocks that a waiting request may take: vLLM keeps its watermark free while
         something runs."""
@@ -210,11 +223,15 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
         for name in reversed(names):
             self.waiting.prepend_request(self.requests[name])
 
-    def put_last(self, request: Request) -> None:
-        """Make a running request the first that vLLM preempts when blocks run out."""
-        if self.running[-1] is not request:
-            self.running.remove(request)
-            self.running.append(request)
+    def put_last(self, requests: Sequence[Request]) -> bool:
+        """Make these running requests, of which there is one at least, those that vLLM preempts
+        when blocks run out, the first one first. Whether one of them stood elsewhere."""
+        wanted = list(reversed(requests))
+        if self.running[-len(wanted) :] == wanted:
+            return False
+        among = set(wanted)
+        self.running[:] = [r for r in self.running if r not in among] + wanted
+        return True
 
     def _count_blocks(self, request: Request, hits: Sequence[Sequence[Any]], cached: int) -> int:
         tokens = min(int(request.num_tokens), int(self.max_model_len))

@@ -79,9 +79,30 @@ class Displacing:
         self._changed = bool(plan.victims) or ready.refused > 0
         return plan.victims, plan.coming
 
-    def worst_of(self, tenant: str) -> Any:
-        """The tenant's worst running request that may give way; None if there is none."""
-        return next(self._giving(tenant), None)
+    def preempted_for(self, blocks: int) -> list[Any]:
+        """Where tenants contend: running requests to preempt when so many blocks are missing, the
+        first one first. Each is the worst one of the tenant that runs the most for its weight when
+        those before it are gone."""
+        given: dict[str, int] = {}
+        without: set[str] = set()
+        queues: dict[str, Iterator[Any]] = {}
+        found: list[Any] = []
+        while blocks > 0:
+            tenant = self._ledger.shares.heaviest(given, without)
+            if tenant is None:
+                break
+            queue = queues.get(tenant)
+            if queue is None:
+                queue = queues[tenant] = self._giving(tenant)
+            request = next(queue, None)
+            if request is None:
+                without.add(tenant)
+                continue
+            found.append(request)
+            given[tenant] = given.get(tenant, 0) + 1
+            # It needs no further block either.
+            blocks -= 1 + self._hooks.blocks_held_alone(request)
+        return found
 
     def _giving(self, tenant: str, limit: bool = False) -> Iterator[Any]:
         """A tenant's running requests that may give way, the worst first. limit: only those that

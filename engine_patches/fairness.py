@@ -172,12 +172,6 @@ class TenantShares:
         found = self._tenants.get(tenant)
         return found.running if found else set()
 
-    def share(self, tenant: str) -> float:
-        """The tenant's weight over the weights of all active tenants, itself included, 0 to 1."""
-        found = self._tenants.get(tenant)
-        weight = found.weight if found else 1.0
-        return weight / (self._weights + (0.0 if found else weight))
-
     def charge(self, tenant: str) -> float:
         """Seconds of service over weight that an active tenant was charged."""
         found = self._tenants[tenant]
@@ -255,13 +249,21 @@ class TenantShares:
         loads = self._loads
         return len(loads) > 1 and max(loads) - min(loads) >= 2 * self._least - _ROUNDING
 
-    def heaviest(self, without: set[str]) -> str | None:
-        """The tenant that runs the most sequences for its weight; None if none runs."""
+    def heaviest(self, given: dict[str, int], without: set[str]) -> str | None:
+        """The tenant that runs the most sequences for its weight; None if none runs. given: how
+        many sequences tenants have given up already. without: tenants that are passed over."""
+        passed = {*given, *without}
+        found = [self._tenants[name] for name in given if name not in without]
         for load in sorted(self._loads, reverse=True):
-            names = [name for name in self._loads[load] if name not in without]
-            if load and names:
-                return max(names, key=lambda name: (self.charge(name), name))
-        return None
+            group = [self._tenants[name] for name in self._loads[load] if name not in passed]
+            if group:
+                found += group
+                break
+        loads = {t.name: (len(t.running) - given.get(t.name, 0)) / t.weight for t in found}
+        able = [t for t in found if loads[t.name] > 0]
+        # Of equal ones the one that was served more.
+        most = max(able, key=lambda t: (loads[t.name], self.charge(t.name), t.name), default=None)
+        return None if most is None else most.name
 
     def violations(self) -> list[str]:
         """What is inconsistent, in words; empty if nothing is."""

@@ -61,10 +61,10 @@ class Ranked:
         self._settle()
         return [name for _, name in self._order[:count]]
 
-    def ordered(self) -> Iterator[str]:
-        """All of them, the best first; not to be changed meanwhile."""
+    def ordered(self, start: int = 0) -> Iterator[str]:
+        """All of them but for so many of the best, the best first; not to be changed meanwhile."""
         self._settle()
-        return (name for _, name in self._order)
+        return (self._order[at][1] for at in range(start, len(self._order)))
 
     def _settle(self) -> None:
         for name in self._stirred:

@@ -106,6 +106,8 @@ class WeftScheduler(SchedulerHooks):
             self._decide(now)
             self._undecided = self.settings.decide_every
         self._undecided -= 1
+        if self.ledger.shares.contended:
+            self._choose_preempted()
         with self.admitting(None if self._warmth is None else self._warmth.admitting):
             output = super().schedule(*args, **kwargs)
         for sequence in self.started(output):
@@ -329,12 +331,15 @@ class WeftScheduler(SchedulerHooks):
             coming += [name for name in turns if name not in coming]
         if coming:
             self.bring_forward(coming)
-        if self.running and self.free_blocks() < len(self.running):
-            heaviest = self.ledger.shares.heaviest(set())
-            worst = None if heaviest is None else self._displacing.worst_of(heaviest)
-            if worst is not None and worst is not self.running[-1]:
-                self.put_last(worst)
-                self.ledger.moved.add(worst.request_id)
+
+    def _choose_preempted(self) -> None:
+        """Several tenants contend, and blocks may run out in this step: vLLM takes them from the
+        last of the running requests, who are those of the tenants that run the most."""
+        lacking = self.blocks_lacking()
+        last = self._displacing.preempted_for(lacking) if lacking > 0 else []
+        if last and self.put_last(last):
+            # The list is in the order of ranks again when blocks suffice.
+            self.ledger.moved.update(request.request_id for request in last)
 
     def _put_out(self, victims: Iterable[str], now: float) -> None:
         for sequence in victims:

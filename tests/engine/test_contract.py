@@ -27,6 +27,7 @@ SCHEDULER = {
     "hash_block_size", "kv_cache_config", "kv_cache_manager", "max_num_active_reqs",
     "num_waiting_for_streaming_input", "prev_step_scheduled_req_ids", "requires_kv_delivery",
     "defer_block_free", "kv_holding_waiting", "lora_config", "max_model_len", "_pause_state",
+    "num_spec_tokens", "num_lookahead_tokens", "max_num_scheduled_tokens", "_inflight_prefills",
 }  # fmt: skip
 REQUEST = {
     "request_id", "num_tokens", "num_computed_tokens", "num_prompt_tokens", "num_output_tokens",

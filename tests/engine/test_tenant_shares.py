@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -36,6 +36,7 @@ class Tenant:
     tokens: int = 8
     pause: int = 0
     weight: float = 1.0
+    prompt: Callable[[int, int], list[int]] | None = None
     calls: list[int] = field(default_factory=list)
     due: dict[int, float] = field(default_factory=dict)
     took: list[float] = field(default_factory=list)
@@ -61,11 +62,12 @@ def play(e: Any, tenants: list[Tenant], steps: int) -> dict[str, float]:
                 number = tenant.calls[thread]
                 program = tenant.program(thread, number)
                 name = f"{tenant.name}/{thread}/{number}"
+                prompt = tenant.prompt and tenant.prompt(thread, number)
                 e.add(
                     name, program=program, tenant=tenant.name, weight=tenant.weight,
                     service=service[program], waiting=waiting[program],
                     arrival=float(thread), tokens=tenant.tokens,
-                    prompt=[thread * 500 + n for n in range(24 + min(number, 20) * 8)],
+                    prompt=prompt or [thread * 500 + n for n in range(24 + min(number, 20) * 8)],
                 )  # fmt: skip
                 tenant.begun[name] = (thread, e.now, program)
                 tenant.calls[thread] += 1
@@ -196,6 +198,122 @@ def test_tenants_come_and_go_under_pressure_and_every_call_ends(engine, policy, 
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
     assert not e.scheduler.ledger.shares.contended
+
+
+@pytest.mark.parametrize("policy", ["plas", "fcfs"])
+@pytest.mark.parametrize("decide_every", [1, 3])
+@pytest.mark.parametrize("blocks", [11, 30, 40])
+def test_when_blocks_run_out_the_tenant_that_runs_most_loses_a_call(
+    engine, policy, decide_every, blocks
+):
+    """Nothing waits, and the only call of tenant b stands worst in the order of all calls. All
+    calls need a block in the same step; with 11 blocks several of them are preempted in it."""
+    e = engine(policy=policy, options=OPTIONS, max_num_seqs=16, blocks=blocks,
+               decide_every=decide_every)  # fmt: skip
+    for number in range(7):
+        e.add(f"a{number}", tenant="a", tokens=100)
+    e.add("b", tenant="b", service=1e6, arrival=9.0, tokens=100)
+    e.run()
+    preemptions = {r.call: r.preemptions for r in e.reports}
+    assert sum(preemptions.values()) > 0
+    assert preemptions["b"] == 0
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(1.0, {"a": 4}), (3.0, {"a": 3, "b": 1})])
+def test_calls_that_are_preempted_in_one_step_are_chosen_one_after_another_by_shares(
+    engine, weight, expected
+):
+    """Ten calls run with a block each, a further one waits for a slot, and two blocks are free when
+    each of the ten needs another one: six go on. The two calls of tenant b stand worst. With a
+    weight of 3 tenant a runs as many for its weight as tenant b when one of its calls has gone."""
+    e = engine(policy="plas", options=OPTIONS, max_num_seqs=10, blocks=13)
+    for number in range(7):
+        e.add(f"a{number}", tenant="a", weight=weight, tokens=40)
+    for number in range(2):
+        e.add(f"b{number}", tenant="b", service=1e6, tokens=40)
+    e.add("c", tenant="c", tokens=40)
+    e.step()
+    e.add("a9", tenant="a", weight=weight, service=1e6, tokens=40)
+    while not (lost := {r.request_id for r in e.scheduler.requests.values() if r.num_preemptions}):
+        assert len(e.scheduler.running) == 10
+        e.step()
+    assert Counter(name[0] for name in lost) == expected
+    e.run()
+
+
+@pytest.mark.parametrize("step_tokens", [64, 2048])
+def test_whenever_vllm_preempts_for_blocks_it_was_known_that_they_may_run_out(engine, step_tokens):
+    e = engine(policy="fcfs", options=OPTIONS, max_num_seqs=6, blocks=40, step_tokens=step_tokens)
+    random = Random(step_tokens)
+    preempted, sure = 0, 0
+    for number in range(80):
+        prompt = [random.randrange(400) for _ in range(random.randint(1, 200))]
+        e.add(f"c{number}", prompt=prompt, tokens=random.randint(1, 60))
+        for _ in range(random.randint(1, 9)):
+            lacking = e.scheduler.blocks_lacking()
+            before = sum(r.num_preemptions for r in e.scheduler.running)
+            names = {r.request_id for r in e.scheduler.running}
+            e.step()
+            after = sum(r.num_preemptions for r in e.scheduler.requests.values()
+                        if r.request_id in names)  # fmt: skip
+            if after > before:
+                preempted += 1
+                assert lacking > 0
+            sure += bool(names) and lacking <= 0
+    assert preempted > 5
+    assert sure > 20, "blocks are said to be short only where they are"
+    e.run()
+
+
+def test_a_tenants_ready_calls_run_although_many_before_them_wait_for_a_grammar(engine):
+    """200 calls of tenant b have no grammar yet. Its 12 calls behind them come before the last ones
+    of tenant a, whose calls fill both slots all the time."""
+    e = engine(policy="fcfs", options=OPTIONS, max_num_seqs=2)
+    for number in range(200):
+        e.add(f"b{number}", tenant="b", tokens=2, grammar=True)
+        request = e.scheduler.requests[f"b{number}"]
+        request.structured_output_request.grammar = None
+    for number in range(40):
+        e.add(f"a{number}", tenant="a", tokens=4)
+    for number in range(12):
+        e.add(f"c{number}", tenant="b", tokens=4)
+    while not all(f"c{number}" in e.tokens for number in range(12)):
+        e.step()
+        assert e.scheduler.violations() == []
+        assert any(f"a{n}" in e.scheduler.requests for n in range(40)), "b had no turns"
+    for name in [n for n in e.scheduler.requests if n.startswith("b")]:
+        e.abort(name)
+    e.run()
+
+
+def test_a_tenant_whose_context_is_cached_is_charged_the_seconds_that_its_calls_run(engine):
+    """Steps take time by the tokens that they compute, nearly all of them of the tenant that reads
+    new prompts. Both are charged for the seconds in which their calls run, and have as many."""
+    e = engine(policy="fcfs", options=OPTIONS, max_num_seqs=4)
+    seconds: dict[str, float] = defaultdict(float)
+    computed: dict[str, int] = defaultdict(int)
+    land = e._land
+
+    def timed() -> None:
+        output = e._flying[0][0]
+        e.step_s = 1.0 + output.total_num_scheduled_tokens / 256
+        for name, tokens in output.num_scheduled_tokens.items():
+            seconds[name[:6]] += e.step_s
+            computed[name[:6]] += tokens
+        land()
+
+    e._land = timed
+    cached = Tenant("cached", 8, lambda thread, call: "p", prompt=lambda t, n: [*range(600)])
+    unlike = Tenant(
+        "unlike", 8, lambda thread, call: f"{thread}-{call}",
+        prompt=lambda thread, number: [thread * 100 + number % 100, *range(600)],
+    )  # fmt: skip
+    play(e, [cached, unlike], 3000)
+    assert computed["unlike"] > 10 * computed["cached"]
+    assert seconds["unlike"] == pytest.approx(seconds["cached"], rel=0.1)
+    shares = e.scheduler.ledger.shares
+    charges = [shares.charge(name) for name in ("cached", "unlike")]
+    assert charges[0] == pytest.approx(charges[1], rel=0.1)
 
 
 def test_inside_a_tenant_the_order_decides(engine):

@@ -84,3 +84,23 @@ def test_adapters_are_counted_with_those_that_run():
     assert [name for name in found if readiness(name)] == ["a1", "a2", "none"]
     # The second one that fits is known from now on.
     assert readiness("a2")
+
+
+def test_those_put_last_are_preempted_in_their_order():
+    from engine_patches.compat_admission import AdmissionHooks
+
+    hooks = AdmissionHooks.__new__(AdmissionHooks)
+    first, *_, last = hooks.running = [SimpleHash(name) for name in "abcd"]
+    assert hooks.put_last([first, last])
+    assert "".join(r.name for r in hooks.running) == "bcda"
+    assert not hooks.put_last([first, last])
+    assert not hooks.put_last([first])
+    assert hooks.put_last([last])
+    assert "".join(r.name for r in hooks.running) == "bcad"
+
+
+class SimpleHash:
+    """A request that is told apart by what it is, as vLLM's are."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name

@@ -146,5 +146,22 @@ def test_those_who_were_displaced_often_enough_give_way_last():
         account.displaced = 3
     engine.come("b0")
     assert engine.displacing.decide_fairly() == (["a2"], ["b0"])
-    worst = engine.displacing.worst_of("a")
-    assert worst.request_id == "a2"
+    preempted = engine.displacing.preempted_for(1)
+    assert [r.request_id for r in preempted] == ["a2"]
+
+
+def test_those_preempted_for_blocks_are_of_the_tenant_that_runs_most_at_that_point():
+    engine = Engine(slots=9)
+    for number in range(4):
+        engine.come(f"a{number}", runs=True, blocks=3)
+    for number in range(2):
+        engine.come(f"b{number}", service_s=90.0, runs=True)
+    engine.come("c0", service_s=90.0)
+
+    def preempted(blocks: int) -> list[str]:
+        return [r.request_id for r in engine.displacing.preempted_for(blocks)]
+
+    assert preempted(0) == []
+    assert preempted(4) == ["a3"]
+    assert preempted(5) == preempted(8) == ["a3", "a2"]
+    assert [name[0] for name in preempted(99)][2:] in (["a", "b", "a", "b"], ["b", "a", "b", "a"])

@@ -32,7 +32,9 @@ def test_it_gives_what_sorting_all_of_them_would_give(events):
             ranked.stir([name])
         else:
             found = ranked.best(number)
-            assert found == sorted(model, key=ranks.__getitem__)[:number]
+            wanted = sorted(model, key=ranks.__getitem__)
+            assert found == wanted[:number]
+            assert list(ranked.ordered(number)) == wanted[number:]
     assert ranked.names() == model
 
 

@@ -80,6 +80,47 @@ def test_it_tells_of_which_tenants_something_has_moved_and_forgets_all():
     assert sorted(book.next(2)) == ["a0", "b0"]
 
 
+def test_what_has_left_makes_no_other_tenant_dirty():
+    book = Book()
+    for name in ("a0", "a1", "b0"):
+        book.come(name)
+    book.turns.dirty.clear()
+    book.ledger.leave("a1", 0.0)
+    book.turns.stir({"a1"})
+    assert book.turns.dirty == set()
+    assert sorted(book.next(3)) == ["a0", "b0"]
+
+
+def test_ready_sequences_behind_many_that_are_not_have_their_turn():
+    book = Book()
+    names = [f"a{number:03}" for number in range(300)]
+    for name in names:
+        book.come(name)
+    book.come("b0")
+    asked: list[str] = []
+
+    def ready(name: str) -> bool:
+        asked.append(name)
+        return name in ("a250", "a251", "b0")
+
+    rounds = []
+    for _ in range(10):
+        asked.clear()
+        rounds.append(book.turns.next(2, ready))
+        assert len(asked) <= 2 * 32 + 2 + 1
+    assert rounds[-1] == ["b0", "a250"] or rounds[-1] == ["a250", "b0"]
+    for name in ("a250", "a251"):
+        book.ledger.start(name, 0.0)
+    book.tell()
+    names.clear()
+    seen = set()
+    for _ in range(12):
+        asked.clear()
+        book.turns.next(2, ready)
+        seen.update(asked)
+    assert len(seen) == 299, "all are asked again and again"
+
+
 EVENTS = st.lists(
     st.tuples(st.sampled_from("ccspl"), st.integers(0, 11), st.floats(0.0, 40.0)), max_size=60
 )
