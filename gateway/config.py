@@ -171,6 +171,22 @@ class Settings(BaseSettings):
     websockets_per_tenant: int = Field(
         256, ge=1, le=100_000, description="open WebSockets of one tenant, per gateway process"
     )
+    websocket_message_bytes: int = Field(
+        8_388_608,
+        ge=1024,
+        le=1_073_741_824,
+        description="largest message of a WebSocket, bytes; max_body_bytes bounds it too, and what "
+        "the message and the kept items amount to together",
+    )
+    websocket_kept_bytes: int = Field(
+        536_870_912,
+        ge=0,
+        description="items that WebSockets keep for the next turn, per gateway process, bytes; "
+        "beyond it those of the longest idle ones are forgotten",
+    )
+    websocket_kept_bytes_per_tenant: int = Field(
+        134_217_728, ge=0, description="the same for the WebSockets of one tenant, bytes"
+    )
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
     )
