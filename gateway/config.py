@@ -159,7 +159,8 @@ class Settings(BaseSettings):
         1024,
         ge=1,
         le=1_000_000,
-        description="connections with a request in progress, of one API key; one more gets a 429",
+        description="connections with a request in progress, and open WebSockets, of one API key; "
+        "one more gets a 429",
     )
     websocket_idle_s: float = Field(
         900.0,

@@ -14,8 +14,11 @@ class Keeper(Protocol):
 
 
 class Kept:
-    """Bytes that are kept, by tenant. Beyond a tenant's budget, its oldest are forgotten. Beyond the
-    budget of the process, the oldest of the tenant that keeps most are."""
+    """Bytes that are kept, by tenant.
+
+    Beyond a tenant's budget, its oldest are forgotten. Beyond the budget of the process, the oldest
+    of the tenant that keeps most are forgotten.
+    """
 
     def __init__(self, most: int, most_of_tenant: int) -> None:
         """most, most_of_tenant: bytes."""

@@ -61,7 +61,8 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._edge = edge
         self._lost = lost
         self._timer: asyncio.TimerHandle | None = None
-        # Bytes that waited to be written at the last check, and bytes sent since then.
+        # Bytes that waited to be written at the last check, and what was sent since then: at least
+        # so many bytes.
         self._unread = 0
         self._sent = 0
 
@@ -134,7 +135,8 @@ class DrainingSocket(WebSocketsSansIOProtocol):
     def _check_reader(self) -> None:
         """Of what waited to be written at the last check, the client must have read some."""
         waited, left = self._unread, self.transport.get_write_buffer_size()
-        if left and waited + self._sent - left < min(waited, LEAST_READ_BYTES):
+        read = waited + self._sent - left
+        if waited and left and read < min(waited, LEAST_READ_BYTES):
             self._edge.metrics.error("client_stalled")
             self.transport.abort()
         else:

@@ -101,9 +101,13 @@ async def test_an_upgrade_that_cannot_be_a_websocket_is_ignored(engine: Any, wef
 
 
 async def test_a_client_with_a_large_cookie_connects(engine: Any, weft: Any) -> None:
-    async with engine(script=completes) as stub, weft(stub) as gateway:
-        async with socket(gateway, additional_headers={"cookie": "a" * 30_000}) as client:
-            assert (await create(client, input="Hello"))["type"] == "response.completed"
+    cookie = {"cookie": "a" * 30_000}
+    async with (
+        engine(script=completes) as stub,
+        weft(stub) as gateway,
+        socket(gateway, additional_headers=cookie) as client,
+    ):
+        assert (await create(client, input="Hello"))["type"] == "response.completed"
 
 
 async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None:
