@@ -176,8 +176,7 @@ class Settings(BaseSettings):
         8_388_608,
         ge=1024,
         le=1_073_741_824,
-        description="largest message of a WebSocket, bytes; max_body_bytes bounds it too, and what "
-        "the message and the kept items amount to together",
+        description="largest message of a WebSocket, bytes; max_body_bytes bounds it as well",
     )
     websocket_kept_bytes: int = Field(
         536_870_912,
