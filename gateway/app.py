@@ -12,6 +12,7 @@ from time import time
 import httpx
 from fastapi_offline import FastAPIOffline
 
+from gateway import tenants as tenants_file
 from gateway.api import admin, failures, hints, models, sessions, status, stories
 from gateway.api.auth import Authenticator
 from gateway.api.dispatch import Dispatcher
@@ -20,7 +21,7 @@ from gateway.api.limits import TenantLimits
 from gateway.api.openapi import describe_hot_routes
 from gateway.api.prefills import PrefillDesk
 from gateway.api.services import Services
-from gateway.config import Settings, tenants_of
+from gateway.config import Settings
 from gateway.engine.advice import KvAdvisor
 from gateway.engine.estimate import PromptEstimator
 from gateway.engine.farewells import Farewells
@@ -28,6 +29,7 @@ from gateway.engine.health import HealthLoop
 from gateway.engine.pool import Timeouts, watch
 from gateway.engine.registry import Registry
 from gateway.engine.tokens import TokenCounter
+from gateway.model.limits import TenantRules
 from gateway.policies.retain.idle import IdlePolicy
 from gateway.policies.route import registry as routers
 from gateway.programs.handles import HandleStore, MemoryHandles
@@ -43,6 +45,7 @@ from gateway.telemetry.listeners import Listeners
 from gateway.telemetry.metrics import Metrics
 from gateway.telemetry.receipts import Receipts
 from gateway.telemetry.tasks import Supervisor, Work
+from gateway.tenants import Tenants
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +102,14 @@ def make_handles(settings: Settings, table: ProcessTable) -> HandleStore:
     return MemoryHandles(settings.prefills_per_tenant, settings.prefills)
 
 
+def make_tenants(settings: Settings) -> Tenants:
+    """The rules of all tenants. Raises TenantsError if the file has gone bad since the start."""
+    default = TenantRules(
+        1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
+    )
+    return tenants_file.load(settings.tenants_file, default)
+
+
 def make_limiter(settings: Settings, table: ProcessTable) -> Limiter:
     """The limits per tenant, where the settings want the process table."""
     if settings.redis_url:
@@ -135,7 +146,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     )
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     advisor = KvAdvisor(registry, cold, settings.engine_secret)
-    tenants = tenants_of(settings)
+    tenants = make_tenants(settings)
     limiter = make_limiter(settings, table) if tenants.limited else None
     limits = None if limiter is None else TenantLimits(tenants, limiter)
     return Services(

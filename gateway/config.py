@@ -159,7 +159,8 @@ class Settings(BaseSettings):
         1024,
         ge=1,
         le=1_000_000,
-        description="connections with a request in progress, of one API key; one more gets a 429",
+        description="connections with a request in progress, and open WebSockets, of one API key; "
+        "one more gets a 429",
     )
     websocket_idle_s: float = Field(
         900.0,
@@ -170,6 +171,21 @@ class Settings(BaseSettings):
     )
     websockets_per_tenant: int = Field(
         256, ge=1, le=100_000, description="open WebSockets of one tenant, per gateway process"
+    )
+    websocket_message_bytes: int = Field(
+        8_388_608,
+        ge=1024,
+        le=1_073_741_824,
+        description="largest message of a WebSocket, bytes; max_body_bytes bounds it as well",
+    )
+    websocket_kept_bytes: int = Field(
+        536_870_912,
+        ge=0,
+        description="items that WebSockets keep for the next turn, per gateway process, bytes; "
+        "beyond it those of the longest idle ones are forgotten",
+    )
+    websocket_kept_bytes_per_tenant: int = Field(
+        134_217_728, ge=0, description="the same for the WebSockets of one tenant, bytes"
     )
     connect_timeout_s: float = Field(
         5.0, gt=0, le=300, description="connecting to a replica, seconds"
@@ -317,14 +333,6 @@ class Settings(BaseSettings):
     def replica_urls(self) -> dict[str, str]:
         """Each replica's base URL by its name, in their order."""
         return dict(map(urls.named_replica, self.replicas))
-
-
-def tenants_of(settings: Settings) -> tenants.Tenants:
-    """The rules of all tenants. Raises TenantsError if the file has gone bad since the start."""
-    default = TenantRules(
-        1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
-    )
-    return tenants.load(settings.tenants_file, default)
 
 
 def load(**overrides: Any) -> Settings:

@@ -17,8 +17,9 @@ from typing import Final, cast
 import uvicorn
 
 from gateway.api import errors
+from gateway.api.connections import Edge
 from gateway.api.dispatch import Dispatcher
-from gateway.api.edge import Edge, EdgeProtocol
+from gateway.api.edge import EdgeProtocol
 from gateway.api.websocket_server import DrainingSocket
 from gateway.app import create_app
 from gateway.config import Settings
@@ -92,7 +93,7 @@ def server_config(app: Dispatcher, edge: Edge | None = None) -> uvicorn.Config:
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
         http=cast(type[asyncio.Protocol], partial(EdgeProtocol, edge=edge)),
         ws=DrainingSocket,
-        ws_max_size=settings.max_body_bytes,
+        ws_max_size=min(settings.websocket_message_bytes, settings.max_body_bytes),
         # Many clients answer a ping only when they next read, which is after their tools have run.
         ws_ping_timeout=settings.websocket_idle_s,
         # Agents are near; packing their prompts would cost more than sending them.

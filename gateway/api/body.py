@@ -36,6 +36,8 @@ _ARGUMENTS_WEIGHT: Final = 8
 # Of a skimmed body: what is no content, and the longest member that is read.
 _MOST_BESIDE: Final = 1 << 20
 _MOST_MEMBER: Final = 1 << 16
+# Of an object whose members are copied one by one.
+_MOST_MEMBERS: Final = 1024
 _CONTENT: Final = (
     "messages", "input", "prompt", "system", "instructions", "tools", "functions", "documents",
 )  # fmt: skip
@@ -75,6 +77,18 @@ async def call_body(
     if size > _PLAIN_BYTES:
         await turns.take(tenant, size)
     return raw, _skimmed(raw)
+
+
+def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object, unread. About 0.4 ms a megabyte. ApiError 400."""
+    if raw.startswith(_BYTE_ORDER_MARK):
+        raw = raw[len(_BYTE_ORDER_MARK) :]
+    if len(raw) > _PLAIN_BYTES and _units(raw) > _MOST_UNITS:
+        _check_beside(raw)
+    members = _decoded(raw, dict[str, msgspec.Raw])
+    if len(members) > _MOST_MEMBERS:
+        raise ApiError(400, "too_complex", f"The body has more than {_MOST_MEMBERS} members.")
+    return members
 
 
 def is_skimmed(body: Mapping[str, Any]) -> bool:

@@ -1,15 +1,14 @@
 """The client's side of a connection: what one client may hold, and for how long.
 
 uvicorn's protocol has no bound on a request's head, on the time for a head or a body, or on a
-client that does not read. `EdgeProtocol` adds them; `Edge` counts the connections of the process.
+client that does not read. `EdgeProtocol` adds them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import httptools
 from uvicorn.config import Config
@@ -18,22 +17,22 @@ from uvicorn.server import ServerState
 
 from gateway.api import errors
 from gateway.api.auth import presented
+from gateway.api.connections import LEAST_READ_BYTES, Edge
 from gateway.api.cork import CorkedProtocol
 from gateway.api.errors import ApiError
-from gateway.config import Settings
+from gateway.api.websocket import PATH
+from gateway.api.websocket_server import DrainingSocket, handshake
 from gateway.engine.endpoints import ErrorShape
-from gateway.telemetry.metrics import Metrics
 
 # A refused connection may take in the answer for so long, and what it sends is dropped. Closing at
 # once would reset the connection, and the client would not see why.
 _LINGER_S: Final = 2.0
 # And no more than this of what it sends: reading costs time as well.
 _MOST_DROPPED: Final = 1 << 20
-# A client that reads less than this in a whole send timeout does not read.
-_LEAST_READ_BYTES: Final = 16_384
 # Requests that one connection may send ahead of their answers.
 _MOST_PIPELINED: Final = 32
 _CREDENTIALS: Final = (b"authorization", b"x-api-key")
+_OF_BODIES: Final = (b"content-length", b"transfer-encoding")
 _OF_UPGRADES: Final = (b"upgrade", b"http2-settings")
 # Load balancers and monitoring ask here, with no key, also while clients without one are at their
 # limit.
@@ -51,37 +50,6 @@ class _Refused(Exception):
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.code)
         self.error = error
-
-
-class Edge:
-    """What the connections of one process share.
-
-    open: how many there are. fresh: those without a complete head so far; idle: between two
-    requests; receiving: a body is not complete. Each holds the oldest first. by_key: connections
-    with a request in progress, by API key.
-    """
-
-    def __init__(self, settings: Settings, metrics: Metrics, most: int = 0) -> None:
-        """most: connections at once; 0: as the settings say."""
-        self.settings = settings
-        self.metrics = metrics
-        self.most = most or settings.max_connections
-        self.open = 0
-        self.fresh: dict[EdgeProtocol, None] = {}
-        self.idle: dict[EdgeProtocol, None] = {}
-        self.receiving: dict[EdgeProtocol, None] = {}
-        self.by_key: dict[bytes, int] = {}
-
-    def make_room(self) -> bool:
-        """Whether there is room for one more connection. If not, the one that has waited longest
-        for its client is closed in its favour: idle connections cannot keep others out."""
-        if self.open < self.most:
-            return True
-        for waiting in (self.fresh, self.idle, self.receiving):
-            for connection in waiting:
-                connection.drop("connection_evicted")
-                return True
-        return False
 
 
 class EdgeProtocol(CorkedProtocol):
@@ -131,8 +99,7 @@ class EdgeProtocol(CorkedProtocol):
             self.refuse(errors.too_many_connections(edge.settings.retry_after_s))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._out()
-        self._leave()
+        self._lost()
         self._untime()
         super().connection_lost(exc)
         if self._reader is not None:
@@ -151,13 +118,6 @@ class EdgeProtocol(CorkedProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             if self._should_upgrade():
-                self._leave()
-                self._untime()
-                # It stays a connection of the process, and is no idle one.
-                self._edge.receiving.pop(self, None)
-                self._edge.idle.pop(self, None)
-                websocket = cast(Any, self.ws_protocol_class)
-                self.ws_protocol_class = cast(Any, partial(websocket, lost=self._out))
                 self.handle_websocket_upgrade()
                 return
             self._without_upgrade(data[upgrade.args[0] :])
@@ -180,6 +140,39 @@ class EdgeProtocol(CorkedProtocol):
             self._waits = _HEAD
         if self._waits != self._timed:
             self._time()
+
+    def _should_upgrade(self) -> bool:
+        """Whether the request can open a WebSocket. Any other upgrade is ignored."""
+        return (
+            self.parser.get_method() == b"GET"
+            and not self.busy
+            and PATH.fullmatch(self.url.partition(b"?")[0]) is not None
+            and not any(name in _OF_BODIES and value != b"0" for name, value in self.headers)
+            and super()._should_upgrade()
+        )
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to a WebSocket. It still counts, also for its API key."""
+        self._untime()
+        try:
+            request = handshake(self.url, self.headers)
+        except ValueError as error:
+            self.refuse(errors.invalid_upgrade(str(error)))
+            return
+        edge = self._edge
+        for waiting in (edge.fresh, edge.idle, edge.receiving):
+            waiting.pop(self, None)
+        self.connections.discard(self)
+        socket = DrainingSocket(
+            self.config, self.server_state, self.app_state, edge=edge, lost=self._lost
+        )
+        socket.connection_made(self.transport)
+        self.transport.set_protocol(socket)
+        socket.open(request)
+
+    def _lost(self) -> None:
+        self._out()
+        self._leave()
 
     def _without_upgrade(self, rest: bytes) -> None:
         """Parse the request again without its upgrade, which a server may ignore (RFC 9110, 7.8).
@@ -267,21 +260,15 @@ class EdgeProtocol(CorkedProtocol):
             return
         held = {name: value for name, value in self.headers if name in _CREDENTIALS}
         key = presented(held.get(b"authorization", b""), held.get(b"x-api-key", b""))
-        count = edge.by_key.get(key, 0)
-        if count >= edge.settings.max_connections_per_key:
+        if not edge.enter(key):
             raise _Refused(errors.too_many_of_key(edge.settings.retry_after_s))
-        edge.by_key[key] = count + 1
         self._key = key
 
     def _leave(self) -> None:
         """No request is in progress any more."""
         key, self._key = self._key, None
         if key is not None:
-            by_key = self._edge.by_key
-            if by_key[key] > 1:
-                by_key[key] -= 1
-            else:
-                del by_key[key]
+            self._edge.leave(key)
 
     def _out(self) -> None:
         """The connection counts no longer."""
@@ -395,7 +382,7 @@ class EdgeProtocol(CorkedProtocol):
         before, left = self._unread, self.transport.get_write_buffer_size()
         if not left:
             return
-        if before - left < min(before, _LEAST_READ_BYTES):
+        if before - left < min(before, LEAST_READ_BYTES):
             self._edge.metrics.error("client_stalled")
             self.transport.abort()
         else:

@@ -192,6 +192,11 @@ def not_http(what: str) -> ApiError:
     return ApiError(400, "invalid_http", f"The request is not valid HTTP: {what[:128]}.")
 
 
+def invalid_upgrade(what: str) -> ApiError:
+    """A request for a WebSocket that does not open one."""
+    return ApiError(400, "invalid_upgrade", f"The request opens no WebSocket: {what[:256]}.")
+
+
 def head_too_large(limit: int) -> ApiError:
     """The request line and the headers together are too long."""
     return ApiError(431, "head_too_large", f"The request's head is larger than {limit} bytes.")

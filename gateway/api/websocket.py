@@ -19,9 +19,11 @@ from typing import Any, Final
 
 import orjson
 
-from gateway.api.errors import ApiError, unknown_route
+from gateway.api.errors import ApiError
 from gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
+from gateway.api.kept import Kept
 from gateway.api.services import Services
+from gateway.api.turns import LIGHT_BYTES
 from gateway.api.web import may_connect
 from gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
 from gateway.overlap.events import EventReader
@@ -30,7 +32,10 @@ log = logging.getLogger(__name__)
 
 # What the server puts into a connection's queue when it is told to stop.
 DRAIN: Final = "weft.drain"
-_PATH: Final = re.compile(rb"(?:/p/[^/]+)?/v1/responses")
+# What the application tells the server: whether a response is in progress.
+IDLE: Final = "weft.idle"
+BUSY: Final = "weft.busy"
+PATH: Final = re.compile(rb"(?:/p/[!-.0-~]+)?/v1/responses")
 # They speak about the connection, or about the message that opened it.
 _OF_THE_CONNECTION: Final = frozenset(
     {
@@ -50,13 +55,15 @@ _NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
 
 
 class ResponsesSockets:
-    """An ASGI application for the scope `websocket`."""
+    """An ASGI application for the scope `websocket`, on paths that match PATH."""
 
     def __init__(self, services: Services, serve: AsgiApp) -> None:
         """`serve`: the application that serves the same calls over HTTP."""
         self._s = services
         self._serve = serve
         self._open: Counter[str] = Counter()
+        settings = services.settings
+        self._kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection until either side closes it."""
@@ -71,7 +78,8 @@ class ResponsesSockets:
         self._open[tenant] += 1
         try:
             await send({"type": "websocket.accept"})
-            await _Connection(self._s, self._serve, scope, receive, send).run()
+            connection = _Connection(self._s, self._serve, self._kept, tenant, scope, receive, send)
+            await connection.run()
         except OSError:
             return  # The client has gone.
         finally:
@@ -82,8 +90,6 @@ class ResponsesSockets:
     def _admit(self, scope: Scope) -> str:
         """The tenant. ApiError if the connection is not to be accepted."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if not _PATH.fullmatch(scope["raw_path"]):
-            raise unknown_route("GET", scope["path"])
         if not may_connect(headers, self._s.settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
         tenant = self._s.auth.caller(headers).tenant
@@ -97,15 +103,24 @@ class _Connection:
     noticed, and the answering of what it has read."""
 
     def __init__(
-        self, services: Services, serve: AsgiApp, scope: Scope, receive: Receive, send: Send
+        self,
+        services: Services,
+        serve: AsgiApp,
+        kept: Kept,
+        tenant: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
     ) -> None:
         self._s = services
         self._serve = serve
+        self._kept = kept
+        self._tenant = tenant
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._limit = services.settings.max_body_bytes
-        self._turns = Turns(self._limit)
+        self._limit = services.settings.websocket_message_bytes
+        self._turns = Turns(services.settings.max_body_bytes)
         self._waiting: deque[str] = deque()
         self._news = asyncio.Event()
         self._call: _Call | None = None
@@ -118,7 +133,11 @@ class _Connection:
         try:
             while (text := await self._next()) is not None:
                 try:
+                    size = len(text) + self._turns.kept_bytes
+                    if size > LIGHT_BYTES:
+                        await self._s.turns.take(self._tenant, size)
                     turn = self._turns.read(text)
+                    del text
                     if turn is not None:
                         await self._answer(turn)
                 except ApiError as error:
@@ -129,9 +148,12 @@ class _Connection:
                 await self._send({"type": "websocket.close", "code": code})
         finally:
             reader.cancel()
+            self._kept.release(self._tenant, self._turns)
 
     async def _next(self) -> str | None:
         """The next message; None if there will be none."""
+        if not self._waiting:
+            await self._send({"type": IDLE})
         try:
             async with asyncio.timeout(self._s.settings.websocket_idle_s):
                 while not (self._waiting or self._gone or self._close is not None):
@@ -139,6 +161,8 @@ class _Connection:
                     await self._news.wait()
         except TimeoutError:
             return None
+        finally:
+            await self._send({"type": BUSY})
         if self._gone or self._close is not None:
             return None
         return self._waiting.popleft()
@@ -170,7 +194,9 @@ class _Connection:
 
     async def _answer(self, turn: Turn) -> None:
         if not turn.generate:
-            for event in self._turns.prepared(turn, time()):
+            events = self._turns.prepared(turn, time())
+            self._keep()
+            for event in events:
                 await self.tell(event)
             return
         call = self._call = _Call(self, turn)
@@ -223,7 +249,11 @@ class _Connection:
         if name in TERMINAL:
             # Before the client knows: it may go on at once.
             self._turns.answered(turn, event)
+            self._keep()
         await self.tell(event)
+
+    def _keep(self) -> None:
+        self._kept.keep(self._tenant, self._turns, self._turns.kept_bytes)
 
 
 class _Call:

@@ -11,10 +11,11 @@ import os
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from gateway.api import errors
-from gateway.api.body import json_object
+from gateway.api.body import json_value, raw_members
 from gateway.api.errors import ApiError
 
 CREATE: Final = "response.create"
@@ -23,6 +24,7 @@ _PROCESSED: Final = "response.processed"
 # Events that end a response and hold all of it.
 TERMINAL: Final = (b"response.completed", b"response.incomplete")
 FAILED: Final = b"response.failed"
+_MOST_NAME: Final = 4096
 
 
 @dataclass(slots=True)
@@ -54,43 +56,56 @@ class Turns:
         self._limit = limit
         self._last: _Last | None = None
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the items that are kept."""
+        return 0 if self._last is None else len(self._last.items)
+
+    def forget(self) -> None:
+        """Let go of the kept items: the next turn cannot continue the last one here."""
+        self._last = None
+
     def read(self, text: str) -> Turn | None:
         """The turn that a message asks for, None if it asks for nothing. ApiError."""
-        _, body = json_object(text.encode("utf-8", "surrogatepass"))
-        kind = body.pop("type", None)
+        members = raw_members(text.encode("utf-8", "surrogatepass"))
+        kind = _small(members.pop("type", None))
         if kind == _PROCESSED:
             return None
         if kind != CREATE:
             raise ApiError(
                 400, "unknown_event", f"type: only {CREATE!r} is known here.", param="type"
             )
-        generate = body.pop("generate", None) is not False
+        generate = _small(members.pop("generate", None)) is not False
         # There is no other way to answer on a connection.
-        body.pop("background", None)
+        members.pop("background", None)
+        items = _items(members.get("input"))
+        before, model = _small(members.get("previous_response_id")), _small(members.get("model"))
+        # The call parses the body, with the bounds of every other call. Here it is put together.
+        body: dict[str, Any] = {
+            name: orjson.Fragment(bytes(value)) for name, value in members.items()
+        }
         body["stream"] = True
-        before, items = body.get("previous_response_id"), _items(body.get("input"))
         last = self._last
         if last is not None and before == last.response_id:
             items = b",".join(part for part in (last.items, items) if part)
             before = body["previous_response_id"] = last.before or None
             body["input"] = orjson.Fragment(b"[%b]" % items)
-        raw = _dumped(body)
+        raw = orjson.dumps(body)
         if len(raw) > self._limit:
             raise ApiError(
                 413, "body_too_large", f"The input of this turn is larger than {self._limit} bytes."
             )
         known = before if isinstance(before, str) else ""
-        return Turn(raw, items, known, body.get("model"), generate)
+        return Turn(raw, items, known, model, generate)
 
     def answered(self, turn: Turn, event: bytes) -> None:
         """Keep what a terminal event says for the turn after this one."""
         try:
-            response = orjson.loads(event)["response"]
-            response_id, output = response["id"], response["output"]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
+            response = msgspec.json.decode(event, type=_Terminal).response
+            output = _items(response.output)
+        except (msgspec.DecodeError, ApiError, RecursionError):
             return
-        if isinstance(response_id, str) and isinstance(output, list):
-            self._keep(response_id, turn, _items(output))
+        self._keep(response.id, turn, output)
 
     def prepared(self, turn: Turn, now_s: float) -> list[bytes]:
         """The events that answer a turn which generates nothing: its input is kept for the next."""
@@ -126,19 +141,27 @@ class Turns:
         self._last = _Last(response_id, items, turn.before) if fits else None
 
 
-def _items(value: Any) -> bytes:
+class _Response(msgspec.Struct):
+    id: str
+    output: msgspec.Raw
+
+
+class _Terminal(msgspec.Struct):
+    response: _Response
+
+
+def _small(value: msgspec.Raw | None) -> Any:
+    """What a member that is a name or a flag holds. None for one that is much longer."""
+    return None if value is None or len(value) > _MOST_NAME else json_value(bytes(value))
+
+
+def _items(value: msgspec.Raw | None) -> bytes:
     """Input or output as JSON items separated by commas. ApiError."""
-    if value is None:
+    raw = b"null" if value is None else bytes(value).strip()
+    if raw == b"null":
         return b""
-    if isinstance(value, str):
-        value = [{"type": "message", "role": "user", "content": value}]
-    if not isinstance(value, list):
+    if raw.startswith(b'"'):
+        return b'{"type":"message","role":"user","content":%b}' % raw
+    if not raw.startswith(b"["):
         raise errors.invalid_member(("input",), "must be a text or a list of items")
-    return _dumped(value)[1:-1]
-
-
-def _dumped(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except TypeError:
-        raise errors.too_deep() from None
+    return raw[1:-1].strip()

@@ -328,20 +328,23 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def test_sockets_count_as_connections_until_they_close(
-    engine: Any, weft: Any, until: Any
-) -> None:
-    async with engine(script=Answers()) as stub, weft(stub, max_connections=2) as gateway:
+async def test_busy_sockets_count_as_connections_until_they_close(engine: Any, weft: Any) -> None:
+    script = Answers()
+    async with engine(script=script) as stub, weft(stub, max_connections=2) as gateway:
         for _ in range(4):
             async with socket(gateway) as client:
                 await create(client)
                 await answer(client)
+        script.hold = asyncio.Event()
         async with socket(gateway) as one, socket(gateway) as other:
+            for client in (one, other):
+                await create(client)
+                assert (await told(client))["type"] == "response.created"
             refused = await gateway.client.get("/v1/models")
             assert refused.status_code == 503
             assert refused.json()["error"]["code"] == "too_many_connections"
+            script.hold.set()
             for client in (one, other):
-                await create(client)
                 assert (await answer(client))[-1]["type"] == "response.completed"
         async with asyncio.timeout(DEADLINE_S):
             while (await gateway.client.get("/v1/models")).status_code != 200:  # noqa: ASYNC110

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import SettingsError, tenants_of
+from gateway.app import make_tenants
+from gateway.config import SettingsError
 from gateway.config import load as load_settings
 from gateway.model.limits import TenantRules
 from gateway.programs.identity import tenant_of
@@ -90,4 +91,4 @@ def test_no_error_shows_a_key(tmp_path: Path) -> None:
 
 def test_the_limits_of_the_settings_are_the_default(tmp_path: Path) -> None:
     settings = load_settings(requests_per_minute=5, tokens_per_minute=6, calls_in_flight=7)
-    assert tenants_of(settings).of("x") == TenantRules(1.0, 5, 6, 7)
+    assert make_tenants(settings).of("x") == TenantRules(1.0, 5, 6, 7)

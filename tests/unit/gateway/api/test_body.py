@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.api.body import call_body, check_depth, is_skimmed, json_object
+from gateway.api.body import call_body, check_depth, is_skimmed, json_object, raw_members
 from gateway.api.errors import ApiError
 from gateway.api.turns import Turns
 
@@ -142,3 +142,28 @@ def test_mistakes_in_a_large_body_have_the_same_codes() -> None:
 def test_a_byte_order_mark_before_a_large_body_is_left_out() -> None:
     raw = chat(b",".join([TINY] * 10_000))
     assert read(b"\xef\xbb\xbf" + raw, MOST)[0] == raw
+
+
+def test_raw_members_are_as_they_came():
+    members = raw_members(b'\xef\xbb\xbf{"input": [ 1, {} ], "a": null}')
+    assert {name: bytes(value) for name, value in members.items()} == {
+        "input": b"[ 1, {} ]",
+        "a": b"null",
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", "invalid_json"),
+        (b"[]", "invalid_body"),
+        (b'{"input": [1,,2]}', "invalid_json"),
+        (b'{"input": %b' % (b"[" * 100_000), "too_deeply_nested"),
+        (b'{"x": [%b{}]}' % (b"{}," * 500_000), "too_complex"),
+        (b'{%b"a": 1}' % b"".join(b'"%d": 1,' % n for n in range(1024)), "too_complex"),
+    ],
+)
+def test_raw_members_have_bounds(raw, code):
+    with pytest.raises(ApiError) as raised:
+        raw_members(raw)
+    assert raised.value.code == code

@@ -73,6 +73,26 @@ def test_a_turn_that_generates_nothing_prepares_the_next():
     assert body["input"] == [item("Hello"), item("Go")]
 
 
+def test_what_a_message_holds_is_passed_on_as_it_came():
+    """It is not read into objects, which would take seconds for millions of tiny items."""
+    text = '{"type": "response.create", "model": "m", "input": [ {"a" : 1e2}, {} ] }'
+    turn = Turns(LIMIT).read(text)
+    assert turn is not None
+    assert b'[ {"a" : 1e2}, {} ]' in turn.body
+    assert turn.items == b'{"a" : 1e2}, {}'
+
+
+def test_what_is_forgotten_is_not_continued():
+    turns = Turns(LIMIT)
+    first, _ = read(turns, input=[item("Hello")])
+    turns.answered(first, completed("resp_1"))
+    assert turns.kept_bytes == len(first.items)
+    turns.forget()
+    assert turns.kept_bytes == 0
+    _, body = read(turns, previous_response_id="resp_1", input="Go on")
+    assert body["previous_response_id"] == "resp_1", "left to the engine"
+
+
 def test_a_report_of_use_asks_for_nothing():
     assert Turns(LIMIT).read('{"type": "response.processed", "response_id": "resp_1"}') is None
 

@@ -1,0 +1,280 @@
+"""Bounds on the WebSockets of the Responses API, and what malformed upgrades leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import pytest
+from support.raw_client import BODY, CALL, DEADLINE_S, raw
+from support.stack import free_port
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+UPGRADE = b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+KEY = b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13\r\n"
+OPENING = b"GET /v1/responses HTTP/1.1\r\n" + UPGRADE
+
+
+def event(kind: str, **members: Any) -> bytes:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind} | members)}\n\n".encode()
+
+
+async def completes(wire: Any, request: Any) -> None:
+    """The script of an engine that answers with nothing."""
+    done = {"id": "resp_001", "object": "response", "output": []}
+    await wire.stream(event("response.completed", sequence_number=0, response=done))
+
+
+def socket(gateway: Any, **more: Any) -> Any:
+    url = gateway.url.replace("http", "ws", 1) + "/v1/responses"
+    return connect(url, proxy=None, **more)
+
+
+async def create(client: ClientConnection, **members: Any) -> dict[str, Any]:
+    """The last event of the answer to one message."""
+    await client.send(json.dumps({"type": "response.create", "model": "tiny"} | members))
+    return await last(client)
+
+
+async def last(client: ClientConnection) -> dict[str, Any]:
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            parsed: dict[str, Any] = json.loads(await client.recv())
+            if parsed["type"] in ("response.completed", "error"):
+                return parsed
+
+
+async def closed_with(client: ClientConnection) -> int | None:
+    with pytest.raises(ConnectionClosed) as raised:
+        async with asyncio.timeout(DEADLINE_S):
+            await client.recv()
+    return raised.value.rcvd.code if raised.value.rcvd is not None else None
+
+
+# Upgrades
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"",
+        KEY.replace(b"13", b"12"),
+        KEY.replace(b"A==", b""),
+        KEY + KEY,
+        b"cookie: %b\r\n" % (b"a" * 9000),
+    ],
+    ids=["no key", "other version", "short key", "two keys", "large cookie and no key"],
+)
+async def test_a_malformed_upgrade_is_an_error_and_its_connection_ends(
+    engine: Any, weft: Any, fields: bytes
+) -> None:
+    async with engine() as stub, weft(stub, max_connections=1) as gateway:
+        async with raw(gateway) as client:
+            await client.send(OPENING + fields + b"\r\n")
+            await client.refused(400, "invalid_upgrade")
+        async with asyncio.timeout(DEADLINE_S):
+            while (await gateway.client.get("/v1/models")).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_an_upgrade_that_cannot_be_a_websocket_is_ignored(engine: Any, weft: Any) -> None:
+    length = b"content-length: %d\r\n\r\n" % len(BODY)
+    async with engine() as stub, weft(stub) as gateway:
+        async with raw(gateway) as client:
+            await client.send(CALL + UPGRADE.removeprefix(b"host: x\r\n") + KEY + length + BODY)
+            assert (await client.answer())[0] == 200
+        async with raw(gateway) as client:
+            await client.send(OPENING + KEY + length + BODY)
+            status, _, body = await client.answer()
+            assert (status, body["error"]["code"]) == (405, "method_not_allowed")
+        async with raw(gateway) as client:
+            await client.send(OPENING.replace(b"responses", b"models") + KEY + b"\r\n")
+            assert (await client.answer())[0] == 200
+
+
+async def test_a_client_with_a_large_cookie_connects(engine: Any, weft: Any) -> None:
+    cookie = {"cookie": "a" * 30_000}
+    async with (
+        engine(script=completes) as stub,
+        weft(stub) as gateway,
+        socket(gateway, additional_headers=cookie) as client,
+    ):
+        assert (await create(client, input="Hello"))["type"] == "response.completed"
+
+
+async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None:
+    port = free_port()
+    async with engine() as stub:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+            env={**os.environ, "WEFT_REPLICAS": stub.url},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        writers = []
+        try:
+            async with asyncio.timeout(60):
+                while not writers:
+                    with contextlib.suppress(OSError):
+                        _, writer = await asyncio.open_connection("127.0.0.1", port)
+                        writers.append(writer)
+                for opening in (
+                    OPENING + b"cookie: %b\r\n" % (b"a" * 9000) + KEY,
+                    OPENING.replace(b"GET", b"POST") + KEY + b"content-length: 0\r\n",
+                    OPENING,
+                ):
+                    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                    writers.append(writer)
+                    writer.write(opening + b"\r\n")
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(1):
+                            await reader.read(1)
+                process.send_signal(signal.SIGTERM)
+                _, said = await process.communicate()
+            assert process.returncode == 0
+            assert b"Traceback" not in said
+        finally:
+            for writer in writers:
+                writer.close()
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+# Messages
+
+
+async def test_a_large_message_waits_for_its_turn(engine: Any, weft: Any) -> None:
+    async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
+        taken, take = [], gateway.services.turns.take
+
+        async def counted(tenant: str, cost: float) -> None:
+            taken.append(cost)
+            await take(tenant, cost)
+
+        gateway.services.turns.take = counted
+        await create(client, input="x" * 20_000, generate=False)
+        assert len(taken) == 1
+        assert taken[0] > 20_000
+
+
+async def test_a_message_of_many_pieces_beside_its_input_is_too_complex(
+    engine: Any, weft: Any
+) -> None:
+    async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
+        await client.send('{"type": "response.create", "x": [%s{}]}' % ("{}," * 500_000))
+        assert (await last(client))["error"]["code"] == "too_complex"
+        many = [{}] * 200_000
+        assert (await create(client, input=many))["type"] == "response.completed"
+        assert len(stub.requests[-1].json["input"]) == 200_000
+
+
+async def test_a_message_beyond_its_bound_closes_the_websocket(engine: Any, weft: Any) -> None:
+    async with (
+        engine(script=completes) as stub,
+        weft(stub, websocket_message_bytes=4096) as gateway,
+        socket(gateway) as client,
+    ):
+        await client.send("x" * 5000)
+        assert await closed_with(client) == 1009
+
+
+# Clients that do not read
+
+
+async def test_a_client_that_does_not_read_is_cut_off(engine: Any, weft: Any, until: Any) -> None:
+    delta = event("response.output_text.delta", sequence_number=1, delta="x" * 100_000)
+
+    async def script(wire: Any, request: Any) -> None:
+        if "Much" not in request.json["input"]:
+            await completes(wire, request)
+            return
+        await wire.stream(end=False)
+        while True:
+            await wire.pieces(delta, end=False)
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub, send_timeout_s=0.3, websockets_per_tenant=1) as gateway,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        client = await stack.enter_async_context(socket(gateway, max_queue=1, close_timeout=0.1))
+        message = {"type": "response.create", "model": "tiny", "input": "Much"}
+        await client.send(json.dumps(message))
+        await until(lambda: gateway.in_flight() == 1)
+        await until(lambda: gateway.in_flight() == 0)
+        assert 'code="client_stalled"' in (await gateway.client.get("/metrics")).text
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                with contextlib.suppress(InvalidStatus):
+                    other = await stack.enter_async_context(socket(gateway))
+                    break
+                await asyncio.sleep(0.01)
+        assert (await create(other, input="Little"))["type"] == "response.completed"
+
+
+# Counts
+
+
+async def test_the_longest_idle_websocket_is_closed_for_a_new_connection(
+    engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=completes) as stub,
+        weft(stub, max_connections=2) as gateway,
+        socket(gateway) as one,
+        socket(gateway) as two,
+    ):
+        for client in (two, one):
+            assert (await create(client))["type"] == "response.completed"
+        assert (await gateway.client.get("/v1/models")).status_code == 200
+        assert await closed_with(two) == 1013
+        assert (await create(one))["type"] == "response.completed"
+
+
+async def test_websockets_count_for_their_key(engine: Any, weft: Any) -> None:
+    key = {"authorization": "Bearer a"}
+    async with (
+        engine(script=completes) as stub,
+        weft(stub, max_connections_per_key=1) as gateway,
+    ):
+        async with socket(gateway, additional_headers=key) as client:
+            await create(client)
+            refused = await gateway.client.get("/v1/models", headers=key)
+            assert refused.status_code == 429
+            assert refused.json()["error"]["code"] == "too_many_connections_of_key"
+            with pytest.raises(InvalidStatus) as raised:
+                await socket(gateway, additional_headers=key)
+            assert raised.value.response.status_code == 429
+        async with asyncio.timeout(DEADLINE_S):
+            while (await gateway.client.get("/v1/models", headers=key)).status_code != 200:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+
+
+async def test_kept_items_have_a_budget_and_the_idlest_are_forgotten(
+    engine: Any, weft: Any
+) -> None:
+    async with (
+        engine(script=completes) as stub,
+        weft(stub, websocket_kept_bytes_per_tenant=5000) as gateway,
+        socket(gateway) as one,
+        socket(gateway) as two,
+    ):
+        prepared = [
+            (await create(client, input="x" * 3000, generate=False))["response"]["id"]
+            for client in (one, two)
+        ]
+        forgotten = await create(one, input="More", previous_response_id=prepared[0])
+        assert forgotten["error"]["code"] == "previous_response_not_found"
+        assert (await create(two, input="More", previous_response_id=prepared[1]))[
+            "type"
+        ] == "response.completed"
+        # A client that gets the error sends everything again.
+        assert (await create(one, input="x" * 3000))["type"] == "response.completed"
