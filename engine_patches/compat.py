@@ -252,6 +252,14 @@ class SchedulerHooks(AdmissionHooks):
         needed = self.blocks_with_hits(request, found, int(cached))
         return Context(int(cached), length - int(cached), needed)
 
+    def blocks_at_least(self, request: Request, exact_above: int) -> int:
+        """As `blocks_needed`, and never more. Where it can, it looks at a few blocks of the context
+        only."""
+        if not self._cached_from_the_first():
+            return self.blocks_needed(request, exact_above)
+        needed = self.blocks_without_hits(request)
+        return needed if needed <= exact_above else self.context_of(request.request_id).blocks
+
     def still_cached(self, sequence: str, tokens: int) -> bool:
         """Whether the prefix cache has still the end of so many tokens of a waiting request's
         context, and not more. Never for models with several groups of layers."""

@@ -7,7 +7,7 @@ sequences for their weights that counts, and nothing that a call says of itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ class Displacing:
         if not self._changed:
             return []
         ready = self._hooks.readiness()
-        better, worse = self._at_odds(ready)
+        better, worse = ([], []) if self._waits_in_vain(ready) else self._at_odds(ready)
         victims: list[str] = []
         if worse:
             slots = self._hooks.free_slots()
@@ -148,6 +148,16 @@ class Displacing:
         next_ones = islice(self._claiming(ready, slots), pairs)
         return [*first_ones, *next_ones], list(islice(giving(), among))
 
+    def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
+        """Whether the first claim lacks blocks, for which this order displaces no call. Then no
+        claim is met, and the running calls need not be looked at."""
+        if self._ledger.order.displaces_for_blocks:
+            return False
+        hooks = self._hooks
+        first = hooks.first_waiting() if hooks.free_slots() else next(self._claiming(ready), None)
+        spare = hooks.spare_blocks()
+        return first is not None and hooks.blocks_at_least(first, spare) > spare
+
     def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
         """Waiting requests that vLLM would admit now, as they stand in its queue. after: so many
         first ones are passed over."""
@@ -159,21 +169,33 @@ class Displacing:
     def _met(
         self, better: list[Any], worse: list[Any], slots: int, spare: int
     ) -> list[tuple[str, list[str]]]:
+        """The claims that are met, each with its victims; [] if none has any. A claim's blocks are
+        first bounded from below, which looks at a few blocks of its context, and counted only if it
+        would be met."""
         for_blocks = self._ledger.order.displaces_for_blocks
         held = {request.request_id: request for request in worse}
+        candidates = [self._candidate(request) for request in worse]
 
         def blocks_of(candidate: Candidate) -> int:
             return int(self._hooks.blocks_held_alone(held[candidate.sequence]))
 
-        return meet_claims(
-            (self._claim(request, spare) for request in better),
-            [self._candidate(request) for request in worse],
-            free_slots=slots,
-            free_blocks=spare,
-            max_displacements=self._most,
-            margin=self._ledger.order.margin,
-            blocks_of=blocks_of if for_blocks else lambda candidate: 0,
-        )
+        def met(
+            requests: Iterable[Any], blocks: Callable[[Any, int], int]
+        ) -> list[tuple[str, list[str]]]:
+            return meet_claims(
+                (self._claim(request, blocks(request, spare)) for request in requests),
+                candidates,
+                free_slots=slots,
+                free_blocks=spare,
+                max_displacements=self._most,
+                margin=self._ledger.order.margin,
+                blocks_of=blocks_of if for_blocks else lambda candidate: 0,
+            )
+
+        likely = dict(met(better, self._hooks.blocks_at_least))
+        if not any(likely.values()):
+            return []
+        return met((r for r in better if r.request_id in likely), self._hooks.blocks_needed)
 
     def _may_give_way(self, request: Any) -> bool:
         return self._displaced(request) < self._most and self._hooks.can_be_displaced(request)
@@ -185,9 +207,8 @@ class Displacing:
     def _place(self, request: Any) -> tuple[int, float]:
         return self._ledger.rank(request.request_id)[:2]
 
-    def _claim(self, request: Any, spare: int) -> Claim:
+    def _claim(self, request: Any, blocks: int) -> Claim:
         queue, place, order = self._ledger.rank(request.request_id)
-        blocks = self._hooks.blocks_needed(request, spare)
         return Claim(request.request_id, queue, order, place, blocks)
 
     def _candidate(self, request: Any) -> Candidate:
@@ -222,6 +243,9 @@ class _Plan:
 
     def fits(self, name: str) -> bool:
         """Whether a waiting sequence finds its blocks."""
+        request = self._hooks.requests[name]
+        if self._hooks.blocks_at_least(request, self._spare) > self._spare:
+            return False
         return bool(self._needed(name) <= self._spare)
 
     def between(self, claims: list[str]) -> bool:

@@ -38,6 +38,8 @@ class Engine:
         self.blocks: dict[str, int] = {}
         self.slots, self.spare = slots, spare
         self.asked: list[str] = []
+        # Blocks that a claim takes beyond those that the quick look tells.
+        self.gap = 0
 
     def come(self, name: str, service_s: float = 0.0, blocks: int = 1, runs: bool = False) -> None:
         context = CallContext(name, name, service_s=service_s, tenant=name[0])
@@ -69,9 +71,12 @@ class Engine:
     def spare_blocks(self) -> int:
         return self.spare
 
-    def blocks_needed(self, request: Any, exact_above: int) -> int:
+    def blocks_at_least(self, request: Any, exact_above: int) -> int:
         self.asked.append(request.request_id)
         return self.blocks[request.request_id]
+
+    def blocks_needed(self, request: Any, exact_above: int) -> int:
+        return self.blocks[request.request_id] + self.gap
 
     def blocks_held_alone(self, request: Any) -> int:
         return self.blocks[request.request_id]
@@ -98,6 +103,17 @@ def test_claims_are_looked_up_until_one_cannot_be_met_and_not_again_until_someth
     assert engine.displacing.decide() == []
     assert len(engine.asked) == 1
     engine.spare = 511
+    engine.displacing.touch()
+    assert engine.displacing.decide() == ["a bad one"]
+
+
+def test_no_call_gives_way_for_a_claim_that_only_a_quick_look_would_meet():
+    engine = Engine(slots=200, spare=0)
+    engine.come("a bad one", 100.0, blocks=8, runs=True)
+    engine.come("a waiting one", 5.0, blocks=8)
+    engine.gap = 1
+    assert engine.displacing.decide() == []
+    engine.gap = 0
     engine.displacing.touch()
     assert engine.displacing.decide() == ["a bad one"]
 
