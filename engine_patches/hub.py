@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,6 +14,8 @@ import zmq
 import zmq.asyncio
 
 from engine_patches.wire import CallReport
+
+log = logging.getLogger(__name__)
 
 # Reports kept for calls whose client went away; the gateway asks for them within a second.
 _KEPT_REPORTS: Final = 8192
@@ -99,7 +102,11 @@ class ReportHub:
         while True:
             sender, kind, body = await self._router.recv_multipart()
             if kind == b"report":
-                self._keep(CallReport.from_json(body))
+                try:
+                    self._keep(CallReport.from_json(body))
+                except ValueError as error:
+                    # It costs its own call's figures, and not those of all later ones.
+                    log.warning("a malformed report was dropped: %s", error)
             elif kind == b"hello":
                 self._engines.setdefault(sender, len(self._engines))
             elif kind == b"stats":

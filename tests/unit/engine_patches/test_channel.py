@@ -66,6 +66,16 @@ def test_a_later_report_of_the_same_call_replaces_the_first(tmp_path):
     scenario(tmp_path, steps)
 
 
+def test_a_malformed_report_costs_no_later_one(tmp_path):
+    async def steps(hub, channel):
+        channel.send_report(CallReport("bad", service_s=float("nan")))
+        channel.send_report(CallReport("good", service_s=2.0))
+        assert (await hub.report("good", 10)).service_s == 2.0
+        assert await hub.report("bad", 0) is None
+
+    scenario(tmp_path, steps)
+
+
 def test_commands_wait_for_the_next_step_and_questions_do_not(tmp_path):
     async def steps(hub, channel):
         told = {"policy": "plas", "running": 3, "commands_waiting": 0}
