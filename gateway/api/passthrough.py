@@ -109,7 +109,13 @@ class Passthrough:
             await exchange.start(head, body)
             answer = await exchange.read_all()
         except ReplicaError as error:
-            self._s.registry.failed(replica.name, error)
+            registry = self._s.registry
+            if isinstance(error, ConnectFailed):
+                registry.failed(replica.name, error)
+            else:
+                # vLLM breaks some look-ups off on purpose of their client, as a stream of an answer
+                # that has none. They count nothing; the next check tells how the replica is.
+                registry.suspicion.set()
             # A request that was sent may be what the replica failed on.
             if last or not isinstance(error, ConnectFailed):
                 raise ApiError(error.status, error.code, str(error)) from None

@@ -191,3 +191,27 @@ async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
         await until(lambda: not (left.services.table.local or right.services.table.local))
         await left.services.chains.flush()
         assert (await right.client.get(path)).json() == second.json()
+
+
+async def test_look_ups_that_an_engine_breaks_off_do_not_take_it_out(
+    engine: Any, weft: Any
+) -> None:
+    """vLLM drops the connection for `stream=true` on an answer that was not made as a stream in the
+    background. A client could take every replica out with three such requests."""
+    stores = Storing("r0")
+
+    async def script(wire: Any, request: Any) -> None:
+        if "stream=true" in request.target:
+            wire.writer.close()
+        else:
+            await stores(wire, request)
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        name = (await ask(gateway)).json()["id"]
+        for _ in range(5):
+            broken = await gateway.client.get(f"/v1/responses/{name}?stream=true")
+            assert broken.status_code == 502
+            assert broken.json()["error"]["code"] == "replica_closed"
+        circuit = gateway.services.registry["r0"].circuit
+        assert (circuit.healthy, circuit.failures) == (True, 0)
+        assert (await ask(gateway)).status_code == 200
