@@ -32,7 +32,7 @@ from gateway.engine.lower import CONTEXT_HEADER, ReplicaKind, TooDeep, lower
 from gateway.engine.pool import Exchange
 from gateway.engine.registry import Replica
 from gateway.model import Opening, Outcome, ProgramKey, RouteRequest
-from gateway.programs.identity import Identity
+from gateway.programs.identity import Identity, IdentityError, resolve
 from gateway.programs.idle import Kind
 from gateway.programs.lineage.rules import Asked, How, shown
 from gateway.programs.table import TableUnavailable
@@ -93,7 +93,7 @@ class CallHandler:
             return
         except Exception as error:
             if self._s.receipts.on and isinstance(error, ApiError):
-                self._refused(endpoint, headers, request, request_id, call, begun, error)
+                self._refused(endpoint, headers, program, request, request_id, call, begun, error)
             await failures.respond(self._s, scope, send, error, endpoint.errors, request_id)
         finally:
             if request is not None and request.admitted is not None:
@@ -107,6 +107,7 @@ class CallHandler:
         self,
         endpoint: Endpoint,
         headers: dict[bytes, bytes],
+        program: str | None,
         request: Request | None,
         request_id: bytes,
         call: str,
@@ -120,14 +121,35 @@ class CallHandler:
                 tenant = self._s.auth.caller(headers).tenant
             except ApiError:
                 return  # Nobody could look at it.
-            key = ProgramKey(tenant, "") if request is None else request.identity.key
+            identity = (
+                self._named(tenant, headers, program) if request is None else request.identity
+            )
+            key = ProgramKey(tenant, "") if identity is None else identity.key
             receipt = Receipt.refused(request_id.decode(), call, key, endpoint.name, time())
             receipt.begun = begun
+            if identity is not None:
+                receipt.thread, receipt.source = identity.thread, identity.source
             if request is not None:
-                receipt.thread, receipt.source = request.identity.thread, request.identity.source
                 receipt.model = request.model
             self._s.receipts.add(receipt)
         receipt.fail(error.status, error.code, perf_counter())
+
+    def _named(
+        self, tenant: str, headers: dict[bytes, bytes], program: str | None
+    ) -> Identity | None:
+        """Whose call it is by its path and headers, where its body could not be taken."""
+        try:
+            identity = resolve(
+                tenant=tenant,
+                headers=headers.items(),
+                body={},
+                path_program=program,
+                chains=self._s.chains,
+                traceparent=self._s.settings.traceparent_programs,
+            )
+        except IdentityError:
+            return None
+        return None if identity.source == "none" else identity
 
     async def _extend(self, request: Request, prefill_id: str) -> None:
         """The request is the turn that a prefill was made for. ApiError."""

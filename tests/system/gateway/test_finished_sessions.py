@@ -121,6 +121,19 @@ async def test_a_refused_call_leaves_a_receipt(engine, weft, body, status, code)
         assert receipt["times"]["total_s"] > 0
 
 
+@pytest.mark.parametrize("raw", [b"{bad", b"[]", b'{"model": "nobody"}'])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/p/run/v1/chat/completions"])
+async def test_a_refused_call_of_a_named_program_stands_in_its_story(engine, weft, raw, path):
+    named = {} if path.startswith("/p/") else {"x-weft-program": "run"}
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        await gateway.call(headers={"x-weft-program": "run"})
+        headers = {**named, "x-request-id": "mine", "content-type": "application/json"}
+        got = await gateway.client.post(path, content=raw, headers=headers)
+        assert got.status_code >= 400
+        story = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert [receipt["request_id"] for receipt in story["refused"]] == ["mine"]
+
+
 async def test_a_call_that_finds_no_replica_leaves_a_receipt_in_its_session(weft):
     async with weft() as gateway:
         got = await gateway.call(headers={"x-request-id": "mine", "x-session-id": "run"})
