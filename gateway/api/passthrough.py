@@ -13,6 +13,7 @@ from typing import Final
 from gateway.api import errors
 from gateway.api.errors import ApiError
 from gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
+from gateway.api.relay import check_status
 from gateway.api.services import Services
 from gateway.engine.errors import ConnectFailed, ReplicaError
 from gateway.engine.headers import for_client, for_engine, query_of
@@ -108,6 +109,7 @@ class Passthrough:
             departure.stop_on_departure(exchange)
             await exchange.start(head, body)
             answer = await exchange.read_all()
+            check_status(exchange.status)
         except ReplicaError as error:
             registry = self._s.registry
             if isinstance(error, ConnectFailed):

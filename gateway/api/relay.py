@@ -108,7 +108,7 @@ class Relay:
         kind = _content_type(headers)
         status = self._exchange.status
         if status != 200:
-            _check_status(status)
+            check_status(status)
         if kind.startswith(_STREAM):
             await self._stream(headers, send)
         elif status >= 400 or kind.startswith(_PLAIN) or not kind:
@@ -302,9 +302,9 @@ def _content_type(headers: Headers) -> bytes:
     return b""
 
 
-def _check_status(status: int) -> None:
-    """ReplicaBadAnswer for a status that a model endpoint never has. Errors pass."""
-    if status < 400 and not 200 <= status < 204:
+def check_status(status: int) -> None:
+    """ReplicaBadAnswer for a status that an engine's endpoint never has. Errors pass."""
+    if not (200 <= status <= 204 or 400 <= status < 600):
         raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
 
 

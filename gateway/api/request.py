@@ -183,8 +183,10 @@ async def _stands_alone(services: Services, key: ProgramKey) -> None:
 async def _holder(services: Services, caller: Caller, previous: Any) -> str:
     """The replica that stores the answer `previous`. ApiError where this tenant has none of that
     name, and where that cannot be told now: an engine does not ask whose answer it is."""
-    if not isinstance(previous, str) or not is_response_id(previous):
-        raise errors.previous_response_not_found(str(previous))
+    if not isinstance(previous, str):
+        raise errors.invalid_member(("previous_response_id",), "must be a string")
+    if not is_response_id(previous):
+        raise errors.previous_response_not_found(previous)
     try:
         answer = await services.chains.find(caller.tenant, previous)
     except TableUnavailable:

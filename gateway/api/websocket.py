@@ -317,7 +317,10 @@ def _error(status: int, body: bytes) -> bytes:
         inner = {"message": what, "type": "server_error", "param": None, "code": "bad_answer"}
     # An answer that is none is no success, whatever its status says.
     status = status if status >= 400 else 502
-    return orjson.dumps({"type": "error", "status": status, "error": inner})
+    try:
+        return orjson.dumps({"type": "error", "status": status, "error": inner})
+    except TypeError:  # It is nested deeper than it can be written again.
+        return _error(502, b"")
 
 
 def _refusing(send: Send) -> Send:

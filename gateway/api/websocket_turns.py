@@ -15,7 +15,7 @@ import msgspec
 import orjson
 
 from gateway.api import errors
-from gateway.api.body import json_value, raw_members
+from gateway.api.body import check_depth, json_value, raw_members
 from gateway.api.errors import ApiError
 
 CREATE: Final = "response.create"
@@ -152,7 +152,12 @@ class _Terminal(msgspec.Struct):
 
 def _small(value: msgspec.Raw | None) -> Any:
     """What a member that is a name or a flag holds. None for one that is much longer."""
-    return None if value is None or len(value) > _MOST_NAME else json_value(bytes(value))
+    if value is None or len(value) > _MOST_NAME:
+        return None
+    found = json_value(bytes(value))
+    # It may be written again, in an event.
+    check_depth(found)
+    return found
 
 
 def _items(value: msgspec.Raw | None) -> bytes:

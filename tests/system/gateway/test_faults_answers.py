@@ -223,3 +223,20 @@ async def test_an_engine_says_nothing_about_the_gateways_host(
         assert got.status_code == 200
         assert set(foreign).isdisjoint(got.headers)
         assert got.headers["retry-after"] == "7"
+
+
+@pytest.mark.parametrize("status", ["999 X", "600 X", "302 Found", "304 Not Modified"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+async def test_a_status_that_no_engine_has_is_a_bad_answer(
+    engine: Any, weft: Any, status: str, path: str
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.send(
+            f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n".encode()
+            + b"content-length: 0\r\n\r\n"
+        )
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(path)
+        assert got.status_code == 502
+        assert got.json()["error"]["code"] == "replica_bad_answer"

@@ -215,3 +215,12 @@ async def test_look_ups_that_an_engine_breaks_off_do_not_take_it_out(
         circuit = gateway.services.registry["r0"].circuit
         assert (circuit.healthy, circuit.failures) == (True, 0)
         assert (await ask(gateway)).status_code == 200
+
+
+@pytest.mark.parametrize("previous", [{"a": "b" * 70_000}, ["x"], 7])
+async def test_an_id_that_is_no_text_is_told_so(engine: Any, weft: Any, previous: Any) -> None:
+    async with engine(script=Storing("r0")) as stub, weft(stub) as gateway:
+        body = {"input": ["x" * 5_000_000], "previous_response_id": previous}
+        got = await gateway.call("/v1/responses", body=body)
+        assert got.status_code == 400
+        assert "must be a string" in got.json()["error"]["message"]

@@ -359,3 +359,34 @@ async def test_pages_of_open_origins_may_connect(engine: Any, weft: Any) -> None
             assert (await answer(client))[-1]["type"] == "response.completed"
         other = "https://evil.example"
         assert await refused(gateway, origin=other) == (403, "origin_not_allowed")
+
+
+async def test_a_deep_member_is_an_error_and_the_connection_goes_on(engine: Any, weft: Any) -> None:
+    deep = "[" * 300 + "]" * 300
+    message = '{"type":"response.create","generate":false,"input":"x","model":' + deep + "}"
+    async with (
+        engine(script=Answers()) as stub,
+        weft(stub) as gateway,
+        socket(gateway) as client,
+    ):
+        await client.send(message)
+        refused = await told(client)
+        assert (refused["type"], refused["status"]) == ("error", 400)
+        await create(client)
+        assert (await answer(client))[-1]["type"] == "response.completed"
+
+
+async def test_an_engines_deep_error_is_an_event(engine: Any, weft: Any) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        body = b'{"error":{"message":' + b"[" * 300 + b"]" * 300 + b"}}"
+        await wire.plain(body, "400 Bad Request")
+
+    async with (
+        engine(script=script) as stub,
+        weft(stub) as gateway,
+        socket(gateway) as client,
+    ):
+        for _ in range(2):
+            await create(client)
+            refused = await told(client)
+            assert (refused["type"], refused["error"]["code"]) == ("error", "bad_answer")
