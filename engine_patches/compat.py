@@ -241,8 +241,8 @@ class SchedulerHooks(AdmissionHooks):
             return Context(0, length, self.blocks_without_hits(request))
         if self._cached_from_the_first():
             hits = self._prefix_of(request, length - 1)
-            # A cached block that nobody uses has to leave the free list too. Who uses a block uses
-            # all before it.
+            # An unused cached block also has to leave the free list. A request that uses a block
+            # uses all blocks before it.
             used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
             cached = len(hits) * self.block_size
             return Context(cached, length - cached, -(-length // self.block_size) - used)

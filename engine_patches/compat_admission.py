@@ -180,7 +180,7 @@ class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
         hold its first `cached` tokens."""
         if not self._one_plain_group:
             return self._count_blocks(request, hits, cached)
-        # A cached block that nobody uses has to leave the free list too.
+        # An unused cached block also has to leave the free list.
         used = sum(block.ref_cnt > 0 for block in (hits[0] if hits else ()))
         return self.blocks_without_hits(request) - int(used)
 

@@ -123,7 +123,7 @@ class Displacing:
         worst first."""
         hooks = self._hooks
         # Both queues are sorted: if the best that waits does not stand better than the worst that
-        # runs, nobody gives way. This is all that most steps pay.
+        # runs, no call gives way. This is all that most steps pay.
         worst = self._place(hooks.running[-1])
         first = next(self._claiming(ready), None)
         if first is None or not self._place(first) < worst:

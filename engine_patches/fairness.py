@@ -44,7 +44,7 @@ class _Tenant:
 
 
 class TenantShares:
-    """Who of an engine's tenants is to be served next, and who gives way to whom.
+    """Which of an engine's tenants is served next, and which one gives way.
 
     To be told of every sequence that arrives, starts, stops (is put back) and leaves, and of the
     duration of each step, seconds. Each event costs O(log tenants), a step O(1). quantum_s: the
