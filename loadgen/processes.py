@@ -7,10 +7,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -44,10 +44,9 @@ def running(
     wait_s: float = 120.0,
 ) -> Iterator[int]:
     """Run a command while the block runs; gives its process id once `ready_url` answers 200."""
-    # Who is told to stop while a child starts is stopped where the child is ended, too.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
+    process: subprocess.Popen[bytes] | None = None
     try:
-        with log.open("wb") as output:
+        with _stops_deferred(), log.open("wb") as output:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -55,14 +54,7 @@ def running(
                 stderr=subprocess.STDOUT,
                 env=dict(environment) if environment is not None else None,
                 start_new_session=True,
-                # A mask is inherited: the child could not be told to stop.
-                preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, before),
             )
-    except BaseException:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        raise
-    try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         deadline = time.monotonic() + wait_s
         while not _answers(ready_url):
             if process.poll() is not None or time.monotonic() > deadline:
@@ -70,15 +62,44 @@ def running(
             time.sleep(0.1)
         yield process.pid
     finally:
-        # A process group of its own: its helpers go with it.
+        if process is not None:
+            _end(process)
+
+
+@contextmanager
+def _stops_deferred() -> Iterator[None]:
+    """Deliver SIGINT and SIGTERM after the block, so that a child that is being started has an
+    owner by then.
+
+    A signal mask would not do: the kernel hands a signal to any thread that does not block it, and
+    Python then runs the handler in the main thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in _STOPS}
+    for stop in _STOPS:
+        signal.signal(stop, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        for stop, handler in before.items():
+            signal.signal(stop, handler)
+        for number in received:
+            signal.raise_signal(number)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a child and its helpers, which share a process group of their own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def cpu_seconds(pid: int) -> float:
