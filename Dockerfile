@@ -40,7 +40,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
     && pip --python /opt/weft/bin/python install --no-deps -r requirements/engine-cpu.txt
 COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft-*.whl \
-    && /opt/weft/bin/python -m deploy.local.demo_model --out /opt/weft-demo
+    && /opt/weft/bin/python -m weft_deploy.local.demo_model --out /opt/weft-demo
 
 # --- the gateway -----------------------------------------------------------------------------
 FROM python:${PYTHON}-slim-bookworm AS gateway

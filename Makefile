@@ -1,6 +1,6 @@
 # Every habit of this project is a command here. `make help` lists them.
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(if $(shell $(p) -c 'import sys; print(int((3, 11) <= sys.version_info[:2] <= (3, 13)))' 2>/dev/null | grep 1),$(p))))
-INSTALL = $(or $(PYTHON),$(error Weft needs Python 3.11 to 3.13; name one with PYTHON=...)) deploy/local/install.py
+INSTALL = $(or $(PYTHON),$(error Weft needs Python 3.11 to 3.13; name one with PYTHON=...)) deploy/weft_deploy/local/install.py
 BIN = .venv/bin
 ARGS ?=
 
@@ -41,8 +41,8 @@ lock: ## write requirements/*.txt again (needs uv)
 	requirements/lock.sh
 
 generate: ## write dashboards and the table of settings again
-	$(BIN)/python -m deploy.grafana.generate
-	$(BIN)/python -m deploy.settings_table
+	$(BIN)/python -m weft_deploy.grafana.generate
+	$(BIN)/python -m weft_deploy.settings_table
 
 bench-overhead: ## requests/s and added latency beside other proxies
 	@$(INSTALL) --with-test

@@ -20,8 +20,7 @@ import aiohttp
 import httptools
 import httpx
 import uvloop
-
-from gateway.engine.pool import Exchange, Timeouts, Upstream
+from weft_gateway.engine.pool import Exchange, Timeouts, Upstream
 
 CALLS, AT_ONCE = 4000, 8
 BODY = b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 300 + b'"}]}'
@@ -106,7 +105,7 @@ async def compare(port: int) -> None:
         finally:
             exchange.close()
 
-    await measure("`gateway.engine.pool`", with_ours)
+    await measure("`weft_gateway.engine.pool`", with_ours)
     upstream.close()
 
 

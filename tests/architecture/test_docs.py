@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from support.sources import PACKAGES, ROOT
-
-from loadgen.arrivals import KINDS
-from loadgen.traces.published import PUBLISHED
-from loadgen.workloads.registry import WORKLOADS
+from weft_bench.arrivals import KINDS
+from weft_bench.traces.published import PUBLISHED
+from weft_bench.workloads.registry import WORKLOADS
 
 PAGES = sorted(
     page.relative_to(ROOT) for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
@@ -18,7 +18,7 @@ PAGES = sorted(
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 TOPS = (*PACKAGES, "tests", "docs", "requirements")
 PATH = re.compile(rf"`((?:{'|'.join(TOPS)})(?:/[\w./*-]+)?)`")
-MODULE = re.compile(r"python -m ((?:" + "|".join(PACKAGES) + r")[\w.]*)")
+MODULE = re.compile(r"python -m (weft[\w.]*)")
 
 
 def text(page: Path) -> str:
@@ -40,8 +40,9 @@ def test_paths_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=str)
 def test_modules_that_are_run_exist(page: Path) -> None:
     for module in MODULE.findall(text(page)):
-        path = ROOT / Path(*module.split("."))
-        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+        spec = find_spec(module)
+        assert spec, module
+        assert spec.submodule_search_locations is None or find_spec(f"{module}.__main__"), module
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -54,7 +55,9 @@ def test_make_commands_exist(page: Path) -> None:
 
 def test_the_structure_names_every_room() -> None:
     page = text(Path("docs/structure.md"))
-    rooms = {f"gateway/{init.parent.name}" for init in ROOT.glob("gateway/*/__init__.py")}
+    rooms = {
+        init.parent.relative_to(ROOT).as_posix() for init in ROOT.glob("gateway/*/*/__init__.py")
+    }
     for room in (*PACKAGES, *rooms):
         assert room in page, room
     suites = {path.name for path in (ROOT / "tests").iterdir() if list(path.rglob("test_*.py"))}

@@ -13,9 +13,8 @@ import pytest
 import typer.main
 import yaml
 from support.sources import ROOT
-
-from deploy.local import install
-from gateway import cli
+from weft_deploy.local import install
+from weft_gateway import cli
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
@@ -79,9 +78,9 @@ def _subcommand(group: Any, words: list[str]) -> bool:
 @pytest.mark.parametrize(
     ("script", "runs"),
     [
-        ("up", {"deploy/local/install.py", "weft"}),
-        ("test", {"deploy/local/install.py", "pytest"}),
-        ("generate", {"deploy.grafana.generate", "deploy.settings_table"}),
+        ("up", {"deploy/weft_deploy/local/install.py", "weft"}),
+        ("test", {"deploy/weft_deploy/local/install.py", "pytest"}),
+        ("generate", {"weft_deploy.grafana.generate", "weft_deploy.settings_table"}),
         ("lock", {"requirements/lock.sh"}),
         ("check", {"ruff", "mypy", "lint-imports"}),
     ],

@@ -11,15 +11,16 @@ from support.sources import PACKAGES, ROOT, imported, sources
 
 # No contract can say "the standard library only".
 STANDARD_LIBRARY_ONLY = [
-    *sources("gateway/model"),
+    *sources("gateway/weft_gateway/model"),
     # What the Python client shares with the gateway.
     *(
-        Path("gateway/overlap") / f"{name}.py"
+        Path("gateway/weft_gateway/overlap") / f"{name}.py"
         for name in ("allowance", "dispatch", "events", "json_end", "text_calls", "tool_calls")
     ),
-    Path("engine_patches/wire.py"),
-    Path("deploy/local/install.py"),
+    Path("engine_patches/weft_engine/wire.py"),
+    Path("deploy/weft_deploy/local/install.py"),
 ]
+GATEWAY = ROOT / "gateway/weft_gateway"
 HEAVY = ("torch", "vllm", "transformers", "numpy", "matplotlib")
 
 
@@ -42,7 +43,7 @@ def test_the_contracts_hold() -> None:
 
 @pytest.mark.parametrize("file", STANDARD_LIBRARY_ONLY, ids=str)
 def test_a_file_needs_the_standard_library_only(file: Path) -> None:
-    own = ".".join(file.parts[:2])
+    own = ".".join(file.parts[1:3])
     foreign = {
         name
         for name in imported(file)
@@ -51,7 +52,7 @@ def test_a_file_needs_the_standard_library_only(file: Path) -> None:
     assert not foreign
 
 
-@pytest.mark.parametrize("module", ["gateway.app", "gateway.serve", "gateway.cli"])
+@pytest.mark.parametrize("module", ["weft_gateway.app", "weft_gateway.serve", "weft_gateway.cli"])
 def test_the_gateway_runs_without_an_engine(module: str) -> None:
     # None in sys.modules makes an import fail, as if the package were not installed.
     blocked = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}));"
@@ -65,17 +66,22 @@ def test_a_blocked_import_does_fail() -> None:
 
 
 def test_help_is_fast_since_it_imports_no_part() -> None:
-    names = {"cli", "options", *(file.stem for file in (ROOT / "gateway").glob("cli_*.py"))}
+    names = {
+        "cli",
+        "options",
+        *(file.stem for file in GATEWAY.glob("cli_*.py")),
+    }
     code = (
-        "import sys, gateway.cli; "
-        "parts = [m for m in sys.modules if m.startswith(('gateway.', 'deploy', 'loadgen'))]; "
+        "import sys, weft_gateway.cli; "
+        "own = ('weft_gateway.', 'weft_deploy', 'weft_bench'); "
+        "parts = [m for m in sys.modules if m.startswith(own)]; "
         f"names = {sorted(names)}; "
-        "assert set(parts) == {f'gateway.{name}' for name in names}, parts"
+        "assert set(parts) == {f'weft_gateway.{name}' for name in names}, parts"
     )
     done = run("-c", code)
     assert done.returncode == 0, done.stderr
 
 
 def test_every_package_of_the_checkout_is_looked_at() -> None:
-    found = {file.parent.name for file in ROOT.glob("*/__init__.py")}
+    found = {file.parents[1].name for file in ROOT.glob("*/*/__init__.py")}
     assert found == set(PACKAGES)

@@ -1,4 +1,4 @@
-"""vLLM's names stand in the adapter, `engine_patches/compat*.py`, and nowhere else in the plugin.
+"""Only the adapter, `engine_patches/weft_engine/compat*.py`, names parts of vLLM.
 
 `tests/engine/test_contract.py` holds that vLLM has the names that stand there.
 """

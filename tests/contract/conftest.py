@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-
-from gateway.programs.memory import MemoryTable
-from gateway.programs.redis import RedisTable
-from gateway.programs.resilient import ResilientTable
+from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.resilient import ResilientTable
 
 _prefixes = itertools.count()
 

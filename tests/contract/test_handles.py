@@ -11,12 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
-
-from gateway.model import ProgramKey
-from gateway.programs.handles import MemoryHandles
-from gateway.programs.redis_handles import RedisHandles
-from gateway.programs.redis_link import RedisLink
-from gateway.programs.table import TableUnavailable
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.handles import MemoryHandles
+from weft_gateway.programs.redis_handles import RedisHandles
+from weft_gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.table import TableUnavailable
 
 _prefixes = (f"handles{number}" for number in count())
 KEY = ProgramKey("t", "a\nprogram/日")

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-
-from gateway.model.limits import Quota, TenantRules
-from gateway.programs.limits import IN_FLIGHT, REQUESTS, TOKENS, MemoryLimiter
-from gateway.programs.redis_limits import RedisLimiter
-from gateway.programs.redis_link import RedisLink
+from weft_gateway.model.limits import Quota, TenantRules
+from weft_gateway.programs.limits import IN_FLIGHT, REQUESTS, TOKENS, MemoryLimiter
+from weft_gateway.programs.redis_limits import RedisLimiter
+from weft_gateway.programs.redis_link import RedisLink
 
 pytestmark = pytest.mark.anyio
 

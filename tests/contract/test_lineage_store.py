@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import redis
 from support.redis_server import RedisServer
-
-from gateway.programs.lineage.marks import Entry, Known, Mark, State
-from gateway.programs.lineage.memory import MemoryLineage
-from gateway.programs.lineage.redis import MAX_ASKED, RedisLineage
-from gateway.programs.lineage.store import MAX_MARKS
+from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
+from weft_gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.redis import MAX_ASKED, RedisLineage
+from weft_gateway.programs.lineage.store import MAX_MARKS
 
 _prefixes = (f"lineage{number}" for number in count())
 NOW = 1000.0

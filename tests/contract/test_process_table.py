@@ -7,8 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from support.table import KEY, closing, opening, scenario
-
-from gateway.model import Gone, Outcome, ProgramKey
+from weft_gateway.model import Gone, Outcome, ProgramKey
 
 
 def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.table import closing, opening, scenario
-
-from gateway.model import ProgramKey
-from gateway.programs.memory import MemoryTable
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.memory import MemoryTable
 
 
 def key(name, tenant="t"):

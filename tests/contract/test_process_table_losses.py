@@ -10,8 +10,7 @@ import pytest
 from redis.asyncio import Redis
 from support.redis_rows import store_of
 from support.table import KEYS, closing, opening, scenario
-
-from gateway.programs.memory import MemoryTable
+from weft_gateway.programs.memory import MemoryTable
 
 
 async def lose(table: Any, key: Any) -> None:

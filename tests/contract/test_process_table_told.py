@@ -9,10 +9,9 @@ import pytest
 from support.redis_proxy import Line, RedisProxy
 from support.table import KEY, closing, opening, scenario
 from support.waiting import back
-
-from gateway.model import ProgramKey, Told
-from gateway.programs.redis import RedisTable
-from gateway.programs.resilient import ResilientTable
+from weft_gateway.model import ProgramKey, Told
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.resilient import ResilientTable
 
 _prefixes = (f"told{number}" for number in count())
 TAGS = Told("tags", "[[1,\n2]]", 50.0)

@@ -9,12 +9,11 @@ from itertools import count
 import pytest
 from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
-
-from gateway.model import ProgramKey
-from gateway.policies.retain.fair import FairRoom
-from gateway.programs.redis_chains import RedisChains
-from gateway.programs.redis_store import RedisStore
-from gateway.programs.table import TableUnavailable
+from weft_gateway.model import ProgramKey
+from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.programs.redis_chains import RedisChains
+from weft_gateway.programs.redis_store import RedisStore
+from weft_gateway.programs.table import TableUnavailable
 
 _prefixes = (f"chains{number}" for number in count())
 KEY = ProgramKey("t", "a\nprogram")

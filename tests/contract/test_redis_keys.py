@@ -7,16 +7,15 @@ import time
 from support.redis_rows import age_leases, monitored
 from support.redis_table import run
 from support.table import KEY, closing, opening
-
-from gateway.model import ProgramKey, Told
-from gateway.programs import rules
-from gateway.programs.events import Ended
-from gateway.programs.lineage.marks import Entry, Mark
-from gateway.programs.lineage.memory import MemoryLineage
-from gateway.programs.lineage.redis import RedisLineage
-from gateway.programs.redis import RedisTable
-from gateway.programs.redis_chains import RedisChains
-from gateway.programs.redis_handles import RedisHandles
+from weft_gateway.model import ProgramKey, Told
+from weft_gateway.programs import rules
+from weft_gateway.programs.events import Ended
+from weft_gateway.programs.lineage.marks import Entry, Mark
+from weft_gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.redis import RedisLineage
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.redis_chains import RedisChains
+from weft_gateway.programs.redis_handles import RedisHandles
 
 
 def test_scripts_declare_every_key_that_they_touch(redis_server):

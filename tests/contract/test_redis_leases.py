@@ -11,8 +11,7 @@ import pytest
 from support.redis_rows import age_leases
 from support.redis_table import run
 from support.table import KEY, KEYS, closing, opening
-
-from gateway.model import Gone, Opening, ProgramKey
+from weft_gateway.model import Gone, Opening, ProgramKey
 
 
 def test_calls_of_a_gateway_that_died_are_closed_and_its_programs_removed(redis_server):

@@ -15,10 +15,9 @@ from support.redis_rows import age_leases
 from support.redis_server import RedisServer
 from support.redis_table import run
 from support.table import KEY, Twin, closing, opening
-
-from gateway.model import Gone, ProgramKey
-from gateway.programs.redis import RedisTable
-from gateway.programs.table import TableUnavailable
+from weft_gateway.model import Gone, ProgramKey
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.table import TableUnavailable
 
 
 @contextmanager

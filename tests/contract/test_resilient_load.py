@@ -10,10 +10,9 @@ import pytest
 from support.redis_server import RedisServer
 from support.table import closing, opening
 from support.waiting import back, until
-
-from gateway.model import ProgramKey
-from gateway.programs.redis import RedisTable
-from gateway.programs.resilient import ResilientTable
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.resilient import ResilientTable
 
 
 class Load:

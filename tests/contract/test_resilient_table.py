@@ -14,10 +14,9 @@ from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
 from support.table import KEY, KEYS, Twin, closing, opening, same
 from support.waiting import back
-
-from gateway.model import ProgramKey
-from gateway.programs.redis import RedisTable
-from gateway.programs.resilient import ResilientTable
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.resilient import ResilientTable
 
 _prefixes = (f"away{number}" for number in count())
 _PROBE_S = 0.005

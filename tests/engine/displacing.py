@@ -29,9 +29,8 @@ os.environ |= {
 from vllm import LLM, SamplingParams
 from vllm.distributed.kv_transfer import get_kv_transfer_group
 from vllm.sampling_params import StructuredOutputsParams
-
-from engine_patches.scheduler import WeftScheduler
-from engine_patches.swap.slots import HostSlots
+from weft_engine.scheduler import WeftScheduler
+from weft_engine.swap.slots import HostSlots
 
 CALLS = 200
 BLOCKS = 40
@@ -85,7 +84,7 @@ def main(model: str, load_async: bool) -> None:
         additional_config={"weft": {"policy": "plas", "swap_gib": 0.01}},
         kv_transfer_config={
             "kv_connector": "SwapConnector", "kv_role": "kv_both",
-            "kv_connector_module_path": "engine_patches.swap.connector",
+            "kv_connector_module_path": "weft_engine.swap.connector",
             "kv_connector_extra_config": {"swap_gib": 0.01, "load_async": load_async},
         },
     )  # fmt: skip

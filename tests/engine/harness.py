@@ -30,10 +30,9 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
-
-from engine_patches.scheduler import WeftScheduler
-from engine_patches.wire import CallContext, CallReport
-from loadgen.tiny_model import TINY_MODEL
+from weft_bench.tiny_model import TINY_MODEL
+from weft_engine.scheduler import WeftScheduler
+from weft_engine.wire import CallContext, CallReport
 
 BLOCK = 16
 CONFIG = {**TINY_MODEL, "max_position_embeddings": 4096}
@@ -172,7 +171,7 @@ def swap_transfer(slots: int, load_async: bool = False) -> KVTransferConfig:
     return KVTransferConfig(
         kv_connector="SwapConnector",
         kv_role="kv_both",
-        kv_connector_module_path="engine_patches.swap.connector",
+        kv_connector_module_path="weft_engine.swap.connector",
         kv_connector_extra_config={
             "swap_gib": slots * layer_bytes / 2**30,
             "tenant_share": 0.75,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from engine_patches.channel import Command
-from engine_patches.tags import Tag
+from weft_engine.channel import Command
+from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine
 

@@ -18,7 +18,7 @@ import pytest
 pytestmark = pytest.mark.engine
 
 PARTS = ("compat", "compat_admission", "compat_kv")
-ADAPTER = [Path("engine_patches") / f"{name}.py" for name in PARTS]
+ADAPTER = [Path("engine_patches/weft_engine") / f"{name}.py" for name in PARTS]
 ROOT = Path(__file__).parents[2]
 
 # Of a scheduler.

@@ -7,9 +7,8 @@ from math import prod
 import pytest
 import torch
 from support.kv_layers import Cache, random_bytes
-
-from kernels.layers import prepare
-from kernels.swap import gather_blocks, scatter_blocks, staging_bytes
+from weft_kernels.layers import prepare
+from weft_kernels.swap import gather_blocks, scatter_blocks, staging_bytes
 
 pytestmark = pytest.mark.engine
 

@@ -8,11 +8,10 @@ from collections.abc import Callable
 
 import pytest
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
-
-from engine_patches.compat_kv import FreeBlocks, contents_of
-from engine_patches.retention import Retention
-from engine_patches.tags import Tag, TagSpans
-from engine_patches.tiers import TieredFreeQueue
+from weft_engine.compat_kv import FreeBlocks, contents_of
+from weft_engine.retention import Retention
+from weft_engine.tags import Tag, TagSpans
+from weft_engine.tiers import TieredFreeQueue
 
 pytestmark = pytest.mark.engine
 

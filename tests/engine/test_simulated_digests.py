@@ -12,12 +12,11 @@ from hashlib import sha256
 
 import pytest
 from support.simulated import engine, ready
-
-from loadgen.schema import Part, TraceCall
-from loadgen.sim.engine import EngineSettings
-from loadgen.sim.overlap import Overlap
-from loadgen.sim.world import Setup, simulate
-from loadgen.streams import stream
+from weft_bench.schema import Part, TraceCall
+from weft_bench.sim.engine import EngineSettings
+from weft_bench.sim.overlap import Overlap
+from weft_bench.sim.world import Setup, simulate
+from weft_bench.streams import stream
 
 pytestmark = pytest.mark.engine
 

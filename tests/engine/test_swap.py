@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from deploy.local import demo_model
+from weft_deploy.local import demo_model
 
 pytestmark = pytest.mark.engine
 

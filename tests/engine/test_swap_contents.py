@@ -46,7 +46,7 @@ def displace_any(engine: Any, random: Random) -> bool:
 def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots, beside, seed):
     """Displacements, preemptions for want of blocks, prompts read in parts, shared prefixes, two
     tenants, aborts in any state and an emptied cache, at random."""
-    from engine_patches.channel import Command
+    from weft_engine.channel import Command
 
     e = engine(
         policy="plas", options=OPTIONS, max_num_seqs=4, blocks=30, step_tokens=48,

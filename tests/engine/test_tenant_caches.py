@@ -11,9 +11,8 @@ from itertools import count
 from typing import Any
 
 import pytest
-
-from engine_patches.channel import Command
-from engine_patches.tags import Tag
+from weft_engine.channel import Command
+from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine
 

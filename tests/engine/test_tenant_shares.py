@@ -9,9 +9,8 @@ from random import Random
 from typing import Any
 
 import pytest
-
-from engine_patches.channel import Command
-from engine_patches.orders import ORDERS
+from weft_engine.channel import Command
+from weft_engine.orders import ORDERS
 
 pytestmark = pytest.mark.engine
 

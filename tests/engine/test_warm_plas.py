@@ -6,8 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-
-from engine_patches.channel import Command
+from weft_engine.channel import Command
 
 pytestmark = pytest.mark.engine
 
@@ -177,7 +176,7 @@ def test_a_slot_is_given_to_a_new_program(engine):
 
 
 def test_without_a_prefix_cache_it_is_plas_by_programs(engine, monkeypatch):
-    from engine_patches.scheduler import WeftScheduler
+    from weft_engine.scheduler import WeftScheduler
 
     monkeypatch.setattr(WeftScheduler, "prefix_cached", lambda self: False)
     e = engine(policy="warm_plas", options=OPTIONS, max_num_seqs=1)

@@ -26,10 +26,9 @@ os.environ |= {
 }
 
 from vllm import LLM, SamplingParams
-
-from engine_patches.scheduler import WeftScheduler
-from engine_patches.tags import Tag, flatten
-from engine_patches.wire import CallContext
+from weft_engine.scheduler import WeftScheduler
+from weft_engine.tags import Tag, flatten
+from weft_engine.wire import CallContext
 
 BLOCK = 32
 BLOCKS = 17

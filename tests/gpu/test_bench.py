@@ -7,10 +7,9 @@ import subprocess
 import sys
 
 import pytest
-
-from engine_patches.release import installed_version
-from loadgen.gpu.host import read_gpus
-from loadgen.sim.shapes import find
+from weft_bench.gpu.host import read_gpus
+from weft_bench.sim.shapes import find
+from weft_engine.release import installed_version
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +23,7 @@ def test_four_systems_and_a_fit(tmp_path):
     file, engine = tmp_path / "gpu.json", tmp_path / "engine.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "gateway.cli", "bench", "gpu", "--shape", "1b"),
+            *(sys.executable, "-m", "weft_gateway.cli", "bench", "gpu", "--shape", "1b"),
             *("--workloads", "bfcl", "--loads", "1", "--window", "5", "--drain", "30"),
             *("--calibration", "10", "--slots", "16", "--max-model-len", "8192"),
             *("--kv-blocks", "2048", "--swap-gib", "1", "--rounds", "3"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes
-
-from kernels import reference
-from kernels.host import host_buffer
-from kernels.layers import prepare
-from kernels.swap import copies_for, gather_blocks, scatter_blocks, swap_in, swap_out, warm_up
+from weft_kernels import reference
+from weft_kernels.host import host_buffer
+from weft_kernels.layers import prepare
+from weft_kernels.swap import copies_for, gather_blocks, scatter_blocks, swap_in, swap_out, warm_up
 
 pytestmark = [
     pytest.mark.gpu,
@@ -100,7 +99,7 @@ def test_a_big_swap_many_times_over_keeps_its_bytes(wait):
 
 
 def test_what_a_swap_needs_is_compiled_before_the_first_one():
-    from kernels.triton_swap import copy_runs
+    from weft_kernels.triton_swap import copy_runs
 
     cache = on_gpu(make(blocks=12))
     layers = prepare(cache.layers)

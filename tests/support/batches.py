@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine_patches.wire import CallContext, CallReport
-from loadgen.simulated import tokens
-from loadgen.simulated.engine import Engine, Work
+from weft_bench.simulated import tokens
+from weft_bench.simulated.engine import Engine, Work
+from weft_engine.wire import CallContext, CallReport
 
 
 def work(

@@ -22,7 +22,7 @@ KINDS = (*ORDERS, "kv_blocks", "blocks_kv")
 
 @dataclass(frozen=True)
 class Cache:
-    """Layers, and the kind that `kernels.layout` calls them."""
+    """Layers, and the kind that `weft_kernels.layout` calls them."""
 
     layers: list[torch.Tensor]
     kind: str

@@ -9,10 +9,10 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from gateway.programs.lineage.memory import MemoryLineage
-from gateway.programs.lineage.rules import Asked
-from gateway.programs.lineage.tracker import Lineage
-from loadgen.lineage.data import Calls, RecordedCall, body_of
+from weft_bench.lineage.data import Calls, RecordedCall, body_of
+from weft_gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.rules import Asked
+from weft_gateway.programs.lineage.tracker import Lineage
 
 SYSTEM = {
     "role": "system",

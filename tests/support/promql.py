@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.metrics import Metrics
 
 _SELECTOR = re.compile(r"(?P<metric>weft_[a-z_]+)(?:\{(?P<labels>[^}]*)\})?")
 _GROUP = re.compile(r"\bby \((?P<labels>[^)]*)\)")

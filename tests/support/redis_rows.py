@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gateway.programs.redis_store import RedisStore
+from weft_gateway.programs.redis_store import RedisStore
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 

@@ -8,8 +8,7 @@ from itertools import count
 from typing import Any
 
 from support.redis_server import RedisServer
-
-from gateway.programs.redis import RedisTable
+from weft_gateway.programs.redis import RedisTable
 
 _prefixes = (f"redis{number}" for number in count())
 

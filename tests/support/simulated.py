@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from loadgen.fit import ReadyProgram, fit
-from loadgen.schema import Part, TraceCall, TraceProgram
-from loadgen.sim.costs import CostModel
-from loadgen.sim.presets import EngineShape, preset
-from loadgen.streams import stream
+from weft_bench.fit import ReadyProgram, fit
+from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.sim.costs import CostModel
+from weft_bench.sim.presets import EngineShape, preset
+from weft_bench.streams import stream
 
 CONTEXT = 131_072
 

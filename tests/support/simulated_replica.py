@@ -7,14 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadgen.processes import free_port, running
+from weft_bench.processes import free_port, running
 
 
 @contextmanager
 def simulated_replica(folder: Path, *options: str) -> Iterator[str]:
     """Its base URL, while the block runs. Its log is `FOLDER/PORT.log`."""
     port = free_port()
-    command = [sys.executable, "-m", "gateway.cli", "replica", "--simulated", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "weft_gateway.cli",
+        "replica",
+        "--simulated",
+        "--port",
+        str(port),
+    ]
     url = f"http://127.0.0.1:{port}"
     with running([*command, *options], f"{url}/health", folder / f"{port}.log"):
         yield url

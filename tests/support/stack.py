@@ -44,7 +44,7 @@ class Stack:
         self.url = f"http://127.0.0.1:{self.port}"
         self.output: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gateway.cli", "up", "--port", str(self.port), *options],
+            [sys.executable, "-m", "weft_gateway.cli", "up", "--port", str(self.port), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

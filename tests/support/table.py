@@ -9,10 +9,9 @@ from typing import Any
 
 import anyio
 import pytest
-
-from gateway.model import Closing, Opening, Outcome, ProgramKey, Told
-from gateway.programs.memory import MemoryTable
-from gateway.programs.table import ProcessTable
+from weft_gateway.model import Closing, Opening, Outcome, ProgramKey, Told
+from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.table import ProcessTable
 
 KEY = ProgramKey("public", "p")
 KEYS = [ProgramKey("t", f"p{number}") for number in range(4)]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from deploy.local.plan import Start, UpOptions
-from deploy.local.up import run
+from weft_deploy.local.plan import Start, UpOptions
+from weft_deploy.local.up import run
 
 
 def main(port: int, folder: Path, attach: list[str]) -> int:

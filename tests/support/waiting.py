@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gateway.programs.table import ProcessTable
+from weft_gateway.programs.table import ProcessTable
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from loadgen.attack.attacks import ATTACKS
+from weft_bench.attack.attacks import ATTACKS
 
 pytestmark = pytest.mark.system
 
@@ -28,7 +27,7 @@ def _of_group(group: int) -> list[int]:
 
 def test_the_honest_client_is_served_beside_every_attack(tmp_path: Path) -> None:
     file = tmp_path / "attack.json"
-    command = [sys.executable, "-m", "gateway.cli", "bench", "attack", "--seconds", "0.3"]
+    command = [sys.executable, "-m", "weft_gateway.cli", "bench", "attack", "--seconds", "0.3"]
     bench = subprocess.Popen(
         [*command, "--json", str(file)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

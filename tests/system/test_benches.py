@@ -11,12 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 from support.stack import until
-
-from loadgen.processes import NotReady, cpu_seconds, free_port, running
+from weft_bench.processes import NotReady, cpu_seconds, free_port, running
 
 pytestmark = pytest.mark.system
 
-WEFT = [sys.executable, "-m", "gateway.cli"]
+WEFT = [sys.executable, "-m", "weft_gateway.cli"]
 
 
 @pytest.mark.parametrize("more", [[], ["--plugin", "--session"]])

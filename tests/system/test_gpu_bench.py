@@ -8,9 +8,8 @@ import subprocess
 import sys
 
 import pytest
-
-from engine_patches.release import installed_version
-from loadgen.gpu.host import read_gpus
+from weft_bench.gpu.host import read_gpus
+from weft_engine.release import installed_version
 
 pytestmark = [
     pytest.mark.system,
@@ -21,7 +20,17 @@ pytestmark = [
 
 # Slots and blocks are short, so that calls wait, displace and swap.
 LINE = [
-    *(sys.executable, "-m", "gateway.cli", "bench", "gpu", "--device", "cpu", "--shape", "tiny"),
+    *(
+        sys.executable,
+        "-m",
+        "weft_gateway.cli",
+        "bench",
+        "gpu",
+        "--device",
+        "cpu",
+        "--shape",
+        "tiny",
+    ),
     *("--systems", "vllm-opt,ours", "--workloads", "sharegpt", "--loads", "2", "--gap-scale", "0"),
     *("--window", "2", "--drain", "40", "--calibration", "2", "--slots", "2"),
     *("--max-model-len", "1024", "--step-tokens", "1024", "--kv-blocks", "64"),
@@ -66,7 +75,7 @@ def test_systems_play_the_same_programs_and_a_second_run_finds_nothing_left(tmp_
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /dev")
 def test_without_a_gpu_the_command_says_so_and_starts_nothing():
-    line = [sys.executable, "-m", "gateway.cli", "bench", "gpu"]
+    line = [sys.executable, "-m", "weft_gateway.cli", "bench", "gpu"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "no NVIDIA GPU is here" in done.stderr

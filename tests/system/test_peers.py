@@ -9,8 +9,7 @@ import sys
 import httpx
 import pytest
 from support.peers import dialogues
-
-from loadgen.peers.replicas import simulated_replicas
+from weft_bench.peers.replicas import simulated_replicas
 
 pytestmark = pytest.mark.system
 
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.system
 def test_round_robin_and_ours_over_the_same_replicas(tmp_path):
     data, file = dialogues(tmp_path / "data", 20, turns=4), tmp_path / "peers.json"
     done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", "bench", "peers", "--data", str(data),
+        [sys.executable, "-m", "weft_gateway.cli", "bench", "peers", "--data", str(data),
          "--fronts", "weft/round_robin,weft/plas,weft/plas/no-key", "--orders", "plas",
          "--workloads", "tau_airline", "--programs", "8", "--replicas", "2", "--seeds", "1",
          "--long-gaps", "0.25", "--gap-factor", "2", "--speed-up", "50", "--json", str(file)],

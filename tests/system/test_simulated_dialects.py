@@ -8,8 +8,7 @@ import anthropic
 import openai
 import pytest
 from support.simulated_replica import simulated_replica
-
-from loadgen.simulated.tokens import words
+from weft_bench.simulated.tokens import words
 
 pytestmark = pytest.mark.system
 

@@ -14,10 +14,9 @@ import openai
 import pytest
 from support.simulated_replica import simulated_replica
 from support.stack import until
-
-from engine_patches.wire import REPORT_COMMENT, CallReport
-from loadgen.processes import NotReady, free_port, running
-from loadgen.simulated.answering import CRASHED
+from weft_bench.processes import NotReady, free_port, running
+from weft_bench.simulated.answering import CRASHED
+from weft_engine.wire import REPORT_COMMENT, CallReport
 
 pytestmark = pytest.mark.system
 
@@ -184,7 +183,7 @@ def test_its_inside_is_for_those_who_know_the_secret(tmp_path, monkeypatch):
 
 
 def test_it_needs_neither_torch_nor_vllm():
-    code = "import sys, loadgen.simulated.command; print(*sys.modules)"
+    code = "import sys, weft_bench.simulated.command; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "vllm", "zmq", "fastapi"} & set(done.stdout.split())
 
@@ -217,7 +216,15 @@ def test_a_slow_call_is_answered_in_the_end(faulty):
 
 def test_a_crash_ends_the_process(tmp_path):
     port = free_port()
-    command = [sys.executable, "-m", "gateway.cli", "replica", "--simulated", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "weft_gateway.cli",
+        "replica",
+        "--simulated",
+        "--port",
+        str(port),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         url = f"http://127.0.0.1:{port}"
@@ -271,7 +278,7 @@ def gateway(tmp_path_factory):
         urls = [
             stack.enter_context(simulated_replica(folder, "--speed-up", "100")) for _ in range(2)
         ]
-        serve = [sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)]
+        serve = [sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)]
         serve += [part for url in urls for part in ("--replica", url)]
         stack.enter_context(running(serve, f"{base}/health", folder / "gateway.log"))
         yield base, urls

@@ -169,7 +169,7 @@ def test_a_supervisor_that_is_killed_leaves_no_orphan(start):
 def test_a_guard_that_is_killed_takes_its_engine_along(start):
     up = start()
     pids = up.ready()
-    guards = [pid for pid in pids if b"deploy.local.guard" in _command(pid)]
+    guards = [pid for pid in pids if b"weft_deploy.local.guard" in _command(pid)]
     assert len(guards) == 3
     engine = next(g for g in guards if b"fake_engine.py" in _command(g))
     (helper,) = [p for p in descendants(engine) if b"time.sleep" in _command(p)]

@@ -18,13 +18,12 @@ import httptools
 import httpx
 import pytest
 import uvicorn
-
-from gateway.api.dispatch import Dispatcher
-from gateway.api.services import Services
-from gateway.app import create_app
-from gateway.config import load
-from gateway.programs.table import ProcessTable
-from gateway.serve import server_config
+from weft_gateway.api.dispatch import Dispatcher
+from weft_gateway.api.services import Services
+from weft_gateway.app import create_app
+from weft_gateway.config import load
+from weft_gateway.programs.table import ProcessTable
+from weft_gateway.serve import server_config
 
 DEADLINE_S = 20.0
 

@@ -7,8 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
-
-from loadgen.attack.attacks import ATTACKS, Target
+from weft_bench.attack.attacks import ATTACKS, Target
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -9,8 +9,7 @@ import socket
 from typing import Any
 
 import pytest
-
-from gateway.telemetry import listeners as waiting
+from weft_gateway.telemetry import listeners as waiting
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -5,8 +5,7 @@ import json
 from typing import Any
 
 import pytest
-
-from engine_patches.wire import REPORT_COMMENT, CallReport
+from weft_engine.wire import REPORT_COMMENT, CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

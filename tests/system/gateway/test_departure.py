@@ -5,8 +5,7 @@ import math
 from typing import Any
 
 import pytest
-
-from engine_patches.wire import CallReport
+from weft_engine.wire import CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -43,7 +43,7 @@ async def serving(url: str, **variables: str) -> AsyncIterator[Served]:
     """A gateway before one engine."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+        *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
         env={**os.environ, "WEFT_REPLICAS": url, **variables},
         stderr=asyncio.subprocess.PIPE,
     )

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-
-from gateway.model import ProgramKey
-from gateway.programs.identity import tenant_of
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.identity import tenant_of
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -5,11 +5,10 @@ import json
 from typing import Any
 
 import pytest
-
-from engine_patches.wire import REPORT_COMMENT, CallReport
-from gateway.model import Opened, Opening
-from gateway.programs.memory import MemoryTable
-from gateway.programs.table import TableUnavailable
+from weft_engine.wire import REPORT_COMMENT, CallReport
+from weft_gateway.model import Opened, Opening
+from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.table import TableUnavailable
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

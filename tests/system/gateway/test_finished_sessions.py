@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-
-from gateway.programs.table import ProcessTable
+from weft_gateway.programs.table import ProcessTable
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -10,9 +10,8 @@ import pytest
 from support.batches import work
 from support.simulated import ticking
 from support.turns import MESSAGES
-
-from engine_patches.advice import KvAdvice
-from loadgen.simulated.real import RealScheduler
+from weft_bench.simulated.real import RealScheduler
+from weft_engine.advice import KvAdvice
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import httptools
 import pytest
-
-from engine_patches.wire import REPORT_COMMENT, CallReport
+from weft_engine.wire import REPORT_COMMENT, CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -16,8 +16,7 @@ import pytest
 from support.raw_http import ask
 from support.redis_server import RedisServer
 from support.turns import MESSAGES
-
-from gateway.programs.identity import tenant_of
+from weft_gateway.programs.identity import tenant_of
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

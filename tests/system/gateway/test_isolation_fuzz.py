@@ -25,9 +25,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.recording_engine import Recorder, RecordingProtocol
-
-from gateway.programs.identity import tenant_of
-from loadgen.processes import free_port, running
+from weft_bench.processes import free_port, running
+from weft_gateway.programs.identity import tenant_of
 
 pytestmark = pytest.mark.system
 
@@ -135,7 +134,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     engine = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "gateway.cli", "serve", "--replica", engine]
+    command = [sys.executable, "-m", "weft_gateway.cli", "serve", "--replica", engine]
     environment = {name: v for name, v in os.environ.items() if not name.startswith("WEFT_")}
     try:
         with running([*command, "--port", str(port)], f"{url}/ready", folder / "log", environment):

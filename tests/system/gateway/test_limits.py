@@ -8,8 +8,7 @@ from typing import Any
 
 import openai
 import pytest
-
-from engine_patches.wire import CallReport
+from weft_engine.wire import CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-
-from gateway.programs.lineage.openings import ALONE
+from weft_gateway.programs.lineage.openings import ALONE
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -84,13 +83,13 @@ async def test_of_an_answer_that_is_too_long_nothing_is_read(
     async def remember(services: Any, request: Any, raw: bytes | None, stream: bool) -> None:
         read.append(raw)
 
-    monkeypatch.setattr("gateway.api.relay.remember", remember)
+    monkeypatch.setattr("weft_gateway.api.relay.remember", remember)
     async with (
         engine(script=speaks("Which flight?", "Which flight?")) as stub,
         weft(stub) as gateway,
     ):
         await program_of(gateway, user("Hello."), stream=True)
-        monkeypatch.setattr("gateway.api.relay.MAX_ANSWER_BYTES", 100)
+        monkeypatch.setattr("weft_gateway.api.relay.MAX_ANSWER_BYTES", 100)
         await program_of(gateway, user("Hello."), stream=True)
     assert b"flight?" in read[0]
     assert b"[DONE]" in read[0]

@@ -19,9 +19,8 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port, until
-
-from loadgen.load_client import Connection
-from loadgen.processes import running
+from weft_bench.load_client import Connection
+from weft_bench.processes import running
 
 pytestmark = pytest.mark.system
 
@@ -40,7 +39,7 @@ class Gateway:
         self.url = f"http://127.0.0.1:{self.port}"
         replicas = [part for engine in engines for part in ("--replica", engine)]
         self._command = [
-            sys.executable, "-m", "gateway.cli", "serve", *replicas, "--port", str(self.port),
+            sys.executable, "-m", "weft_gateway.cli", "serve", *replicas, "--port", str(self.port),
         ]  # fmt: skip
         self._environment = {
             **os.environ,
@@ -90,7 +89,7 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
         engines = []
         for number in range(2):
             port = free_port()
-            command = [sys.executable, "-m", "gateway.cli", "replica", "--simulated", "--port",
+            command = [sys.executable, "-m", "weft_gateway.cli", "replica", "--simulated", "--port",
                        str(port), "--model", "mock", "--answer-tokens", "4"]  # fmt: skip
             engines.append(f"http://127.0.0.1:{port}")
             log = tmp_path / f"engine{number}.log"

@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from gateway.engine.errors import ConnectFailed
+from weft_gateway.engine.errors import ConnectFailed
 
 pytestmark = pytest.mark.system
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from support.turns import CALLS, RESULT, SYSTEM, USER
-
-from gateway.engine.errors import ReplicaFault
+from weft_gateway.engine.errors import ReplicaFault
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -8,8 +8,7 @@ import random
 from typing import Any
 
 import pytest
-
-from engine_patches.wire import CallReport
+from weft_engine.wire import CallReport
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

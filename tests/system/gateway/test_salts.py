@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from gateway.engine.lower import tenant_salt
-from gateway.programs.identity import tenant_of
+from weft_gateway.engine.lower import tenant_salt
+from weft_gateway.programs.identity import tenant_of
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.system
 
-SERVE = [sys.executable, "-m", "gateway.cli", "serve"]
+SERVE = [sys.executable, "-m", "weft_gateway.cli", "serve"]
 COMMAND = [*SERVE, "--replica", "http://127.0.0.1:9"]
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-
-from gateway.api import prefills
+from weft_gateway.api import prefills
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -15,10 +15,9 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port
-
-from gateway.programs.redis import RedisTable
-from gateway.programs.redis_handles import RedisHandles
-from gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.redis_handles import RedisHandles
+from weft_gateway.programs.redis_link import RedisLink
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -51,7 +50,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
     try:
         async with engine(script=script, asides={"/weft/kv": {}}) as stub:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+                *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
                 env={
                     **os.environ,
                     "WEFT_REPLICAS": stub.url,

@@ -15,8 +15,7 @@ from agents import (
     function_tool,
 )
 from langchain_openai import ChatOpenAI
-
-from gateway.overlap.dispatch import EVENT, ToolDispatch
+from weft_gateway.overlap.dispatch import EVENT, ToolDispatch
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 

@@ -293,7 +293,7 @@ async def test_a_running_call_is_finished_when_the_gateway_is_told_to_stop(engin
     port = free_port()
     async with engine(script=script) as stub:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+            *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
             env={**os.environ, "WEFT_REPLICAS": stub.url, "WEFT_DRAIN_S": "300"},
             stderr=asyncio.subprocess.PIPE,
         )

@@ -114,7 +114,7 @@ async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None
     port = free_port()
     async with engine() as stub:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway.cli", "serve", "--port", str(port)),
+            *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
             env={**os.environ, "WEFT_REPLICAS": stub.url},
             stderr=asyncio.subprocess.PIPE,
         )

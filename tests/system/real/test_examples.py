@@ -12,10 +12,9 @@ import pytest
 from agents.items import ToolCallOutputItem
 from langchain_core.messages import ToolMessage
 from support.stack import until
-
-from gateway.sdk import Tool, session
-from gateway.sdk.examples import langgraph_agent, openai_agents, overlap, plain_openai
-from gateway.sdk.examples.plain_openai import FORCED, WEATHER
+from weft import Tool, session
+from weft.examples import langgraph_agent, openai_agents, overlap, plain_openai
+from weft.examples.plain_openai import FORCED, WEATHER
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

@@ -13,9 +13,8 @@ import httpx
 import pytest
 from support.processes import descendants
 from support.stack import engine_load, free_port, until
-
-from deploy.local import plan
-from deploy.local.demo_model import ensure_demo_model
+from weft_deploy.local import plan
+from weft_deploy.local.demo_model import ensure_demo_model
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

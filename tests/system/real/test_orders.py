@@ -6,8 +6,7 @@ import asyncio
 
 import httpx
 import pytest
-
-from engine_patches.wire import ORDER_NAMES
+from weft_engine.wire import ORDER_NAMES
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 

@@ -8,9 +8,8 @@ import subprocess
 import sys
 
 import pytest
-
-from loadgen.overlap.player import ROWS
-from loadgen.overlap.shape import generate
+from weft_bench.overlap.player import ROWS
+from weft_bench.overlap.shape import generate
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
@@ -22,7 +21,8 @@ def test_all_rows_play_the_same_requests(stack, tmp_path):
     file = tmp_path / "overlap.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "gateway.cli", "bench", "overlap", "--base-url", stack.url),
+            *(sys.executable, "-m", "weft_gateway.cli", "bench", "overlap"),
+            *("--base-url", stack.url),
             *("--requests", str(REQUESTS), "--seeds", "1", "--rate", "5", "--json", str(file)),
         ],
         capture_output=True, text=True, timeout=300, check=False,

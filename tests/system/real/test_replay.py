@@ -13,7 +13,7 @@ from support.stack import ROOT
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
 DATA = ROOT.parent / "shared" / "data"
-REPLAY = [sys.executable, "-m", "gateway.cli", "bench", "replay"]
+REPLAY = [sys.executable, "-m", "weft_gateway.cli", "bench", "replay"]
 
 
 def replay(file: Path, *options: str) -> dict[str, float]:

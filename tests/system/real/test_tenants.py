@@ -16,7 +16,7 @@ def test_both_attacks_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "tenants.json"
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "gateway.cli", "bench", "tenants", "--kv-blocks", "300"),
+            *(sys.executable, "-m", "weft_gateway.cli", "bench", "tenants", "--kv-blocks", "300"),
             *("--policy", "warm_plas", "--agents", "2", "--threads", "4", "--calls", "2"),
             *("--max-tokens", "4", "--json", str(file)),
         ],

@@ -20,11 +20,10 @@ import yaml
 from support.compose import interpolate, load, variables
 from support.dockerfile import exec_form, parse
 from support.redis_server import RedisServer
-
-from deploy.local import plan
-from gateway import cli
-from gateway.config import Settings, SettingsError
-from gateway.config import load as load_settings
+from weft_deploy.local import plan
+from weft_gateway import cli
+from weft_gateway.config import Settings, SettingsError
+from weft_gateway.config import load as load_settings
 
 ROOT = Path(__file__).parents[3]
 BASE = ROOT / "docker-compose.yml"
@@ -126,7 +125,7 @@ def test_the_gateway_takes_its_environment(
 
 
 def test_variables_of_the_replicas_are_read_by_the_plugin(stack: dict[str, Any]) -> None:
-    sources = "".join(file.read_text() for file in (ROOT / "engine_patches").glob("*.py"))
+    sources = "".join(file.read_text() for file in (ROOT / "engine_patches").rglob("*.py"))
     for replica in replicas(stack).values():
         for name in replica["environment"]:
             if name.startswith("WEFT_"):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from deploy.settings_table import BEGIN, END, PAGE, rewritten, table
-from gateway.config import Settings
+from weft_deploy.settings_table import BEGIN, END, PAGE, rewritten, table
+from weft_gateway.config import Settings
 
 
 def test_the_page_has_the_table_of_the_code() -> None:
     page = PAGE.read_text()
-    assert rewritten(page) == page, "run: python -m deploy.settings_table"
+    assert rewritten(page) == page, "run: python -m weft_deploy.settings_table"
 
 
 def test_every_setting_has_a_row_that_explains_it() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from engine_patches.account import CallAccount
-from engine_patches.orders import Standing
-from engine_patches.wire import CallContext
+from weft_engine.account import CallAccount
+from weft_engine.orders import Standing
+from weft_engine.wire import CallContext
 
 
 def account() -> CallAccount:

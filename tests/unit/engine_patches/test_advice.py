@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.advice import KV_ACTIONS, KvAdvice
+from weft_engine.advice import KV_ACTIONS, KvAdvice
 
 
 @pytest.mark.parametrize("action", KV_ACTIONS)

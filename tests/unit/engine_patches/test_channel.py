@@ -7,11 +7,10 @@ from pathlib import Path
 
 import anyio
 import pytest
-
-from engine_patches.channel import Command, EngineChannel
-from engine_patches.hub import ChannelError, ReportHub
-from engine_patches.orders import build_order
-from engine_patches.wire import CallReport
+from weft_engine.channel import Command, EngineChannel
+from weft_engine.hub import ChannelError, ReportHub
+from weft_engine.orders import build_order
+from weft_engine.wire import CallReport
 
 pytest.importorskip("zmq")
 

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from weft_engine.ledger import Ledger
+from weft_engine.orders import build_order
+from weft_engine.wire import CallContext
 
-from engine_patches.ledger import Ledger
-from engine_patches.orders import build_order
-from engine_patches.wire import CallContext
-
-compat = pytest.importorskip("engine_patches.compat", exc_type=ImportError)
+compat = pytest.importorskip("weft_engine.compat", exc_type=ImportError)
 
 
 @dataclass(eq=False)

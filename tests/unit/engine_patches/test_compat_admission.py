@@ -12,8 +12,7 @@ pytestmark = pytest.mark.engine
 
 def test_a_queue_of_turns_does_what_vllms_own_does():
     from vllm.v1.core.sched.request_queue import FCFSRequestQueue
-
-    from engine_patches.compat_admission import TurnQueue
+    from weft_engine.compat_admission import TurnQueue
 
     ours, theirs = TurnQueue("abcdef"), FCFSRequestQueue("abcdef")
     for queue in (ours, theirs):
@@ -50,7 +49,7 @@ def request(status: str = "WAITING", adapter: int = 0, **changes: Any) -> Any:
     ("grammar", "ready"), [(None, False), (ValueError("no such"), False), (object(), True)]
 )
 def test_a_grammar_must_have_been_compiled(grammar, ready):
-    from engine_patches.compat_admission import Readiness
+    from weft_engine.compat_admission import Readiness
 
     asked = request(
         "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR",
@@ -62,7 +61,7 @@ def test_a_grammar_must_have_been_compiled(grammar, ready):
 
 
 def test_what_vllm_waits_for_is_not_ready():
-    from engine_patches.compat_admission import Readiness
+    from weft_engine.compat_admission import Readiness
 
     found = {
         "waits": request(),
@@ -77,7 +76,7 @@ def test_what_vllm_waits_for_is_not_ready():
 
 
 def test_adapters_are_counted_with_those_that_run():
-    from engine_patches.compat_admission import Readiness
+    from weft_engine.compat_admission import Readiness
 
     found = {f"a{n}": request(adapter=n) for n in (1, 2, 3)} | {"none": request()}
     readiness = Readiness(found, 2, {1})
@@ -87,7 +86,7 @@ def test_adapters_are_counted_with_those_that_run():
 
 
 def test_those_put_last_are_preempted_in_their_order():
-    from engine_patches.compat_admission import AdmissionHooks
+    from weft_engine.compat_admission import AdmissionHooks
 
     hooks = AdmissionHooks.__new__(AdmissionHooks)
     first, *_, last = hooks.running = [SimpleHash(name) for name in "abcd"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-compat_kv = pytest.importorskip("engine_patches.compat_kv", exc_type=ImportError)
+compat_kv = pytest.importorskip("weft_engine.compat_kv", exc_type=ImportError)
 
 
 def test_kernel_blocks_are_grouped_by_the_scheduler_s_blocks():

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from engine_patches.displacing import Displacing
-from engine_patches.ledger import Ledger
-from engine_patches.orders import build_order
-from engine_patches.turns import Turns
-from engine_patches.wire import CallContext
+from weft_engine.displacing import Displacing
+from weft_engine.ledger import Ledger
+from weft_engine.orders import build_order
+from weft_engine.turns import Turns
+from weft_engine.wire import CallContext
 
 OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0}
 

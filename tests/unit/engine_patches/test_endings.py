@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.endings import Endings
+from weft_engine.endings import Endings
 
 
 def test_a_priority_ends_once_at_its_instant() -> None:

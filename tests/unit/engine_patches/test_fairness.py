@@ -8,8 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine_patches.fairness import TenantShares
+from weft_engine.fairness import TenantShares
 
 
 @dataclass

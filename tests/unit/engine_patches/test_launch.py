@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from engine_patches.launch import arguments, environment
+from weft_engine.launch import arguments, environment
 
 
 def line(gpu=False, extra=()):
@@ -15,7 +14,7 @@ def line(gpu=False, extra=()):
 
 def test_the_plugin_is_loaded_by_official_flags():
     flags = line()
-    assert flags[flags.index("--scheduler-cls") + 1] == "engine_patches.scheduler.WeftScheduler"
+    assert flags[flags.index("--scheduler-cls") + 1] == "weft_engine.scheduler.WeftScheduler"
     config = json.loads(flags[flags.index("--additional-config") + 1])
     assert config["weft"] == {"policy": "plas", "channel": "ipc://x"}
 
@@ -72,7 +71,7 @@ def test_with_a_host_buffer_the_connector_is_loaded(monkeypatch):
     )
     flags = line()
     config = json.loads(flags[flags.index("--kv-transfer-config") + 1])
-    assert config["kv_connector_module_path"] == "engine_patches.swap.connector"
+    assert config["kv_connector_module_path"] == "weft_engine.swap.connector"
     assert config["kv_connector_extra_config"] == {
         "swap_gib": 2,
         "tenant_share": 0.5,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine_patches.marks import PINNED, marked
-from engine_patches.tags import Tag
+from weft_engine.marks import PINNED, marked
+from weft_engine.tags import Tag
 
 NOBODY: frozenset[str] = frozenset()
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-
-from engine_patches.metrics import EngineMetrics
+from weft_engine.metrics import EngineMetrics
 
 STATE = {
     "policy": "plas",

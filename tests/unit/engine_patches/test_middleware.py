@@ -6,9 +6,8 @@ import types
 
 import anyio
 import pytest
-
-from engine_patches.middleware import ReportMiddleware
-from engine_patches.wire import CallReport
+from weft_engine.middleware import ReportMiddleware
+from weft_engine.wire import CallReport
 
 REPORT = CallReport("c1", service_s=2.0)
 COMMENT = b": weft-report " + REPORT.to_json().encode() + b"\n\n"

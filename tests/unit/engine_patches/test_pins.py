@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.pins import EndedPin, Pins
+from weft_engine.pins import EndedPin, Pins
 
 
 def pinned(limit: int = 4, **programs: list[int]) -> Pins:

@@ -7,8 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.queues import QueueLadder
+from weft_engine.queues import QueueLadder
 
 
 def test_quanta_grow_and_the_last_queue_has_none():

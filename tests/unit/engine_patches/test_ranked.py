@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.ranked import Ranked
+from weft_engine.ranked import Ranked
 
 NAMES = st.sampled_from("abcdefg")
 EVENTS = st.one_of(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.release import UnsupportedVersion, check_version, installed_version
+from weft_engine.release import UnsupportedVersion, check_version, installed_version
 
 
 def test_the_tested_version_is_installed_here():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine_patches import remembered
-from engine_patches.remembered import Programs
+from weft_engine import remembered
+from weft_engine.remembered import Programs
 
 
 def called(programs: Programs, name: str, tenant: str, *numbers: int) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches import remembered
-from engine_patches.marks import TIERS
-from engine_patches.retention import Retention
-from engine_patches.tags import Tag, TagSpans
+from weft_engine import remembered
+from weft_engine.marks import TIERS
+from weft_engine.retention import Retention
+from weft_engine.tags import Tag, TagSpans
 
 QUERY = TagSpans.parse([1000, Tag.USER_QUERY])
 SYSTEM = TagSpans.parse([1000, Tag.SYSTEM_PROMPT])

@@ -8,8 +8,7 @@ from operator import eq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.rooms import Asking, KeptRooms, PrefillPace
+from weft_engine.rooms import Asking, KeptRooms, PrefillPace
 
 
 def chain(text: str) -> list[str]:

@@ -8,9 +8,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-
-import engine_patches
-from engine_patches import server
+import weft_engine
+from weft_engine import server
 
 
 class Engine:
@@ -71,7 +70,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     def parse_args(line: list[str]) -> Any:
         return SimpleNamespace(api_server_count=int(line[1]) if line else None)
 
-    module = ModuleType("engine_patches.compat_serve")
+    module = ModuleType("weft_engine.compat_serve")
     vars(module).update(
         make_arg_parser=lambda _: SimpleNamespace(parse_args=parse_args),
         validate_parsed_serve_args=lambda _: None,
@@ -84,7 +83,7 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         AsyncLLM=Engine,
     )
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(engine_patches, "compat_serve", module, raising=False)
+    monkeypatch.setattr(weft_engine, "compat_serve", module, raising=False)
     # The server takes this signal over.
     monkeypatch.setattr(server.signal, "signal", lambda *_: None)
     return parts

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.settings import PluginSettings
+from weft_engine.settings import PluginSettings
 
 
 def test_defaults_and_values():

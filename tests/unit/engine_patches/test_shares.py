@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches import shares
-from engine_patches.shares import Shares
+from weft_engine import shares
+from weft_engine.shares import Shares
 
 
 def test_a_lone_tenant_may_claim_all_also_before_its_first_call():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.tags import Tag, TagSpans, flatten
+from weft_engine.tags import Tag, TagSpans, flatten
 
 
 def test_the_order_of_eviction_is_the_papers():

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 pytest.importorskip("vllm")
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
-
-from engine_patches.compat_kv import FreeBlocks
-from engine_patches.marks import NOWHERE, PINNED, Home
-from engine_patches.tiers import TieredFreeQueue
+from weft_engine.compat_kv import FreeBlocks
+from weft_engine.marks import NOWHERE, PINNED, Home
+from weft_engine.tiers import TieredFreeQueue
 
 # Of those that there are, the model has these.
 TIERS = 4

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine_patches.ledger import Ledger
-from engine_patches.orders import build_order
-from engine_patches.turns import Turns
-from engine_patches.wire import CallContext
+from weft_engine.ledger import Ledger
+from weft_engine.orders import build_order
+from weft_engine.turns import Turns
+from weft_engine.wire import CallContext
 
 OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0}
 

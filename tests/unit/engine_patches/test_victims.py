@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.victims import Candidate, Claim, choose_victims, slots_to_take
+from weft_engine.victims import Candidate, Claim, choose_victims, slots_to_take
 
 
 def choose(waiting: list[Claim], running: list[Candidate], **options: Any) -> list[str]:

@@ -9,8 +9,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.wire import CallContext, CallReport
+from weft_engine.wire import CallContext, CallReport
 
 
 @given(st.text(max_size=20), st.floats(0, 1e9), st.floats(0, 1e9))

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from typer.testing import CliRunner
-
-from gateway.cli import app
+from weft_gateway.cli import app
 
 runner = CliRunner()
 
@@ -44,7 +43,7 @@ def test_every_command_is_explained() -> None:
         assert command in runner.invoke(app, ["bench", "--help"]).output
 
 
-@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_deploy.local.up"], indirect=True)
 def test_up_hands_its_options_on(taken: Taken) -> None:
     arguments = ["up", "--replicas", "3", "--policy", "fcfs", "--port", "1", "--"]
     assert runner.invoke(app, [*arguments, "--max-num-seqs", "4", "--"]).exit_code == 7
@@ -55,7 +54,7 @@ def test_up_hands_its_options_on(taken: Taken) -> None:
     assert options["engine_arguments"] == ("--max-num-seqs", "4", "--")
 
 
-@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_deploy.local.up"], indirect=True)
 def test_up_attaches_engines(taken: Taken) -> None:
     arguments = ["up", "--attach", "http://a", "--attach", "http://b", "--balancer", "least_used"]
     assert runner.invoke(app, arguments).exit_code == 7
@@ -64,7 +63,7 @@ def test_up_attaches_engines(taken: Taken) -> None:
     assert options["balancer"] == "least_used"
 
 
-@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_deploy.local.up"], indirect=True)
 @pytest.mark.parametrize(
     ("more", "named"),
     [
@@ -83,7 +82,7 @@ def test_what_would_not_reach_attached_engines_is_refused(
     assert "--attach" in result.output
 
 
-@pytest.mark.parametrize("taken", ["deploy.local.up"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_deploy.local.up"], indirect=True)
 @pytest.mark.parametrize("before", [["gibberish"], ["--replicas", "1", "stray", "words"]])
 @pytest.mark.parametrize("after", [[], ["--", "--block-size", "32"]])
 def test_up_takes_no_stray_words(before: list[str], after: list[str], taken: Taken) -> None:
@@ -92,7 +91,7 @@ def test_up_takes_no_stray_words(before: list[str], after: list[str], taken: Tak
     assert "unexpected extra argument" in result.output
 
 
-@pytest.mark.parametrize("taken", ["loadgen.simulated.command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.simulated.command"], indirect=True)
 def test_a_simulated_replica_gets_its_options(taken: Taken) -> None:
     arguments = ["replica", "--simulated", "--preset", "70b-h100", "--slots", "4"]
     assert runner.invoke(app, [*arguments, "--speed-up", "2.5"]).exit_code == 7
@@ -101,7 +100,7 @@ def test_a_simulated_replica_gets_its_options(taken: Taken) -> None:
     assert (options["model"], options["scheduler"]) == ("simulated", "plain")
 
 
-@pytest.mark.parametrize("taken", ["engine_patches.launch"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_engine.launch"], indirect=True)
 def test_a_replica_hands_what_it_does_not_know_to_vllm(taken: Taken) -> None:
     arguments = ["replica", "--model", "m", "--policy", "fcfs", "--max-model-len", "64"]
     assert runner.invoke(app, arguments).exit_code == 7
@@ -110,7 +109,7 @@ def test_a_replica_hands_what_it_does_not_know_to_vllm(taken: Taken) -> None:
     assert options["extra"] == ["--max-model-len", "64"]
 
 
-@pytest.mark.parametrize("taken", ["loadgen.replay.command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.replay.command"], indirect=True)
 def test_a_replay_hands_its_options_on(taken: Taken) -> None:
     arguments = ["bench", "replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]
     assert runner.invoke(app, arguments).exit_code == 7
@@ -119,7 +118,7 @@ def test_a_replay_hands_its_options_on(taken: Taken) -> None:
     assert (options["json_file"], options["seed"]) == ("f", 3)
 
 
-@pytest.mark.parametrize("taken", ["loadgen.replay.command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.replay.command"], indirect=True)
 @pytest.mark.parametrize(
     ("policy", "told"),
     [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "nothing is named"), (" , ", "nothing is named")],
@@ -131,7 +130,7 @@ def test_a_replay_of_unknown_orders_starts_nothing(policy: str, told: str, taken
     assert "--policy" in result.output
 
 
-@pytest.mark.parametrize("taken", ["loadgen.replay.command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.replay.command"], indirect=True)
 @pytest.mark.parametrize(
     "more",
     [
@@ -153,7 +152,7 @@ def test_a_replay_on_a_running_gateway_refuses_what_only_new_engines_can_take(
     assert "--base-url" in result.output
 
 
-@pytest.mark.parametrize("taken", ["loadgen.overhead.command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.overhead.command"], indirect=True)
 @pytest.mark.parametrize("value", ["abc", "0", "1,-2", "", "1,,x", "1.5"])
 def test_overhead_wants_numbers_of_calls(value: str, taken: Taken) -> None:
     result = runner.invoke(app, ["bench", "overhead", "--concurrency", value])
@@ -162,22 +161,22 @@ def test_overhead_wants_numbers_of_calls(value: str, taken: Taken) -> None:
 
 
 BENCHES = [
-    ("loadgen.replay.command", "replay", "--json"),
-    ("loadgen.replay.command", "replay", "--plot"),
-    ("loadgen.overhead.command", "overhead", "--json"),
-    ("loadgen.swap.command", "swap", "--json"),
-    ("loadgen.scheduler.command", "scheduler", "--json"),
-    ("loadgen.workload_command", "workload", "--out"),
-    ("loadgen.workload_command", "workload", "--json"),
+    ("weft_bench.replay.command", "replay", "--json"),
+    ("weft_bench.replay.command", "replay", "--plot"),
+    ("weft_bench.overhead.command", "overhead", "--json"),
+    ("weft_bench.swap.command", "swap", "--json"),
+    ("weft_bench.scheduler.command", "scheduler", "--json"),
+    ("weft_bench.workload_command", "workload", "--out"),
+    ("weft_bench.workload_command", "workload", "--json"),
 ]
 
 
 @pytest.mark.parametrize(
     ("taken", "bench", "kind"),
     [
-        ("loadgen.replay.command", "replay", "weekly"),
-        ("loadgen.workload_command", "workload", "weekly"),
-        ("loadgen.workload_command", "workload", "recorded"),
+        ("weft_bench.replay.command", "replay", "weekly"),
+        ("weft_bench.workload_command", "workload", "weekly"),
+        ("weft_bench.workload_command", "workload", "recorded"),
     ],
     indirect=["taken"],
 )
@@ -188,7 +187,7 @@ def test_arrivals_that_are_not_known_start_nothing(taken: Taken, bench: str, kin
     assert "stepped" in result.output
 
 
-@pytest.mark.parametrize("taken", ["loadgen.workload_command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.workload_command"], indirect=True)
 def test_a_workload_hands_its_options_on(taken: Taken) -> None:
     line = ["bench", "workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
     assert runner.invoke(app, line).exit_code == 7
@@ -222,7 +221,7 @@ def test_a_file_that_can_be_written_is_left_as_it_was(
     assert not new.exists()
 
 
-@pytest.mark.parametrize("taken", ["loadgen.overhead.command"], indirect=True)
+@pytest.mark.parametrize("taken", ["weft_bench.overhead.command"], indirect=True)
 def test_overhead_can_be_measured_without_peers(taken: Taken) -> None:
     arguments = ["bench", "overhead", "--peers", "none", "--concurrency", "1,64"]
     assert runner.invoke(app, arguments).exit_code == 7

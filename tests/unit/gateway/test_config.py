@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-from gateway.config import Balancer, Settings, SettingsError, exposed, load, unread
+from weft_gateway.config import Balancer, Settings, SettingsError, exposed, load, unread
 
 ROOT = Path(__file__).parents[3]
 # What the variables of a test have spoilt.

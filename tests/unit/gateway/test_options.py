@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-
-from gateway.options import counts, one_of, writable
+from weft_gateway.options import counts, one_of, writable
 
 
 @pytest.mark.parametrize(

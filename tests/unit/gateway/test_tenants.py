@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from gateway.app import make_tenants
-from gateway.config import SettingsError
-from gateway.config import load as load_settings
-from gateway.model.limits import TenantRules
-from gateway.programs.identity import tenant_of
-from gateway.tenants import TenantsError, load
+from weft_gateway.app import make_tenants
+from weft_gateway.config import SettingsError
+from weft_gateway.config import load as load_settings
+from weft_gateway.model.limits import TenantRules
+from weft_gateway.programs.identity import tenant_of
+from weft_gateway.tenants import TenantsError, load
 
 GOOD = """
 [default]

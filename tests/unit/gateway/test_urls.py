@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.urls import address, named_replica, origin, redis_url, replica_url
+from weft_gateway.urls import address, named_replica, origin, redis_url, replica_url
 
 
 @pytest.mark.parametrize(

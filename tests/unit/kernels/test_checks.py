@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 from support.kv_layers import make
-
-from kernels.checks import block_list, check_buffer
-from kernels.layers import prepare
+from weft_kernels.checks import block_list, check_buffer
+from weft_kernels.layers import prepare
 
 CPU = torch.device("cpu")
 

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
-from kernels.host import host_buffer
+from weft_kernels.host import host_buffer
 
 
 @pytest.mark.parametrize("size", [1, 4096, 5 * 2**20 + 3])

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.kv_layers import KINDS, make
-
-from kernels.layers import KVLayers, prepare
+from weft_kernels.layers import KVLayers, prepare
 
 
 def test_what_is_prepared_is_returned_as_it_is():

@@ -6,8 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from support.kv_layers import Cache, caches, make
-
-from kernels.layout import BlockLayout, Span, layout_of, share_memory, spans_of
+from weft_kernels.layout import BlockLayout, Span, layout_of, share_memory, spans_of
 
 B, H, N, C = 6, 2, 4, 16  # what `make` makes: blocks, heads, tokens, content
 LAYERS = 3

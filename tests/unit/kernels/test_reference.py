@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from support.kv_layers import random_bytes, swaps
-
-from kernels import reference
-from kernels.layers import prepare
+from weft_kernels import reference
+from weft_kernels.layers import prepare
 
 
 @given(swap=swaps())

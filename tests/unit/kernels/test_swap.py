@@ -6,10 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from support.kv_layers import make, random_bytes, swaps
-
-from kernels import reference
-from kernels.layers import prepare
-from kernels.swap import (
+from weft_kernels import reference
+from weft_kernels.layers import prepare
+from weft_kernels.swap import (
     copies_for,
     gather_blocks,
     scatter_blocks,

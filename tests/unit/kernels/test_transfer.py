@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kernels.transfer import Part, parts_of
+from weft_kernels.transfer import Part, parts_of
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes, swaps
-
-from kernels import reference
-from kernels.layers import prepare
+from weft_kernels import reference
+from weft_kernels.layers import prepare
 
 # Has wheels for Linux on x86-64 only.
 triton = pytest.importorskip("triton")
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 def load(monkeypatch: pytest.MonkeyPatch, interpret: bool) -> ModuleType:
     """The module as it is when it is imported with or without the interpreter."""
     monkeypatch.setenv("TRITON_INTERPRET", str(int(interpret)))
-    found = importlib.util.find_spec("kernels.triton_swap")
+    found = importlib.util.find_spec("weft_kernels.triton_swap")
     assert found
     assert found.origin
     # Under another name, so that whoever imported it before keeps theirs.

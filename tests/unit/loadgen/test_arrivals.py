@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.arrivals import KINDS, RECORDED, STEPS, arrivals, stepped_arrivals
-from loadgen.streams import stream
-from loadgen.workloads.statistics import arrival_figures
+from weft_bench.arrivals import KINDS, RECORDED, STEPS, arrivals, stepped_arrivals
+from weft_bench.streams import stream
+from weft_bench.workloads.statistics import arrival_figures
 
 
 @pytest.mark.parametrize("kind", KINDS)

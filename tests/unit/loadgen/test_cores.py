@@ -7,8 +7,7 @@ import subprocess
 import sys
 
 import pytest
-
-from loadgen.cores import descendants, engines_apart
+from weft_bench.cores import descendants, engines_apart
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,

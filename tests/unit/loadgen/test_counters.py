@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.counters import EngineCounters, simulated
+from weft_bench.counters import EngineCounters, simulated
 
 
 def state(*engines):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.fit import fit, message_bytes
-from loadgen.schema import Part, TraceCall, TraceError, TraceProgram
+from weft_bench.fit import fit, message_bytes
+from weft_bench.schema import Part, TraceCall, TraceError, TraceProgram
 
 
 def message(size, role="user"):

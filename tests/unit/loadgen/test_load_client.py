@@ -8,9 +8,8 @@ from itertools import count, islice, repeat
 from types import SimpleNamespace
 
 import pytest
-
-from loadgen import load_client
-from loadgen.load_client import load, make_request, requests_of
+from weft_bench import load_client
+from weft_bench.load_client import load, make_request, requests_of
 
 REQUEST = make_request("http://localhost:1", "m", stream=False)
 

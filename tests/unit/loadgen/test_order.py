@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-
-from loadgen.order import OrderError, kept_order, order_of, set_order
+from weft_bench.order import OrderError, kept_order, order_of, set_order
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loadgen.parts import tag_spans, token_ids
-from loadgen.schema import Part
-from loadgen.traces.coding import FIRST_ID, IDS
+from weft_bench.parts import tag_spans, token_ids
+from weft_bench.schema import Part
+from weft_bench.traces.coding import FIRST_ID, IDS
 
 
 def test_ids_follow_from_names_and_fit_any_vocabulary():

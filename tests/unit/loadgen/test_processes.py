@@ -10,8 +10,7 @@ import threading
 import time
 
 import pytest
-
-from loadgen import processes
+from weft_bench import processes
 
 SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 

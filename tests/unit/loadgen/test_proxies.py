@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen import proxies
-from loadgen.proxies import OURS, PEERS, Absent, Proxy
+from weft_bench import proxies
+from weft_bench.proxies import OURS, PEERS, Absent, Proxy
 
 ENGINES = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
 
@@ -24,7 +23,7 @@ def test_peers_are_pinned_and_live_elsewhere():
 
 
 def test_bare_is_ours_with_all_that_can_be_turned_off(monkeypatch):
-    from gateway.config import load
+    from weft_gateway.config import load
 
     for name, value in PEERS["bare"].environment.items():
         monkeypatch.setenv(name, value)

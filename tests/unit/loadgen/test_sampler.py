@@ -7,8 +7,7 @@ import sys
 import threading
 
 import pytest
-
-from loadgen.sampler import Samples, sampled
+from weft_bench.sampler import Samples, sampled
 
 
 def outer():

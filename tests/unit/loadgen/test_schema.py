@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.schema import TAGS, TraceCall, TraceProgram
+from weft_bench.schema import TAGS, TraceCall, TraceProgram
 
 
 def test_a_call_waits_for_the_one_before_it_unless_told_otherwise():
@@ -41,6 +40,6 @@ def test_a_program_comes_at_some_time():
 
 
 def test_tags_are_numbered_as_in_the_engine():
-    from engine_patches.tags import Tag
+    from weft_engine.tags import Tag
 
     assert {name: Tag[name] for name in TAGS} == TAGS

@@ -6,8 +6,7 @@ import json
 
 import pytest
 from typer.testing import CliRunner
-
-from gateway.cli import app
+from weft_gateway.cli import app
 
 pytestmark = pytest.mark.engine
 

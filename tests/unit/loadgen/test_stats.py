@@ -5,8 +5,7 @@ from __future__ import annotations
 from statistics import stdev
 
 import pytest
-
-from loadgen.stats import half_width, mean, percentile
+from weft_bench.stats import half_width, mean, percentile
 
 
 def test_percentiles_interpolate_between_ranks():

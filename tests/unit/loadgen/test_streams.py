@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.streams import poisson_arrivals, stream
+from weft_bench.streams import poisson_arrivals, stream
 
 
 def test_a_stream_depends_on_seed_and_purpose_alone():

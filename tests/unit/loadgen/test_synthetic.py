@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.stats import mean
-from loadgen.synthetic import generate
+from weft_bench.stats import mean
+from weft_bench.synthetic import generate
 
 
 def test_the_same_seed_gives_the_same_programs():

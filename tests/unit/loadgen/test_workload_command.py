@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.traces.files import read_trace
-from loadgen.workload_command import WorkloadOptions, run
-from loadgen.workloads.registry import WORKLOADS
+from weft_bench.traces.files import read_trace
+from weft_bench.workload_command import WorkloadOptions, run
+from weft_bench.workloads.registry import WORKLOADS
 
 
 def test_it_writes_what_a_replay_can_read(tmp_path, capsys):

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from loadgen import workload_file
-from loadgen.schema import TAGS, Part, TraceCall, TraceError, TraceProgram
-from loadgen.traces.files import read_trace
-from loadgen.workloads.registry import WORKLOADS
+from weft_bench import workload_file
+from weft_bench.schema import TAGS, Part, TraceCall, TraceError, TraceProgram
+from weft_bench.traces.files import read_trace
+from weft_bench.workloads.registry import WORKLOADS
 
 TEXT = st.text(max_size=8)
 TIMES = st.floats(0, 1e9, allow_nan=False)

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from support import promql
-
-from deploy.grafana.generate import FOLDER, files
-from deploy.grafana.panels import DATA_SOURCE
+from weft_deploy.grafana.generate import FOLDER, files
+from weft_deploy.grafana.panels import DATA_SOURCE
 
 BOARDS: list[dict[str, Any]] = [json.loads(text) for text in files().values()]
 
@@ -33,7 +32,7 @@ def targets() -> Iterator[tuple[str, str]]:
 
 def test_committed_dashboards_are_the_generated_ones() -> None:
     on_disk = {file: file.read_text() for file in FOLDER.glob("*.json")}
-    assert on_disk == files(), "run: python -m deploy.grafana.generate"
+    assert on_disk == files(), "run: python -m weft_deploy.grafana.generate"
 
 
 @pytest.mark.parametrize(("title", "expression"), list(targets()))
@@ -44,7 +43,7 @@ def test_a_query_asks_for_metrics_and_labels_that_exist(title: str, expression: 
 
 
 def test_bounds_to_choose_from_are_bounds_of_the_buckets() -> None:
-    from gateway.telemetry.metrics import Metrics
+    from weft_gateway.telemetry.metrics import Metrics
 
     metrics = Metrics()
     metrics.latency.labels("chat").observe(1.0)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from deploy.grafana.panels import JSON, Choice, Panel, Query, dashboard
+from weft_deploy.grafana.panels import JSON, Choice, Panel, Query, dashboard
 
 
 def board(per_row: list[int], choices: tuple[Choice, ...] = ()) -> JSON:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-
-from deploy.local.children import Children
+from weft_deploy.local.children import Children
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups")
 

@@ -10,9 +10,8 @@ pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors")
 
 from transformers import AutoTokenizer
-
-from deploy.local.demo.tokenizer import END_OF_MESSAGE
-from deploy.local.demo_model import ensure_demo_model, version
+from weft_deploy.local.demo.tokenizer import END_OF_MESSAGE
+from weft_deploy.local.demo_model import ensure_demo_model, version
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from deploy.local import install
-from deploy.local.install import InstallError
+from weft_deploy.local import install
+from weft_deploy.local.install import InstallError
 
 
 @pytest.mark.parametrize("version", [(3, 11), (3, 12), (3, 13)])

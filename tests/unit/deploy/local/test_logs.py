@@ -1,8 +1,7 @@
 """What the end of an engine's log tells."""
 
 import pytest
-
-from deploy.local.logs import clean, end, engine_core_died, phase
+from weft_deploy.local.logs import clean, end, engine_core_died, phase
 
 NOISE = """nanobind: leaked 4 instances!
  - leaked instance 0x7f9a033887e8 of type "triton._C.libtriton.ir.attribute"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from deploy.local import demo_model, plan
-from deploy.local.plan import OptionError, UpOptions
+from weft_deploy.local import demo_model, plan
+from weft_deploy.local.plan import OptionError, UpOptions
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-
-from deploy.local.ports import PortTaken, check_free, free_ports
+from weft_deploy.local.ports import PortTaken, check_free, free_ports
 
 
 def test_a_taken_port_is_named():

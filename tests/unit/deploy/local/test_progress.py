@@ -9,9 +9,8 @@ from io import BytesIO, StringIO
 import pytest
 from rich.console import Console
 from rich.text import Text
-
-from deploy.local.children import Child
-from deploy.local.progress import Progress
+from weft_deploy.local.children import Child
+from weft_deploy.local.progress import Progress
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
-from deploy.local import usage
+from weft_deploy.local import usage
 
 
 def _line(name: str, model: str = "org/model") -> str:

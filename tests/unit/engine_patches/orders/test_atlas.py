@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine_patches.orders import CallView
-from engine_patches.orders.atlas import Atlas
-from engine_patches.queues import QueueLadder
+from weft_engine.orders import CallView
+from weft_engine.orders.atlas import Atlas
+from weft_engine.queues import QueueLadder
 
 
 def test_the_critical_path_decides_not_the_sum_over_threads():

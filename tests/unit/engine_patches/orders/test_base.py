@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from engine_patches.orders import CallView, Standing
-from engine_patches.orders.base import OneQueue
+from weft_engine.orders import CallView, Standing
+from weft_engine.orders.base import OneQueue
 
 
 def test_one_queue_never_moves_anybody():

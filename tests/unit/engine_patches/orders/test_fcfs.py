@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine_patches.orders import CallView
-from engine_patches.orders.fcfs import Fcfs
+from weft_engine.orders import CallView
+from weft_engine.orders.fcfs import Fcfs
 
 
 def test_whatever_a_program_has_used_its_calls_rank_alike():

@@ -7,12 +7,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.orders import CallView
-from engine_patches.orders.atlas import Atlas
-from engine_patches.orders.mlfq import Mlfq
-from engine_patches.orders.plas import Plas
-from engine_patches.queues import QueueLadder
+from weft_engine.orders import CallView
+from weft_engine.orders.atlas import Atlas
+from weft_engine.orders.mlfq import Mlfq
+from weft_engine.orders.plas import Plas
+from weft_engine.queues import QueueLadder
 
 KINDS = [Plas, Atlas, Mlfq]
 SECONDS = st.floats(0, 1e6)

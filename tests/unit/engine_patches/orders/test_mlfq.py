@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine_patches.orders import CallView
-from engine_patches.orders.mlfq import Mlfq
-from engine_patches.queues import QueueLadder
+from weft_engine.orders import CallView
+from weft_engine.orders.mlfq import Mlfq
+from weft_engine.queues import QueueLadder
 
 
 def test_every_call_starts_in_the_first_queue_whatever_its_program_used():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.orders import CallView, Standing
-from engine_patches.orders.plas import Plas
-from engine_patches.queues import QueueLadder
+from weft_engine.orders import CallView, Standing
+from weft_engine.orders.plas import Plas
+from weft_engine.queues import QueueLadder
 
 LADDER = QueueLadder(count=3, first_quantum_s=2.0, growth=2.0)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine_patches.orders import CallView
-from engine_patches.orders.program_fifo import ProgramFifo
+from weft_engine.orders import CallView
+from weft_engine.orders.program_fifo import ProgramFifo
 
 
 def test_calls_rank_by_the_arrival_of_their_program():

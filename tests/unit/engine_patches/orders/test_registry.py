@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.orders import ORDERS, build_order
-from engine_patches.orders.plas import Plas
-from engine_patches.queues import QueueLadder
-from engine_patches.wire import ORDER_NAMES
+from weft_engine.orders import ORDERS, build_order
+from weft_engine.orders.plas import Plas
+from weft_engine.queues import QueueLadder
+from weft_engine.wire import ORDER_NAMES
 
 
 @pytest.mark.parametrize("name", sorted(ORDERS))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from engine_patches.orders import CallView
-from engine_patches.orders.srpt import Srpt
+from weft_engine.orders import CallView
+from weft_engine.orders.srpt import Srpt
 
 
 def test_it_is_refused_outside_of_experiments():

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.orders import CallView
-from engine_patches.orders.urgency import Urgency
+from weft_engine.orders import CallView
+from weft_engine.orders.urgency import Urgency
 
 SECONDS = st.floats(0, 1e4)
 CALLS = st.lists(st.tuples(SECONDS, SECONDS, SECONDS), min_size=1, max_size=8)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine_patches.orders import CallView
-from engine_patches.orders.vtc import TokenCounters, Vtc
+from weft_engine.orders import CallView
+from weft_engine.orders.vtc import TokenCounters, Vtc
 
 
 def test_the_program_that_was_given_less_is_first():

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.orders import CallView, Standing, build_order
-from engine_patches.orders.plas import Plas
-from engine_patches.orders.warm_plas import WarmPlas
-from engine_patches.queues import QueueLadder
+from weft_engine.orders import CallView, Standing, build_order
+from weft_engine.orders.plas import Plas
+from weft_engine.orders.warm_plas import WarmPlas
+from weft_engine.queues import QueueLadder
 
 LADDER = QueueLadder(count=4, first_quantum_s=2.0, growth=2.0)
 VIEWS = st.builds(

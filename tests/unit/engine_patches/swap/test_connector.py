@@ -12,10 +12,9 @@ pytest.importorskip("vllm")
 
 import torch
 from vllm.v1.kv_cache_interface import FullAttentionSpec, UniformTypeKVCacheSpecs
-
-from engine_patches.compat_kv import KVConnectorRole, block_key
-from engine_patches.swap import connector as connector_module
-from engine_patches.swap.connector import SwapConnector, SwapPlan
+from weft_engine.compat_kv import KVConnectorRole, block_key
+from weft_engine.swap import connector as connector_module
+from weft_engine.swap.connector import SwapConnector, SwapPlan
 
 BLOCK = 16
 # Two layers of 4 heads, 16 tokens, 8 numbers of 4 bytes.

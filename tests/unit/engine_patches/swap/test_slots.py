@@ -7,8 +7,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.swap.slots import HostSlots
+from weft_engine.swap.slots import HostSlots
 
 
 def contents(name: str, count: int) -> list[str]:

@@ -1,9 +1,8 @@
 """Callers and administrators."""
 
 import pytest
-
-from gateway.api.auth import Authenticator
-from gateway.api.errors import ApiError
+from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.errors import ApiError
 
 OPEN = Authenticator((), "")
 

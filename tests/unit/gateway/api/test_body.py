@@ -8,10 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-
-from gateway.api.body import call_body, check_depth, is_skimmed, json_object, raw_members
-from gateway.api.errors import ApiError
-from gateway.api.turns import Turns
+from weft_gateway.api.body import call_body, check_depth, is_skimmed, json_object, raw_members
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.turns import Turns
 
 DEEP = b"[" * 300 + b"]" * 300
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from gateway.api.connections import Edge
-from gateway.config import Settings
+from weft_gateway.api.connections import Edge
+from weft_gateway.config import Settings
 
 
 def edge(**settings: Any) -> Edge:

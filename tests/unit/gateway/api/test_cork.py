@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from gateway.api.cork import CorkedTransport
+from weft_gateway.api.cork import CorkedTransport
 
 
 class Loop:

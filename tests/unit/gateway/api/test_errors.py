@@ -3,9 +3,8 @@
 import json
 
 import pytest
-
-from gateway.api import errors
-from gateway.api.errors import ApiError
+from weft_gateway.api import errors
+from weft_gateway.api.errors import ApiError
 
 
 def test_openai_shape_has_all_four_members() -> None:

@@ -8,9 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from gateway.api import failures
-from gateway.api.errors import ApiError
+from weft_gateway.api import failures
+from weft_gateway.api.errors import ApiError
 
 pytestmark = pytest.mark.anyio
 

@@ -4,10 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-
-from gateway.api.errors import ApiError
-from gateway.api.http import DepartureWatch, read_body
-from gateway.engine.errors import ClientGone
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.http import DepartureWatch, read_body
+from weft_gateway.engine.errors import ClientGone
 
 pytestmark = pytest.mark.anyio
 

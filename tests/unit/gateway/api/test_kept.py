@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.api.kept import Kept
+from weft_gateway.api.kept import Kept
 
 
 class Socket:

@@ -4,17 +4,16 @@ from typing import Any
 
 import httpx
 import pytest
-
-from engine_patches.wire import CallReport
-from gateway.api.ledger import Ledger, OpenCall
-from gateway.engine.advice import KvAdvisor
-from gateway.engine.estimate import PromptEstimator
-from gateway.engine.pool import Timeouts
-from gateway.engine.registry import Registry
-from gateway.engine.tokens import TokenCounter
-from gateway.model import Opening, Outcome, ProgramKey
-from gateway.programs.memory import MemoryTable
-from gateway.telemetry.metrics import Metrics
+from weft_engine.wire import CallReport
+from weft_gateway.api.ledger import Ledger, OpenCall
+from weft_gateway.engine.advice import KvAdvisor
+from weft_gateway.engine.estimate import PromptEstimator
+from weft_gateway.engine.pool import Timeouts
+from weft_gateway.engine.registry import Registry
+from weft_gateway.engine.tokens import TokenCounter
+from weft_gateway.model import Opening, Outcome, ProgramKey
+from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.anyio
 

@@ -1,8 +1,7 @@
 """Which routes pass without a program."""
 
 import pytest
-
-from gateway.api.passthrough import methods
+from weft_gateway.api.passthrough import methods
 
 
 @pytest.mark.parametrize(

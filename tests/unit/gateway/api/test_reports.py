@@ -1,9 +1,8 @@
 """Reports that are believed, and those that are not."""
 
 import pytest
-
-from engine_patches.wire import CallReport
-from gateway.api.reports import accept, parse
+from weft_engine.wire import CallReport
+from weft_gateway.api.reports import accept, parse
 
 GOOD = CallReport(call="c", service_s=1.0, waiting_s=0.5, prompt_tokens=3, output_tokens=2)
 

@@ -1,10 +1,9 @@
 """Sessions as JSON, and the ids in their paths."""
 
 import pytest
-
-from gateway.api.sessions import path_id, program_key, query_id, session_json
-from gateway.model import Program, ProgramKey, Thread
-from gateway.programs.ids import IdentityError
+from weft_gateway.api.sessions import path_id, program_key, query_id, session_json
+from weft_gateway.model import Program, ProgramKey, Thread
+from weft_gateway.programs.ids import IdentityError
 
 
 def test_a_program_is_shown_whole() -> None:

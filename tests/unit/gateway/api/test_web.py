@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from gateway.api.errors import ApiError
-from gateway.api.web import Cors, check_admin
-from gateway.config import load
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.web import Cors, check_admin
+from weft_gateway.config import load
 
 pytestmark = pytest.mark.anyio
 

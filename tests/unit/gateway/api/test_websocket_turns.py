@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
-from gateway.api.errors import ApiError
-from gateway.api.websocket_turns import Turn, Turns
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.websocket_turns import Turn, Turns
 
 LIMIT = 1 << 16
 

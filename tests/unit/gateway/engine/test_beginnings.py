@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.engine.beginnings import STEP_BYTES, beginning_of
+from weft_gateway.engine.beginnings import STEP_BYTES, beginning_of
 
 TEXT = "All that the agent is told of its work. " * 300
 TOOLS = [{"type": "function", "function": {"name": "look", "description": TEXT}}]

@@ -1,7 +1,7 @@
 """The circuit of a replica, as a table of stimuli and states."""
 
-from gateway.engine.circuit import Circuit
-from gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.circuit import Circuit
+from weft_gateway.engine.errors import ConnectFailed, ReplicaClosed, ReplicaFault, ReplicaTimeout
 
 UP = Circuit(healthy=True, alive=True)
 

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import pytest
-
-from gateway.engine.connection import HIGH_WATER_BYTES, Connection
-from gateway.engine.errors import (
+from weft_gateway.engine.connection import HIGH_WATER_BYTES, Connection
+from weft_gateway.engine.errors import (
     ClientGone,
     ReplicaClosed,
     ReplicaGarbage,

@@ -6,8 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.engine.described import (
+from weft_gateway.engine.described import (
     MAX_CARD_BYTES,
     MAX_ID,
     MAX_MODELS,

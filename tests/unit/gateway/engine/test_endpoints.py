@@ -1,6 +1,6 @@
 """The table of endpoints."""
 
-from gateway.engine.endpoints import BY_PATH, ENDPOINTS
+from weft_gateway.engine.endpoints import BY_PATH, ENDPOINTS
 
 
 def test_names_label_metrics_and_are_unique() -> None:

@@ -1,6 +1,6 @@
 """What failures of replicas mean to clients."""
 
-from gateway.engine.errors import (
+from weft_gateway.engine.errors import (
     ConnectFailed,
     ReplicaAnswerTooLarge,
     ReplicaBadAnswer,

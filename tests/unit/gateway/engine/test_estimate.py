@@ -1,8 +1,7 @@
 """The estimate of prompt lengths."""
 
 import pytest
-
-from gateway.engine.estimate import PRIOR_BYTES_PER_TOKEN, PromptEstimator
+from weft_gateway.engine.estimate import PRIOR_BYTES_PER_TOKEN, PromptEstimator
 
 
 def test_before_any_report_the_prior_holds() -> None:

@@ -8,9 +8,8 @@ import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pytest
-
-from gateway.engine.farewells import Farewells
-from gateway.model import Gone, ProgramKey
+from weft_gateway.engine.farewells import Farewells
+from weft_gateway.model import Gone, ProgramKey
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-
-from gateway.engine.fetch import Fetched, fetch
+from weft_gateway.engine.fetch import Fetched, fetch
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.engine.headers import (
+from weft_gateway.engine.headers import (
     UnsafeHead,
     for_client,
     for_engine,

@@ -6,12 +6,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import respx
-
-from gateway.engine.health import HealthLoop
-from gateway.engine.lower import ReplicaKind
-from gateway.engine.pool import Timeouts, Upstream
-from gateway.engine.registry import Registry, Replica
-from gateway.model import Beginning
+from weft_gateway.engine.health import HealthLoop
+from weft_gateway.engine.lower import ReplicaKind
+from weft_gateway.engine.pool import Timeouts, Upstream
+from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.model import Beginning
 
 pytestmark = pytest.mark.anyio
 

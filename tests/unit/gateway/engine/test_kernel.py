@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-
-from gateway.engine.kernel import KEEPALIVE_IDLE_S, Peer
+from weft_gateway.engine.kernel import KEEPALIVE_IDLE_S, Peer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the proof is Linux's")
 

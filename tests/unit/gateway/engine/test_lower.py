@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.wire import CallContext
-from gateway.engine.endpoints import BY_PATH, ENDPOINTS
-from gateway.engine.lower import ReplicaKind, TooDeep, lower, program_digest, tenant_salt
-from gateway.model import ProgramKey
+from weft_engine.wire import CallContext
+from weft_gateway.engine.endpoints import BY_PATH, ENDPOINTS
+from weft_gateway.engine.lower import ReplicaKind, TooDeep, lower, program_digest, tenant_salt
+from weft_gateway.model import ProgramKey
 
 CHAT = BY_PATH["/v1/chat/completions"]
 EMBEDDINGS = BY_PATH["/v1/embeddings"]

@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.engine.connection import Connection
-from gateway.engine.errors import (
+from weft_gateway.engine.connection import Connection
+from weft_gateway.engine.errors import (
     ConnectFailed,
     ReplicaAnswerTooLarge,
     ReplicaClosed,
     ReplicaLost,
     ReplicaTimeout,
 )
-from gateway.engine.kernel import Peer
-from gateway.engine.pool import MAX_IDLE_S, Exchange, Timeouts, Upstream
+from weft_gateway.engine.kernel import Peer
+from weft_gateway.engine.pool import MAX_IDLE_S, Exchange, Timeouts, Upstream
 
 pytestmark = pytest.mark.anyio
 

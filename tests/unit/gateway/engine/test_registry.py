@@ -1,11 +1,10 @@
 """The replicas as policies and clients see them."""
 
 import pytest
-
-from gateway.engine.errors import ConnectFailed, ReplicaFault
-from gateway.engine.pool import Timeouts
-from gateway.engine.registry import Registry
-from gateway.model import Beginning
+from weft_gateway.engine.errors import ConnectFailed, ReplicaFault
+from weft_gateway.engine.pool import Timeouts
+from weft_gateway.engine.registry import Registry
+from weft_gateway.model import Beginning
 
 URLS = {"r0": "http://127.0.0.1:8001", "r1": "http://127.0.0.1:8002/engine"}
 

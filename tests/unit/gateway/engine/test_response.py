@@ -5,9 +5,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.engine.errors import ReplicaClosed, ReplicaGarbage
-from gateway.engine.response import MAX_HEAD_BYTES, ResponseMachine
+from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage
+from weft_gateway.engine.response import MAX_HEAD_BYTES, ResponseMachine
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"

@@ -5,11 +5,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.wire import REPORT_COMMENT, CallReport
-from gateway.engine import sse
-from gateway.engine.errors import ReplicaClosed, ReplicaGarbage
-from gateway.engine.sse import MAX_REPORT_BYTES, MAX_TAIL_BYTES, StreamFilter
+from weft_engine.wire import REPORT_COMMENT, CallReport
+from weft_gateway.engine import sse
+from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage
+from weft_gateway.engine.sse import MAX_REPORT_BYTES, MAX_TAIL_BYTES, StreamFilter
 
 DONE = (b"data: [DONE]",)
 REPORT = CallReport(call="call-1", service_s=1.5, prompt_tokens=7)

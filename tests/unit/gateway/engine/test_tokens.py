@@ -6,9 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-
-from gateway.engine.tokens import GENERATION_PROMPT, Recent, TokenCounter
-from gateway.policies.tags_sections import Section, sections
+from weft_gateway.engine.tokens import GENERATION_PROMPT, Recent, TokenCounter
+from weft_gateway.policies.tags_sections import Section, sections
 
 WORDS = (
     "we",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from gateway.engine.tokens_fit import SIZE, TokenFit, features
-from gateway.policies.tags_sections import Section, sections
+from weft_gateway.engine.tokens_fit import SIZE, TokenFit, features
+from weft_gateway.policies.tags_sections import Section, sections
 
 WORDS = (
     "the",

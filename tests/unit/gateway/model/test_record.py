@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from gateway.model import Closing, Outcome, Program, ProgramKey, Thread
+from weft_gateway.model import Closing, Outcome, Program, ProgramKey, Thread
 
 KEY = ProgramKey("t", "p")
 

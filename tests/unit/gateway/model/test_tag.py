@@ -1,7 +1,7 @@
 """The gateway's tags."""
 
-from engine_patches.tags import Tag as Engines
-from gateway.model.tag import Tag
+from weft_engine.tags import Tag as Engines
+from weft_gateway.model.tag import Tag
 
 
 def test_names_and_numbers_are_those_of_the_engine() -> None:

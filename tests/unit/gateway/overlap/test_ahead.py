@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.model import ProgramKey
-from gateway.overlap.ahead import Ahead, head_of
+from weft_gateway.model import ProgramKey
+from weft_gateway.overlap.ahead import Ahead, head_of
 
 TOOLS = [{"type": "function", "function": {"name": "find"}}]
 

@@ -1,6 +1,6 @@
 """What one stream may keep."""
 
-from gateway.overlap.allowance import Allowance
+from weft_gateway.overlap.allowance import Allowance
 
 
 def test_no_more_can_be_taken_than_is_left():

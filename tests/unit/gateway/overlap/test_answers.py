@@ -7,8 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap.answers import AnswerTape
+from weft_gateway.overlap.answers import AnswerTape
 
 
 def sse(*chunks) -> bytes:

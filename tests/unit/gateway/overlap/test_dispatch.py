@@ -6,10 +6,9 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap.dispatch import EVENT, ToolDispatch, as_json, frame, from_json, opted_in
-from gateway.overlap.events import EventReader
-from gateway.overlap.tool_calls import ToolCall
+from weft_gateway.overlap.dispatch import EVENT, ToolDispatch, as_json, frame, from_json, opted_in
+from weft_gateway.overlap.events import EventReader
+from weft_gateway.overlap.tool_calls import ToolCall
 
 
 def sse(data, name=None):

@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap import events
-from gateway.overlap.events import EventReader
+from weft_gateway.overlap import events
+from weft_gateway.overlap.events import EventReader
 
 STREAM = (
     b": a comment\n\n"

@@ -5,8 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap.json_end import JsonEnd
+from weft_gateway.overlap.json_end import JsonEnd
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.text()
 VALUES = st.recursive(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.wire import CallReport
-from gateway.model import ProgramKey
-from gateway.overlap.prefill import MAX_TTL_S, Prefill, PrefillError, PrefillState, announced
+from weft_engine.wire import CallReport
+from weft_gateway.model import ProgramKey
+from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill, PrefillError, PrefillState, announced
 
 KEY = ProgramKey("t", "p")
 SYSTEM = {"role": "system", "content": "Be brief."}

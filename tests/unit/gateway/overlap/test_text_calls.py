@@ -5,9 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap.allowance import Allowance
-from gateway.overlap.text_calls import TextCalls
+from weft_gateway.overlap.allowance import Allowance
+from weft_gateway.overlap.text_calls import TextCalls
 
 SEARCH = '{"name": "search", "arguments": {"q": "a [{\\"}] b"}}'
 PLOT = '{"parameters": {"xs": [1, 2]}, "name": "plot"}'

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.model.hint import HintLimits, OwnTag
-from gateway.model.tag import Tag
-from gateway.overlap.told import read, written
-from gateway.policies.hints_values import own_tag
+from weft_gateway.model.hint import HintLimits, OwnTag
+from weft_gateway.model.tag import Tag
+from weft_gateway.overlap.told import read, written
+from weft_gateway.policies.hints_values import own_tag
 
 
 def test_every_kind_of_tag_comes_back_as_it_was():

@@ -5,10 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap import tool_calls
-from gateway.overlap.allowance import MAX_KEPT_CHARS
-from gateway.overlap.tool_calls import ToolCall, ToolCallParser
+from weft_gateway.overlap import tool_calls
+from weft_gateway.overlap.allowance import MAX_KEPT_CHARS
+from weft_gateway.overlap.tool_calls import ToolCall, ToolCallParser
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=8),

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.overlap.answers import assembled
-from gateway.overlap.tool_calls import ToolCall, ToolCallParser
-from gateway.overlap.whole import calls_of
+from weft_gateway.overlap.answers import assembled
+from weft_gateway.overlap.tool_calls import ToolCall, ToolCallParser
+from weft_gateway.overlap.whole import calls_of
 
 
 def function(name: str, arguments: str) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from gateway.model.hint import NO_HINTS, HintLimits, Hints
-from gateway.model.tag import Tag
-from gateway.policies.hints import read_hints
+from weft_gateway.model.hint import NO_HINTS, HintLimits, Hints
+from weft_gateway.model.tag import Tag
+from weft_gateway.policies.hints import read_hints
 
 Headers = dict[bytes, bytes]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from gateway.model.hint import HintLimits
-from gateway.policies import hints_values as values
+from weft_gateway.model.hint import HintLimits
+from weft_gateway.policies import hints_values as values
 
 LIMITS = HintLimits()
 

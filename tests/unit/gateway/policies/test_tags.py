@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from engine_patches.tags import TagSpans
-from gateway.model.hint import OwnTag
-from gateway.model.tag import Tag
-from gateway.policies.tags import BEYOND, by_role, end_of, wire_tags
-from gateway.policies.tags_sections import Section, sections
+from weft_engine.tags import TagSpans
+from weft_gateway.model.hint import OwnTag
+from weft_gateway.model.tag import Tag
+from weft_gateway.policies.tags import BEYOND, by_role, end_of, wire_tags
+from weft_gateway.policies.tags_sections import Section, sections
 
 S, U, T, R = Tag.SYSTEM_PROMPT, Tag.USER_QUERY, Tag.TOOL_OUTPUT, Tag.RESPONSE
 ROLES = {S: "system", U: "user", T: "tool", R: "assistant"}

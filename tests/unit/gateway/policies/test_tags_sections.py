@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from gateway.model.tag import Tag
-from gateway.policies.tags_sections import PREAMBLE, is_otherwise, sections, visible
+from weft_gateway.model.tag import Tag
+from weft_gateway.policies.tags_sections import PREAMBLE, is_otherwise, sections, visible
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {}}}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.policies.token_bucket import Bucket, refilled, wait_s
+from weft_gateway.policies.token_bucket import Bucket, refilled, wait_s
 
 
 def test_a_new_bucket_is_full() -> None:

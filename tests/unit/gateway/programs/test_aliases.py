@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.programs.aliases import BODY, HEADERS
+from weft_gateway.programs.aliases import BODY, HEADERS
 
 
 def test_header_names_are_lower_case_and_unique():

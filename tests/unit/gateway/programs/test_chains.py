@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.model import ProgramKey
-from gateway.programs.chains import ChainRoots
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.chains import ChainRoots
 
 
 def test_a_link_leads_to_its_program_and_an_unknown_one_to_itself():

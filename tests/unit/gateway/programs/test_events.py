@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.model import ProgramKey
-from gateway.programs.events import Started, new_id
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.events import Started, new_id
 
 
 def test_ids_differ_and_events_with_the_same_id_are_equal():

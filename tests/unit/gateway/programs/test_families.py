@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.model import ProgramKey
-from gateway.programs.chains import ChainRoots
-from gateway.programs.families import fold, has_parent
-from gateway.programs.identity import Identity, resolve
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.chains import ChainRoots
+from weft_gateway.programs.families import fold, has_parent
+from weft_gateway.programs.identity import Identity, resolve
 
 pytestmark = pytest.mark.anyio
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.model import ProgramKey
-from gateway.programs.aliases import BODY, HEADERS
-from gateway.programs.identity import ChainRoots, IdentityError, resolve, tenant_of
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.aliases import BODY, HEADERS
+from weft_gateway.programs.identity import ChainRoots, IdentityError, resolve, tenant_of
 
 
 def identify(headers=None, body=None, path=None, chains=None, **options):

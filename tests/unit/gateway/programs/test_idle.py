@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.model import Opened, Program, ProgramKey, Thread
-from gateway.policies.retain.idle import IdlePolicy
-from gateway.programs.idle import IdleTimes, Kind
+from weft_gateway.model import Opened, Program, ProgramKey, Thread
+from weft_gateway.policies.retain.idle import IdlePolicy
+from weft_gateway.programs.idle import IdleTimes, Kind
 
 POLICY = IdlePolicy(shortest_s=10.0, longest_s=1000.0, enough=16)
 QUICK, SLOW = Kind("t", "x-session-id", "m"), Kind("t", "metadata.session_id", "m")

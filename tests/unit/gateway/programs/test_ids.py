@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.programs.ids import MAX_ID_BYTES, IdentityError, from_bytes, from_json, is_response_id
+from weft_gateway.programs.ids import (
+    MAX_ID_BYTES,
+    IdentityError,
+    from_bytes,
+    from_json,
+    is_response_id,
+)
 
 
 def text_of(raw: bytes) -> str | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from gateway.model import Closing, Gone, Opening, Outcome, ProgramKey
-from gateway.programs.memory import MemoryTable
+from weft_gateway.model import Closing, Gone, Opening, Outcome, ProgramKey
+from weft_gateway.programs.memory import MemoryTable
 
 pytestmark = pytest.mark.anyio
 

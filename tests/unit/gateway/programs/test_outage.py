@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.table import KEY, closing, opening
-
-from gateway.model import Opened, Program, ProgramKey
-from gateway.programs import rules
-from gateway.programs.events import Ended, Started
-from gateway.programs.outage import Held, Outage
+from weft_gateway.model import Opened, Program, ProgramKey
+from weft_gateway.programs import rules
+from weft_gateway.programs.events import Ended, Started
+from weft_gateway.programs.outage import Held, Outage
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.programs.redis_link import _without_credentials
+from weft_gateway.programs.redis_link import _without_credentials
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.model import ProgramKey, Thread
-from gateway.programs import rows
+from weft_gateway.model import ProgramKey, Thread
+from weft_gateway.programs import rows
 
 # Lone surrogates too: a JSON escape can make them.
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=60)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from gateway.model import Closing, Opening, Outcome, ProgramKey
-from gateway.programs import rules
+from weft_gateway.model import Closing, Opening, Outcome, ProgramKey
+from weft_gateway.programs import rules
 
 KEY = ProgramKey("t", "p")
 CALL = Opening(KEY, "c", "main", "r1", frozenset({"r0", "r1"}), True, 5.0)

@@ -15,8 +15,7 @@ from support.scripted_server import (
     frame,
     scripted,
 )
-
-from gateway.sdk import Tool, agent, session
+from weft import Tool, agent, session
 
 pytestmark = pytest.mark.anyio
 

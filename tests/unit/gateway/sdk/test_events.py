@@ -6,10 +6,9 @@ import threading
 import httpx
 import pytest
 from support.scripted_server import scripted
-
-from gateway.overlap.dispatch import frame
-from gateway.overlap.tool_calls import ToolCall
-from gateway.sdk.events import CallbackStream
+from weft.events import CallbackStream
+from weft_gateway.overlap.dispatch import frame
+from weft_gateway.overlap.tool_calls import ToolCall
 
 pytestmark = pytest.mark.anyio
 

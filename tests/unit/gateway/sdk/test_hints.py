@@ -3,8 +3,7 @@
 import openai
 import pytest
 from support.scripted_server import answer_frames, scripted
-
-from gateway.sdk.hints import AsyncHints, Hints, Prefill
+from weft.hints import AsyncHints, Hints, Prefill
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 COMPLETION = {

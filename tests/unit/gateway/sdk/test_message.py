@@ -1,7 +1,7 @@
 """The message that an answer leaves for the next request."""
 
-from gateway.overlap.tool_calls import ToolCall
-from gateway.sdk.message import Message
+from weft.message import Message
+from weft_gateway.overlap.tool_calls import ToolCall
 
 
 def chunk(finish=None, index=0, **delta):

@@ -6,9 +6,8 @@ import sys
 import httpx
 import pytest
 from support.scripted_server import answer_frames, scripted
-
-from gateway.sdk import SessionError, session
-from gateway.sdk.sessions import with_version
+from weft import SessionError, session
+from weft.sessions import with_version
 
 
 def server_of_sessions(asked):
@@ -145,9 +144,9 @@ SERVERS = ("fastapi", "uvicorn", "uvloop", "httptools", "redis", "prometheus_cli
 
 def test_it_needs_nothing_of_the_server():
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({SERVERS!r})); import gateway.sdk; "
+        f"import sys; sys.modules.update(dict.fromkeys({SERVERS!r})); import weft; "
         "own = {m for m in sys.modules if m.startswith('gateway.')}; "
-        "assert all(m.startswith(('gateway.sdk', 'gateway.overlap')) for m in own), own"
+        "assert all(m.startswith(('weft', 'weft_gateway.overlap')) for m in own), own"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -3,8 +3,7 @@
 import openai
 import pytest
 from support.scripted_server import CALLED, DONE, call_frames, frame, scripted
-
-from gateway.sdk.stream import ToolCalls
+from weft.stream import ToolCalls
 
 CHUNKS = [
     {"choices": [{"index": 0, "delta": {"content": "Well."}}]},

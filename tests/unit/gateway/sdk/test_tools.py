@@ -8,9 +8,8 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
-
-from gateway.overlap.tool_calls import ToolCall
-from gateway.sdk.tools import Tool, run
+from weft.tools import Tool, run
+from weft_gateway.overlap.tool_calls import ToolCall
 
 pytestmark = pytest.mark.anyio
 

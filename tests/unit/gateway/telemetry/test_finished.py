@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine_patches.wire import CallReport
-from gateway.model import Decision, Program, ProgramKey
-from gateway.telemetry.finished import finished, known_by, regrouped
-from gateway.telemetry.receipts import Receipt
+from weft_engine.wire import CallReport
+from weft_gateway.model import Decision, Program, ProgramKey
+from weft_gateway.telemetry.finished import finished, known_by, regrouped
+from weft_gateway.telemetry.receipts import Receipt
 
 
 def receipt(program: str, at_s: float, source: str = "x-session-id", **more: Any) -> Receipt:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from gateway.model import ProgramKey
-from gateway.telemetry.listeners import Listener, Listeners
+from weft_gateway.model import ProgramKey
+from weft_gateway.telemetry.listeners import Listener, Listeners
 
 KEY, OTHER = ProgramKey("t", "p"), ProgramKey("t", "q")
 

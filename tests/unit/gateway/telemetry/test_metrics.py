@@ -1,6 +1,6 @@
 """The metrics that are shown."""
 
-from gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.metrics import Metrics
 
 
 def test_a_call_shows_up() -> None:

@@ -6,10 +6,9 @@ import json
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.wire import CallContext, CallReport
-from gateway.model import Decision, ProgramKey
-from gateway.telemetry.receipts import Receipt, Receipts
+from weft_engine.wire import CallContext, CallReport
+from weft_gateway.model import Decision, ProgramKey
+from weft_gateway.telemetry.receipts import Receipt, Receipts
 
 
 def receipt(number: int, program: str = "p", tenant: str = "t", request: str = "") -> Receipt:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-
-from gateway.telemetry.tallies import Distributions, Tallies
+from weft_gateway.telemetry.tallies import Distributions, Tallies
 
 BOUNDS = (0.1, 0.5, 1)
 

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from gateway.telemetry.metrics import Metrics
-from gateway.telemetry.tasks import Spawner, Supervisor
+from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.tasks import Spawner, Supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +105,7 @@ async def test_pauses_double_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
         pauses.append(seconds)
         await real_sleep(0)
 
-    monkeypatch.setattr("gateway.telemetry.tasks.asyncio.sleep", sleep)
+    monkeypatch.setattr("weft_gateway.telemetry.tasks.asyncio.sleep", sleep)
     work = Work(*[fault] * 8)
     tasks = Supervisor(Metrics().task_failures, 0.1, 5.0)
     tasks.start("t", work.run)

@@ -8,13 +8,12 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from engine_patches.wire import CallReport
-from gateway.model import Decision, Opening, Outcome, ProgramKey
-from gateway.model.program import Closing
-from gateway.programs import rules
-from gateway.telemetry.receipts import Receipt
-from gateway.telemetry.threads import MAX_SHOWN, critical_path, threads_of, to_json
+from weft_engine.wire import CallReport
+from weft_gateway.model import Decision, Opening, Outcome, ProgramKey
+from weft_gateway.model.program import Closing
+from weft_gateway.programs import rules
+from weft_gateway.telemetry.receipts import Receipt
+from weft_gateway.telemetry.threads import MAX_SHOWN, critical_path, threads_of, to_json
 
 KEY = ProgramKey("t", "p")
 PLACE = Decision("r0", False, frozenset({"r0"}), "home", {}, {})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.attack.attacks import ATTACKS
-from loadgen.attack.command import Noticed, figures, show
+from weft_bench.attack.attacks import ATTACKS
+from weft_bench.attack.command import Noticed, figures, show
+from weft_gateway.cli import app
 
 ALONE = Noticed.of([1.0, 2.0, 3.0], 0)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from support.experiments import made_up
-
-from loadgen.experiments.agentix_offline import FIGURE_16
+from weft_bench.experiments.agentix_offline import FIGURE_16
 
 
 def test_makespans_stand_beside_ours() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from support.experiments import made_up
-
-from loadgen.experiments.agentix_overheads import FIGURE_17, FIGURE_18
-from loadgen.experiments.agentix_single import FIGURE_12
+from weft_bench.experiments.agentix_overheads import FIGURE_17, FIGURE_18
+from weft_bench.experiments.agentix_single import FIGURE_12
 
 
 def test_a_token_is_broken_down_and_the_scheduler_is_not_claimed() -> None:

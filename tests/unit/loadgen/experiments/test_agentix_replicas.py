@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.experiments import made_up
-
-from loadgen.experiments.agentix_replicas import FIGURE_14, FIGURE_15
+from weft_bench.experiments.agentix_replicas import FIGURE_14, FIGURE_15
 
 
 def test_balancers_stand_beside_ours_in_every_scene() -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-
-from loadgen.experiments.agentix_single import FIGURE_12, FIGURE_13, load_cells
-from loadgen.experiments.cells import Cell, Measured, measured
-from loadgen.experiments.simulating import UNTOLD
+from weft_bench.experiments.agentix_single import FIGURE_12, FIGURE_13, load_cells
+from weft_bench.experiments.cells import Cell, Measured, measured
+from weft_bench.experiments.simulating import UNTOLD
 
 # How many times slower than the load alone makes everybody.
 _SLOWER: Mapping[str, float] = {

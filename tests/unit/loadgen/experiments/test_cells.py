@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from loadgen.experiments.cells import Cell, Estimate, Mean, cells, estimate, measured
+from weft_bench.experiments.cells import Cell, Estimate, Mean, cells, estimate, measured
 
 
 def _found() -> object:

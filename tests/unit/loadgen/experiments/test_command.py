@@ -15,12 +15,11 @@ import pytest
 from support.measuring import rise
 from support.processes import alive, descendants
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.experiments import command
-from loadgen.experiments.cells import Measured, cells
-from loadgen.experiments.experiment import Experiment, Table
-from loadgen.experiments.store import ROOT
+from weft_bench.experiments import command
+from weft_bench.experiments.cells import Measured, cells
+from weft_bench.experiments.experiment import Experiment, Table
+from weft_bench.experiments.store import ROOT
+from weft_gateway.cli import app
 
 
 def _tables(found: Measured) -> list[Table]:
@@ -35,7 +34,7 @@ _ONE = Experiment(
     cells=lambda quick: cells(3, what="works", quick=quick),
     measure=rise,
     tables=_tables,
-    code=("loadgen/stats.py",),
+    code=("loadgen/weft_bench/stats.py",),
 )
 _BAD = replace(_ONE, name="bad", cells=lambda quick: cells(3, what="fails"))
 
@@ -48,7 +47,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "_QUICK", tmp_path / "quick")
     monkeypatch.setattr(command, "_PAGE", tmp_path / "results.md")
     monkeypatch.setattr(command, "ROOT", tmp_path)
-    monkeypatch.setattr("loadgen.experiments.store.FOLDER", tmp_path / "store")
+    monkeypatch.setattr("weft_bench.experiments.store.FOLDER", tmp_path / "store")
 
 
 def test_the_list_names_every_experiment_and_its_source() -> None:
@@ -108,7 +107,7 @@ def test_what_fails_is_told(tmp_path: Path) -> None:
 
 def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "EXPERIMENTS", {"one": _ONE})
-    monkeypatch.setattr("loadgen.experiments.registry.EXPERIMENTS", {"one": _ONE})
+    monkeypatch.setattr("weft_bench.experiments.registry.EXPERIMENTS", {"one": _ONE})
     other = {"command": "weft bench x", "date": "2026-01-02T03:04:05", "machine": "m"}
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "x.json").write_text(json.dumps(other))
@@ -126,9 +125,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from support.measuring import hang
-from loadgen.experiments import command, store
-from loadgen.experiments.cells import cells
-from loadgen.experiments.edges import EXPERIMENT
+from weft_bench.experiments import command, store
+from weft_bench.experiments.cells import cells
+from weft_bench.experiments.edges import EXPERIMENT
 
 if __name__ == "__main__":
     one = replace(EXPERIMENT, cells=lambda quick: cells(4, a=1), measure=hang, code=())
@@ -143,7 +142,7 @@ if __name__ == "__main__":
 def test_who_is_told_to_stop_stops_at_once(tmp_path: Path, number: int, status: int) -> None:
     script, kept = tmp_path / "endless.py", tmp_path / "kept"
     script.write_text(_ENDLESS)
-    paths = os.pathsep.join((str(ROOT), str(ROOT / "tests")))
+    paths = os.pathsep.join((str(ROOT / "loadgen"), str(ROOT / "tests"), *sys.path))
     bench = subprocess.Popen(
         [sys.executable, str(script), str(kept)],
         env={**os.environ, "PYTHONPATH": paths},

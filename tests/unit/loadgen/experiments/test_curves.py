@@ -7,9 +7,8 @@ from math import isnan
 from typing import Any
 
 import pytest
-
-from loadgen.experiments.cells import Cell, Measured, measured
-from loadgen.experiments.curves import doubled, load_at, risen, throughput_ratio
+from weft_bench.experiments.cells import Cell, Measured, measured
+from weft_bench.experiments.curves import doubled, load_at, risen, throughput_ratio
 
 _CURVE = [(1.0, 0.1), (2.0, 0.3), (4.0, 1.1)]
 

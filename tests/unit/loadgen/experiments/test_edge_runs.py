@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.experiments.cells import cells
-from loadgen.experiments.edge_runs import OTHERS, OURS, RIVAL, measure
+from weft_bench.experiments.cells import cells
+from weft_bench.experiments.edge_runs import OTHERS, OURS, RIVAL, measure
 
 
 @pytest.mark.engine

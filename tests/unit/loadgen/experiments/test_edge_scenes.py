@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-
-from loadgen.experiments.edge_scenes import BY_NAME, EDGES, Edge
-from loadgen.fit import fit
-from loadgen.sim.presets import preset
+from weft_bench.experiments.edge_scenes import BY_NAME, EDGES, Edge
+from weft_bench.fit import fit
+from weft_bench.sim.presets import preset
 
 _ALL = pytest.mark.parametrize("edge", EDGES, ids=[edge.name for edge in EDGES])
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.experiments.cells import Cell, Measured, measured
-from loadgen.experiments.edge_scenes import EDGES
-from loadgen.experiments.edges import EXPERIMENT
-from loadgen.experiments.simulating import SYSTEMS
+from weft_bench.experiments.cells import Cell, Measured, measured
+from weft_bench.experiments.edge_scenes import EDGES
+from weft_bench.experiments.edges import EXPERIMENT
+from weft_bench.experiments.simulating import SYSTEMS
 
 
 def _found(ours: float, spread: float = 0.0) -> Measured:

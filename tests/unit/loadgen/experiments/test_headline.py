@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import nan
 
 import pytest
-
-from loadgen.experiments.cells import Estimate
-from loadgen.experiments.headline import Headline, less, more
+from weft_bench.experiments.cells import Estimate
+from weft_bench.experiments.headline import Headline, less, more
 
 
 @pytest.mark.parametrize(

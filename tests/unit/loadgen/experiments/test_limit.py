@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loadgen.experiments.cells import Cell, Measured, measured
-from loadgen.experiments.limit import EXPERIMENT
+from weft_bench.experiments.cells import Cell, Measured, measured
+from weft_bench.experiments.limit import EXPERIMENT
 
 
 def _found(mlfq: float) -> Measured:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.experiments.cells import Cell, cells
-from loadgen.experiments.orchestrated import (
+from weft_bench.experiments.cells import Cell, cells
+from weft_bench.experiments.orchestrated import (
     ALL,
     BASELINE,
     MODES,

@@ -6,11 +6,10 @@ import re
 from collections import UserDict
 
 import pytest
-
-from loadgen.experiments.cells import Measured, measured
-from loadgen.experiments.experiment import Experiment
-from loadgen.experiments.registry import EXPERIMENTS
-from loadgen.experiments.store import Store
+from weft_bench.experiments.cells import Measured, measured
+from weft_bench.experiments.experiment import Experiment
+from weft_bench.experiments.registry import EXPERIMENTS
+from weft_bench.experiments.store import Store
 
 _ALL = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.experiments.reuse import common, depth_figures
-from loadgen.fit import fit
-from loadgen.schema import Part, TraceCall, TraceProgram
-from loadgen.sim.records import CallRecord, PrefillRecord, Simulation
+from weft_bench.experiments.reuse import common, depth_figures
+from weft_bench.fit import fit
+from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.sim.records import CallRecord, PrefillRecord, Simulation
 
 _HEAD = Part("head", 100, "system")
 _ASKED = Part("asked", 50, "user")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from support.measuring import tell
-
-from loadgen.experiments.cells import cells
-from loadgen.experiments.experiment import Experiment
-from loadgen.experiments.runner import run
-from loadgen.experiments.store import Store
+from weft_bench.experiments.cells import cells
+from weft_bench.experiments.experiment import Experiment
+from weft_bench.experiments.runner import run
+from weft_bench.experiments.store import Store
 
 _EXPERIMENT = Experiment(
     name="one",
@@ -22,7 +21,7 @@ _EXPERIMENT = Experiment(
     cells=lambda quick: cells(1 if quick else 3, what="works"),
     measure=tell,
     tables=lambda found: (),
-    code=("loadgen/stats.py",),
+    code=("loadgen/weft_bench/stats.py",),
 )
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.wire import ORDER_NAMES
-from loadgen.experiments.simulating import SYSTEMS, Scene, figures, play
+from weft_bench.experiments.simulating import SYSTEMS, Scene, figures, play
+from weft_engine.wire import ORDER_NAMES
 
 _SCENE = Scene("bfcl", 6, 4.0, kv_blocks=4000)
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from loadgen.experiments.cells import Cell, Values, cells
-from loadgen.experiments.experiment import Experiment
-from loadgen.experiments.store import ROOT, Store, code_digest
+from weft_bench.experiments.cells import Cell, Values, cells
+from weft_bench.experiments.experiment import Experiment
+from weft_bench.experiments.store import ROOT, Store, code_digest
 
 
 def _measure(cell: Cell) -> Values:
@@ -24,7 +23,7 @@ _EXPERIMENT = Experiment(
     cells=lambda quick: cells(2, a=1),
     measure=_measure,
     tables=lambda found: (),
-    code=("loadgen/stats.py",),
+    code=("loadgen/weft_bench/stats.py",),
 )
 
 
@@ -40,7 +39,10 @@ def test_what_was_put_is_found_again(tmp_path: Path) -> None:
 def test_other_code_makes_it_stale(tmp_path: Path) -> None:
     (one,) = cells(1, a=1)
     Store(_EXPERIMENT, tmp_path).put(one, {"x": 1.5})
-    assert Store(replace(_EXPERIMENT, code=("loadgen/streams.py",)), tmp_path).get(one) is None
+    assert (
+        Store(replace(_EXPERIMENT, code=("loadgen/weft_bench/streams.py",)), tmp_path).get(one)
+        is None
+    )
 
 
 def test_a_broken_file_is_measured_again(tmp_path: Path) -> None:
@@ -67,4 +69,4 @@ def test_the_digest_sees_names_and_bytes(tmp_path: Path) -> None:
 
 def test_code_that_is_not_there_is_an_error() -> None:
     with pytest.raises(ValueError, match="not there"):
-        code_digest(("loadgen/nothing.py",), ROOT)
+        code_digest(("loadgen/weft_bench/nothing.py",), ROOT)

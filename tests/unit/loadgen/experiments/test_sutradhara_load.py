@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from support.sutradhara import BAD, GOOD, made
-
-from loadgen.experiments.cells import Estimate
-from loadgen.experiments.experiment import Experiment
-from loadgen.experiments.sutradhara_load import FIGURE_8, FIGURE_9C, more_load, verdict
+from weft_bench.experiments.cells import Estimate
+from weft_bench.experiments.experiment import Experiment
+from weft_bench.experiments.sutradhara_load import FIGURE_8, FIGURE_9C, more_load, verdict
 
 
 def test_savings_and_loads_stand_beside_what_was_published() -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.sutradhara import BAD, GOOD, made
-
-from loadgen.experiments.cells import Estimate
-from loadgen.experiments.experiment import Experiment
-from loadgen.experiments.orchestrated import ALL, BASELINE, DISPATCH, PINNED, SPLIT, TAGS
-from loadgen.experiments.sutradhara_parts import FIGURE_11, FIGURE_12, TABLE_2
+from weft_bench.experiments.cells import Estimate
+from weft_bench.experiments.experiment import Experiment
+from weft_bench.experiments.orchestrated import ALL, BASELINE, DISPATCH, PINNED, SPLIT, TAGS
+from weft_bench.experiments.sutradhara_parts import FIGURE_11, FIGURE_12, TABLE_2
 
 
 def test_table_2_has_the_papers_rows_where_the_load_is_the_papers() -> None:

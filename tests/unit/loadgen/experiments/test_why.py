@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-
-from loadgen.experiments.cells import Cell, Measured, measured
-from loadgen.experiments.simulating import OURS
-from loadgen.experiments.why import EXPERIMENT, ORDERS
-from loadgen.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD
+from weft_bench.experiments.cells import Cell, Measured, measured
+from weft_bench.experiments.simulating import OURS
+from weft_bench.experiments.why import EXPERIMENT, ORDERS
+from weft_bench.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD
 
 
 def _made(ratios: Mapping[str, float], order: str = "plas") -> Measured:

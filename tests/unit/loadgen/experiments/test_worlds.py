@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.experiments.cells import cells
-from loadgen.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD, measure
+from weft_bench.experiments.cells import cells
+from weft_bench.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD, measure
 
 
 @pytest.mark.engine

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.fitting import command
-from loadgen.fitting.command import FitOptions, measure, run
-from loadgen.fitting.step_probe import Probed, ProbeError
-from loadgen.sim.fitting import Measured
-from loadgen.sim.shapes import find
+from weft_bench.fitting import command
+from weft_bench.fitting.command import FitOptions, measure, run
+from weft_bench.fitting.step_probe import Probed, ProbeError
+from weft_bench.sim.fitting import Measured
+from weft_bench.sim.shapes import find
 
 STEPS = [Measured(1, 0, n, n * c, 0.002 + n * 0.001 + n * c * 1e-6) for n, c in ((1, 50), (4, 900))]
 STEPS += [Measured(1, p, 0, 0, 0.002 + p * 0.0001) for p in (16, 256, 1024)]

@@ -8,9 +8,7 @@ from itertools import pairwise
 import httpx
 import pytest
 import respx
-
-from engine_patches.wire import REPORT_HEADER, CallReport
-from loadgen.fitting.step_probe import (
+from weft_bench.fitting.step_probe import (
     DECODES,
     PREFILLS,
     ProbeError,
@@ -19,8 +17,9 @@ from loadgen.fitting.step_probe import (
     prefills,
     probe,
 )
-from loadgen.sim.costs import CostModel
-from loadgen.sim.fitting import fit_costs
+from weft_bench.sim.costs import CostModel
+from weft_bench.sim.fitting import fit_costs
+from weft_engine.wire import REPORT_HEADER, CallReport
 
 URL = "http://engine"
 COST = CostModel(

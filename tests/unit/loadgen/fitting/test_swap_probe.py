@@ -7,10 +7,9 @@ import json
 
 import httpx
 import pytest
-
-from loadgen.fitting import swap_probe
-from loadgen.fitting.step_probe import ProbeError
-from loadgen.fitting.swap_probe import Moved, per_block, probe_swap, scenes
+from weft_bench.fitting import swap_probe
+from weft_bench.fitting.step_probe import ProbeError
+from weft_bench.fitting.swap_probe import Moved, per_block, probe_swap, scenes
 
 URL = "http://engine"
 BLOCK = 16

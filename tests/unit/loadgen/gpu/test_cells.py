@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.gpu.cells import FEWEST, Budget, Cell, by_system, cells, count, plateau
+from weft_bench.gpu.cells import FEWEST, Budget, Cell, by_system, cells, count, plateau
 
 
 def test_a_cell_shares_its_scene_with_the_other_systems():

@@ -8,17 +8,16 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.gpu import command
-from loadgen.gpu.cells import Cell
-from loadgen.gpu.command import CELLS_LEFT, GpuOptions, run, sessions
-from loadgen.gpu.engine import Counts, EngineError, Started
-from loadgen.gpu.host import Host, HostError
-from loadgen.gpu.play import Outcome, Scene
-from loadgen.gpu.results import Results
-from loadgen.processes import NotReady
-from loadgen.replay.player import Play, ProgramResult
+from weft_bench.gpu import command
+from weft_bench.gpu.cells import Cell
+from weft_bench.gpu.command import CELLS_LEFT, GpuOptions, run, sessions
+from weft_bench.gpu.engine import Counts, EngineError, Started
+from weft_bench.gpu.host import Host, HostError
+from weft_bench.gpu.play import Outcome, Scene
+from weft_bench.gpu.results import Results
+from weft_bench.processes import NotReady
+from weft_bench.replay.player import Play, ProgramResult
+from weft_gateway.cli import app
 
 CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
 
@@ -66,7 +65,7 @@ class Stage:
 
 
 def command_outcome(result):
-    from loadgen.fit import ReadyProgram
+    from weft_bench.fit import ReadyProgram
 
     return [ReadyProgram(result.id, (), cut=False, trimmed=False)]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 import respx
-
-from loadgen.gpu import engine
-from loadgen.gpu.engine import Counts, EngineError, cache_of, cause, counts_of, fresh, series
+from weft_bench.gpu import engine
+from weft_bench.gpu.engine import Counts, EngineError, cache_of, cause, counts_of, fresh, series
 
 URL = "http://engine"
 PAGE = """\

@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-
-from loadgen.fitting import command
-from loadgen.gpu import fitting
-from loadgen.gpu.engine import Started
-from loadgen.gpu.shapes import SHAPES
-from loadgen.gpu.systems import EngineOptions
-from loadgen.sim.presets import preset
-from loadgen.sim.shapes import find
+from weft_bench.fitting import command
+from weft_bench.gpu import fitting
+from weft_bench.gpu.engine import Started
+from weft_bench.gpu.shapes import SHAPES
+from weft_bench.gpu.systems import EngineOptions
+from weft_bench.sim.presets import preset
+from weft_bench.sim.shapes import find
 
 
 @pytest.fixture

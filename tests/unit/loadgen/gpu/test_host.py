@@ -5,10 +5,9 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-
-from engine_patches.release import TESTED_VERSION
-from loadgen.gpu import host
-from loadgen.gpu.host import Gpu, Host, HostError, check_device, check_engine, parse, read_gpus
+from weft_bench.gpu import host
+from weft_bench.gpu.host import Gpu, Host, HostError, check_device, check_engine, parse, read_gpus
+from weft_engine.release import TESTED_VERSION
 
 ROW = "NVIDIA H100 80GB HBM3, 580.159.04, 81559, 81000, 9.0"
 H100 = Gpu("NVIDIA H100 80GB HBM3", "580.159.04", 81_559 * 2**20, 81_000 * 2**20, "9.0")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.gpu.cells import WORKLOADS, count
-from loadgen.gpu.engine import EngineError
-from loadgen.gpu.play import Scene, arrivals, nothing_failed, output_tokens, programs
-from loadgen.replay.player import Play, ProgramResult
+from weft_bench.gpu.cells import WORKLOADS, count
+from weft_bench.gpu.engine import EngineError
+from weft_bench.gpu.play import Scene, arrivals, nothing_failed, output_tokens, programs
+from weft_bench.replay.player import Play, ProgramResult
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.gpu.results import Results, ResultsError, load, save
-from loadgen.report import gpu as report
+from weft_bench.gpu.results import Results, ResultsError, load, save
+from weft_bench.report import gpu as report
 
 VALUES = dict.fromkeys(report._UNITS, 1.0)
 

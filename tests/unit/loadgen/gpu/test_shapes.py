@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.gpu.shapes import SHAPES, config, write
-from loadgen.parts import token_ids
-from loadgen.schema import Part
-from loadgen.sim.presets import MODELS
+from weft_bench.gpu.shapes import SHAPES, config, write
+from weft_bench.parts import token_ids
+from weft_bench.schema import Part
+from weft_bench.sim.presets import MODELS
 
 
 def test_the_shapes_are_those_of_the_models_that_they_are_named_after():

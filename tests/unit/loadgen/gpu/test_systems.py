@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from loadgen.gpu.systems import (
+from weft_bench.gpu.systems import (
     PLAYED,
     SYSTEMS,
     EngineOptions,
@@ -13,7 +13,7 @@ from loadgen.gpu.systems import (
     engine_environment,
     gateway_command,
 )
-from loadgen.report.gpu import BASELINES, OURS
+from weft_bench.report.gpu import BASELINES, OURS
 
 MODEL = Path("/models/8b")
 OWN = ("--policy", "--enable-prefix-caching", "--no-enable-prefix-caching", "mlfq", "plas")
@@ -29,7 +29,7 @@ def test_all_systems_are_played_and_reported():
 
 def test_baselines_are_vllm_without_the_plugin():
     for name in ("vllm", "vllm-opt"):
-        assert "engine_patches.launch" in line(name)
+        assert "weft_engine.launch" in line(name)
         assert "WEFT_ENGINE_SETTINGS" not in engine_environment(SYSTEMS[name], EngineOptions())
     assert "--no-enable-prefix-caching" in line("vllm")
     assert "--enable-prefix-caching" in line("vllm-opt")

@@ -7,8 +7,7 @@ import lzma
 
 from support.lineage import synthetic
 from typer.testing import CliRunner
-
-from gateway.cli import app
+from weft_gateway.cli import app
 
 
 def test_it_prints_and_writes_its_figures(tmp_path):

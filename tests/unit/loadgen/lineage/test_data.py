@@ -6,9 +6,8 @@ import json
 import lzma
 
 import pytest
-
-from loadgen.lineage.data import read
-from loadgen.schema import TraceError
+from weft_bench.lineage.data import read
+from weft_bench.schema import TraceError
 
 DIALOGUE = {
     "messages": [

@@ -8,12 +8,11 @@ from random import Random
 
 import pytest
 from support.lineage import synthetic
-
-from loadgen.lineage.data import read
-from loadgen.lineage.scene import costs, play
-from loadgen.lineage.variants import VARIANTS
-from loadgen.report.lineage import Pairs, pairs
-from loadgen.streams import stream
+from weft_bench.lineage.data import read
+from weft_bench.lineage.scene import costs, play
+from weft_bench.lineage.variants import VARIANTS
+from weft_bench.report.lineage import Pairs, pairs
+from weft_bench.streams import stream
 
 DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
 SEEN = [name for name in VARIANTS if name != "answers unseen"]

@@ -6,9 +6,8 @@ import json
 from itertools import pairwise
 
 import pytest
-
-from loadgen.lineage.data import RecordedCall, body_of
-from loadgen.lineage.variants import VARIANTS
+from weft_bench.lineage.data import RecordedCall, body_of
+from weft_bench.lineage.variants import VARIANTS
 
 ANSWER = {"choices": [{"message": {"role": "assistant", "content": "a"}}]}
 FUNCTION = {"name": "f", "arguments": '{"a": 1, "b": 2}'}

@@ -6,8 +6,7 @@ import json
 
 import httptools
 import pytest
-
-from loadgen.mock_engine.answers import Answers, Usage, models
+from weft_bench.mock_engine.answers import Answers, Usage, models
 
 USAGE = Usage(prompt_tokens=7, output_tokens=4)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.mock_engine.server import Engine
+from weft_bench.mock_engine.server import Engine
 
 
 @pytest.mark.parametrize("plugin", [False, True])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loadgen.overhead.command import checked
-from loadgen.report.overhead import Cell
+from weft_bench.overhead.command import checked
+from weft_bench.report.overhead import Cell
 
 
 def test_what_no_engine_saw_is_an_error_however_fast_it_was():

@@ -7,9 +7,8 @@ from dataclasses import fields
 
 import pytest
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.overlap.command import OverlapOptions, configuration, run, setup
+from weft_bench.overlap.command import OverlapOptions, configuration, run, setup
+from weft_gateway.cli import app
 
 
 def test_engines_order_requests_by_arrival_and_hold_twelve_median_prompts():

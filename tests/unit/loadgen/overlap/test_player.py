@@ -8,10 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx
 import pytest
-
-from loadgen.overlap.player import ROWS, OverlapPlayer, Work
-from loadgen.overlap.prompts import ready
-from loadgen.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn
+from weft_bench.overlap.player import ROWS, OverlapPlayer, Work
+from weft_bench.overlap.prompts import ready
+from weft_bench.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn
 
 pytestmark = pytest.mark.anyio
 

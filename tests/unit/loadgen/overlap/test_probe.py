@@ -6,9 +6,8 @@ import json
 
 import httpx
 import pytest
-
-from loadgen.overlap.probe import Machine, Probe, ProbeError
-from loadgen.overlap.prompts import ReadyTurn
+from weft_bench.overlap.probe import Machine, Probe, ProbeError
+from weft_bench.overlap.prompts import ReadyTurn
 
 pytestmark = pytest.mark.anyio
 TURN = ReadyTurn(({"role": "user", "content": "x"},), (), '[{"name": "a", "arguments": {}}]')
@@ -94,7 +93,7 @@ def test_a_prefill_grows_by_tokens_and_their_square():
     ],
 )
 def test_the_fit_is_never_falling(seconds, expected):
-    from loadgen.overlap.probe import fit
+    from weft_bench.overlap.probe import fit
 
     found = fit([(n, seconds(n)) for n in (1000, 2000, 3000)])
     assert min(found) >= 0

@@ -6,9 +6,8 @@ import json
 from itertools import pairwise
 
 import pytest
-
-from loadgen.overlap.prompts import ready, tools, words
-from loadgen.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn, generate
+from weft_bench.overlap.prompts import ready, tools, words
+from weft_bench.overlap.shape import ShapeCall, ShapeRequest, ShapeTurn, generate
 
 UNIT = 2000.0
 REQUESTS = generate(5, 40)

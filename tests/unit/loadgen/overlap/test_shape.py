@@ -6,9 +6,8 @@ from collections import OrderedDict
 from itertools import pairwise, takewhile
 
 import pytest
-
-from loadgen.overlap.shape import BEGINNINGS, QUERY, ShapeRequest, generate
-from loadgen.stats import percentile
+from weft_bench.overlap.shape import BEGINNINGS, QUERY, ShapeRequest, generate
+from weft_bench.stats import percentile
 
 MANY = generate(7, 4000)
 TURNS = [turn for request in MANY for turn in request.turns]

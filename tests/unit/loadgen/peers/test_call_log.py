@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.peers.call_log import PATH, CallLog, answered
+from weft_bench.peers.call_log import PATH, CallLog, answered
 
 USAGE = {
     "prompt_tokens": 64, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 32},

@@ -6,8 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-
-from loadgen.peers.client import Client
+from weft_bench.peers.client import Client
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 import pytest
 from support.peers import dialogues, replicas
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.peers import command
-from loadgen.peers.command import PeersOptions, command_of, run
-from loadgen.peers.outcome import summarise
-from loadgen.processes import NotReady
-from loadgen.proxies import Absent
+from weft_bench.peers import command
+from weft_bench.peers.command import PeersOptions, command_of, run
+from weft_bench.peers.outcome import summarise
+from weft_bench.processes import NotReady
+from weft_bench.proxies import Absent
+from weft_gateway.cli import app
 
 FIGURES = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
 

@@ -6,11 +6,10 @@ import json
 from dataclasses import replace
 
 import pytest
-
-from gateway.config import load
-from gateway.programs import aliases
-from loadgen.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
-from loadgen.sim.presets import preset
+from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
+from weft_bench.sim.presets import preset
+from weft_gateway.config import load
+from weft_gateway.programs import aliases
 
 PLACE = Place("m", 48_000, 5.0, preset("8b-a100").cost)
 ROWS = fronts(PLACE, ("fcfs", "plas"))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.peers.drive import Call, Played
-from loadgen.peers.outcome import Outcome
-from loadgen.peers.plays import sliced
+from weft_bench.peers.drive import Call, Played
+from weft_bench.peers.outcome import Outcome
+from weft_bench.peers.plays import sliced
 
 
 def outcome(completion_s: float, *, long_gaps: bool) -> Outcome:

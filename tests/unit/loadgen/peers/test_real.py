@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 from support.peers import replicas
-
-from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.peers import drive, real
-from loadgen.schema import TraceCall, TraceError, TraceProgram
+from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.peers import drive, real
+from weft_bench.schema import TraceCall, TraceError, TraceProgram
 
 PROMPT = ({"role": "system", "content": "a" * 396}, {"role": "user", "content": "b" * 96})
 

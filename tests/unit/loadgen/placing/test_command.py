@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from loadgen.placing.command import PlacingOptions, measure, run
+from weft_bench.placing.command import PlacingOptions, measure, run
 
 
 def test_programs_that_share_a_prompt_are_placed_by_it():

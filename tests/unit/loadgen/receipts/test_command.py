@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from gateway.model import Decision
-from gateway.telemetry.receipts import Receipt
-from loadgen.receipts.command import SCENES, measure
+from weft_bench.receipts.command import SCENES, measure
+from weft_gateway.cli import app
+from weft_gateway.model import Decision
+from weft_gateway.telemetry.receipts import Receipt
 
 
 def test_it_prints_and_writes_its_figures(tmp_path):
@@ -32,7 +31,7 @@ def test_the_second_half_takes_the_place_of_the_first(monkeypatch):
             kept.append(len(receipts))
         return 0.5
 
-    monkeypatch.setattr("loadgen.receipts.command._add", add)
+    monkeypatch.setattr("weft_bench.receipts.command._add", add)
     cost = measure(tenants=3, programs=2, limit=10, rounds=2)
     assert kept == [*range(1, 11), *[10] * 10] * 2
     assert (cost.room_us, cost.full_us) == (50_000.0, 50_000.0)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
-from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.replay.closed_loop import closed_loop
-from loadgen.schema import TraceCall
+from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.replay.closed_loop import closed_loop
+from weft_bench.schema import TraceCall
 
 
 def program(*after) -> ReadyProgram:

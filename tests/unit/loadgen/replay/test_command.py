@@ -6,8 +6,7 @@ import json
 from dataclasses import fields
 
 import pytest
-
-from loadgen.replay.command import (
+from weft_bench.replay.command import (
     ReplayError,
     ReplayOptions,
     configuration,

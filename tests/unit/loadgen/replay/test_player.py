@@ -7,12 +7,11 @@ import json
 
 import httpx
 import pytest
-
-from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.parts import token_ids
-from loadgen.replay.player import Gaps, Player, spans
-from loadgen.replay.work import costs
-from loadgen.schema import Part, TraceCall
+from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.parts import token_ids
+from weft_bench.replay.player import Gaps, Player, spans
+from weft_bench.replay.work import costs
+from weft_bench.schema import Part, TraceCall
 
 # Two calls side by side, then one that joins them, then one more.
 DIAMOND = [(), (), (0, 1), None]

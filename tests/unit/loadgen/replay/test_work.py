@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.replay.work import PROMPT_TOKENS_A_STEP, STEP_S, costs
-from loadgen.schema import TraceCall
+from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.replay.work import PROMPT_TOKENS_A_STEP, STEP_S, costs
+from weft_bench.schema import TraceCall
 
 
 def program(*calls):

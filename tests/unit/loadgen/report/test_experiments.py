@@ -8,14 +8,13 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
-
-from loadgen.experiments.cells import Cell, Estimate, Measured, Values, cells, measured
-from loadgen.experiments.experiment import Experiment, Plot, Series, Table
-from loadgen.experiments.headline import Headline, Score
-from loadgen.experiments.runner import Run
-from loadgen.experiments.store import ROOT
-from loadgen.report.experiments import document, draw, markdown, page, show, write
-from loadgen.report.figures import commit
+from weft_bench.experiments.cells import Cell, Estimate, Measured, Values, cells, measured
+from weft_bench.experiments.experiment import Experiment, Plot, Series, Table
+from weft_bench.experiments.headline import Headline, Score
+from weft_bench.experiments.runner import Run
+from weft_bench.experiments.store import ROOT
+from weft_bench.report.experiments import document, draw, markdown, page, show, write
+from weft_bench.report.figures import commit
 
 
 def _measure(cell: Cell) -> Values:

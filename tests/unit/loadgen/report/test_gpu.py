@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from loadgen.counters import EngineCounters
-from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.gpu.engine import Counts
-from loadgen.gpu.play import Outcome
-from loadgen.replay.player import Play, ProgramResult
-from loadgen.report.gpu import (
+from weft_bench.counters import EngineCounters
+from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.gpu.engine import Counts
+from weft_bench.gpu.play import Outcome
+from weft_bench.replay.player import Play, ProgramResult
+from weft_bench.report.gpu import (
     _UNITS,
     bound,
     equal_latency,
@@ -21,7 +20,7 @@ from loadgen.report.gpu import (
     summarise,
     tables,
 )
-from loadgen.schema import TraceCall
+from weft_bench.schema import TraceCall
 
 
 def program(name, *tokens):

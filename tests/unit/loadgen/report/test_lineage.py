@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.report.lineage import Pairs, Row, figures, pairs, show
+from weft_bench.report.lineage import Pairs, Row, figures, pairs, show
 
 
 def test_pairs_count_what_is_together():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loadgen.report import overhead
-from loadgen.report.overhead import Cell
+from weft_bench.report import overhead
+from weft_bench.report.overhead import Cell
 
 CELLS = {
     ("direct", False, 8): Cell(1000.0, 1.0, 2.0, 0),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.overlap.player import ROWS, Result
-from loadgen.report import overlap
+from weft_bench.overlap.player import ROWS, Result
+from weft_bench.report import overlap
 
 
 def result(number, ftr, e2e, tool=0.0, **more):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.peers.outcome import summarise
-from loadgen.report.peers import Turn, compared, draw, figures, findings, into_page, tables
+from weft_bench.peers.outcome import summarise
+from weft_bench.report.peers import Turn, compared, draw, figures, findings, into_page, tables
 
 NOUGHT = summarise([], 1.0) | {"calls_per_s": 1.0, "duration_s": 1.0, "behind_s": 0.0}
 

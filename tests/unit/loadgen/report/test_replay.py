@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.counters import EngineCounters
-from loadgen.replay.player import Play, ProgramResult
-from loadgen.report import replay
-from loadgen.report.figures import write_json
+from weft_bench.counters import EngineCounters
+from weft_bench.replay.player import Play, ProgramResult
+from weft_bench.report import replay
+from weft_bench.report.figures import write_json
 
 
 def result(name, arrival, finish, tokens, **more):

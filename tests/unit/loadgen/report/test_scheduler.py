@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.report.scheduler import OURS, STOCK, Times, figures, ratio, show, spread
+from weft_bench.report.scheduler import OURS, STOCK, Times, figures, ratio, show, spread
 
 MEASURED = {
     ("steady", STOCK): Times([[1e-3, 2e-3, 9e-3], [2e-3]], [[1e-3], [1e-3]], 4, 9, 0.5),

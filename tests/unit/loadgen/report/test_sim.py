@@ -6,10 +6,9 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
-
-from loadgen.report.sim import figures, table
-from loadgen.sim.records import CallRecord, Simulation, program_record
-from loadgen.stats import half_width
+from weft_bench.report.sim import figures, table
+from weft_bench.sim.records import CallRecord, Simulation, program_record
+from weft_bench.stats import half_width
 
 
 def simulation(latency):

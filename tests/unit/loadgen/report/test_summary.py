@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loadgen.report.summary import summary
+from weft_bench.report.summary import summary
 
 
 def _document(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.report import swap
+from weft_bench.report import swap
 
 RATES = {
     ("out", 16, "copy_per_block"): 6.0,

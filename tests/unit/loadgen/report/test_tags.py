@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.report.tags import Row, figures, show
+from weft_bench.report.tags import Row, figures, show
 
 MEASURED = {
     ("demo", "airline"): Row(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loadgen.report.tenants import figures, show, slowdowns
-from loadgen.tenants.scenes import Column, Pinned
+from weft_bench.report.tenants import figures, show, slowdowns
+from weft_bench.tenants.scenes import Column, Pinned
 
 TIMES = {
     "plas": [Column("alone", 0.2, 80), Column("one", 0.3, 80), Column("fresh", 0.6, 80)],

@@ -6,9 +6,8 @@ import json
 
 import pytest
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.scheduler.command import SchedulerOptions, run
+from weft_bench.scheduler.command import SchedulerOptions, run
+from weft_gateway.cli import app
 
 pytestmark = pytest.mark.engine
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from loadgen.scheduler import retention
+from weft_bench.scheduler import retention
 
 
 def test_each_step_is_measured(capsys):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
-
-from loadgen.report.scheduler import OURS, STOCK
-from loadgen.scheduler.scene import Load, calls, replicas
+from weft_bench.report.scheduler import OURS, STOCK
+from weft_bench.scheduler.scene import Load, calls, replicas
 
 pytestmark = pytest.mark.engine
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from loadgen.fit import ReadyCall, ReadyProgram
-from loadgen.schema import TraceCall
-from loadgen.sim.alone import alone_s
+from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.schema import TraceCall
+from weft_bench.sim.alone import alone_s
 
 
 def call(prompt: int, output: int, gap: float, after: tuple[int, ...] | None = None) -> ReadyCall:

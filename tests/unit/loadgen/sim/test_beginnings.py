@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from loadgen.schema import Part
-from loadgen.sim.beginnings import STEP_TOKENS, beginning_of
+from weft_bench.schema import Part
+from weft_bench.sim.beginnings import STEP_TOKENS, beginning_of
 
 
 def marks(*parts: tuple[str, int]) -> tuple[int, ...]:

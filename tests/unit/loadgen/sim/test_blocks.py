@@ -14,11 +14,10 @@ pytest.importorskip("vllm")
 
 from vllm import SamplingParams
 from vllm.v1.request import Request
-
-from loadgen.schema import Part
-from loadgen.sim.blocks import work_in_bulk
-from loadgen.sim.engine import EngineSettings, build_scheduler
-from loadgen.sim.prompts import PromptBook
+from weft_bench.schema import Part
+from weft_bench.sim.blocks import work_in_bulk
+from weft_bench.sim.engine import EngineSettings, build_scheduler
+from weft_bench.sim.prompts import PromptBook
 
 pytestmark = pytest.mark.engine
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from loadgen.fit import ReadyCall, fit
-from loadgen.schema import Part, TraceCall, TraceProgram
-from loadgen.sim.content import Seen, parts_of
+from weft_bench.fit import ReadyCall, fit
+from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.sim.content import Seen, parts_of
 
 
 def test_messages_become_parts_of_the_same_length_and_of_the_same_content():

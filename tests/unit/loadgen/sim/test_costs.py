@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.sim.costs import TICK_S, CostModel, on_tick
+from weft_bench.sim.costs import TICK_S, CostModel, on_tick
 
 MODEL = CostModel(
     step_s=0.001,

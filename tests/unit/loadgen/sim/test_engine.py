@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.simulated import engine
-
-from loadgen.sim.engine import EngineSettings, build_scheduler
+from weft_bench.sim.engine import EngineSettings, build_scheduler
 
 pytestmark = pytest.mark.engine
 

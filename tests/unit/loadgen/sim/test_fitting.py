@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.sim.fitting import Measured, error, fit_costs
+from weft_bench.sim.fitting import Measured, error, fit_costs
 
 TRUE = (0.002, 0.0001, 0.0005, 1e-7)
 GRID = [(1, 0, n, n * c) for n in (1, 4, 16) for c in (100, 2000)] + [

@@ -6,12 +6,11 @@ import asyncio
 from random import Random
 
 import pytest
-
-from engine_patches.tags import Tag
-from engine_patches.wire import CallReport
-from gateway.policies.route.beginnings import Beginnings
-from loadgen.schema import Part
-from loadgen.sim.front import Front, at_once, tags_of
+from weft_bench.schema import Part
+from weft_bench.sim.front import Front, at_once, tags_of
+from weft_engine.tags import Tag
+from weft_engine.wire import CallReport
+from weft_gateway.policies.route.beginnings import Beginnings
 
 
 def front(balancer="least_used", threshold=2048):

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 from support.simulated import chats, engine
-
-from loadgen.sim.engine import EngineSettings
-from loadgen.sim.world import Setup, simulate
-from loadgen.streams import poisson_arrivals, stream
+from weft_bench.sim.engine import EngineSettings
+from weft_bench.sim.world import Setup, simulate
+from weft_bench.streams import poisson_arrivals, stream
 
 pytestmark = pytest.mark.engine
 

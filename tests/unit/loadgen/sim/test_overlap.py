@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.simulated import engine, ready, ticking
-
-from gateway.api import prefills as production
-from loadgen.schema import Part, TraceCall
-from loadgen.sim.engine import EngineSettings
-from loadgen.sim.overlap import (
+from weft_bench.schema import Part, TraceCall
+from weft_bench.sim.engine import EngineSettings
+from weft_bench.sim.overlap import (
     PREFILL_TAGS,
     TAKE_WAIT_S,
     Overlap,
@@ -20,9 +18,10 @@ from loadgen.sim.overlap import (
     complete_at,
     known_before_tools,
 )
-from loadgen.sim.workload import load
-from loadgen.sim.world import Setup, simulate
-from loadgen.streams import poisson_arrivals, stream
+from weft_bench.sim.workload import load
+from weft_bench.sim.world import Setup, simulate
+from weft_bench.streams import poisson_arrivals, stream
+from weft_gateway.api import prefills as production
 
 ALL = Overlap(split=True, dispatch=True, forget=True)
 MODES = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine_patches.wire import CallReport
-from loadgen.sim.prefills import Prefills, name_of
-from loadgen.sim.records import PrefillRecord
+from weft_bench.sim.prefills import Prefills, name_of
+from weft_bench.sim.records import PrefillRecord
+from weft_engine.wire import CallReport
 
 
 def begun():

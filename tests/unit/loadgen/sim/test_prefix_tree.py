@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from loadgen.schema import Part
-from loadgen.sim.front import Front
-from loadgen.sim.prefix_tree import PrefixTree
+from weft_bench.schema import Part
+from weft_bench.sim.front import Front
+from weft_bench.sim.prefix_tree import PrefixTree
 
 _SYSTEM = Part("system", 100)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from loadgen.sim.presets import GPUS, MODELS, PRESETS, derive, preset
+from weft_bench.sim.presets import GPUS, MODELS, PRESETS, derive, preset
 
 
 def test_every_model_is_there_for_every_gpu():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from support.simulated import ready
-
-from loadgen.schema import Part, TraceCall
-from loadgen.sim.programs import begin_program
+from weft_bench.schema import Part, TraceCall
+from weft_bench.sim.programs import begin_program
 
 
 def test_calls_know_what_they_wait_for_and_what_they_cost_alone():

@@ -5,9 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-
-from loadgen.schema import Part
-from loadgen.sim.prompts import PromptBook, place, tokens_of
+from weft_bench.schema import Part
+from weft_bench.sim.prompts import PromptBook, place, tokens_of
 
 SYSTEM = Part("system", 40, "system")
 
@@ -98,6 +97,6 @@ def test_tokens_of_no_parts_are_hashed_as_those_of_parts():
 
 @pytest.mark.engine
 def test_a_key_is_what_vllms_cache_calls_a_block():
-    compat_kv = pytest.importorskip("engine_patches.compat_kv")
+    compat_kv = pytest.importorskip("weft_engine.compat_kv")
     prompt = PromptBook(16).prompt("p", (SYSTEM,))
     assert prompt.keys == [compat_kv.block_key(found) for found in prompt.hashes]

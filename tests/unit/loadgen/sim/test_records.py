@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.sim.records import CallRecord, PrefillRecord, Simulation, program_record
+from weft_bench.sim.records import CallRecord, PrefillRecord, Simulation, program_record
 
 
 def call(number, replica, end, **values):

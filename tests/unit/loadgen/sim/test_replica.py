@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 from support.simulated import chats, engine, single, ticking
-
-from engine_patches.wire import CallContext
-from loadgen.schema import Part
-from loadgen.sim.engine import EngineSettings
-from loadgen.sim.replica import Replica, SimulationError
-from loadgen.sim.world import Setup, simulate
-from loadgen.streams import poisson_arrivals, stream
+from weft_bench.schema import Part
+from weft_bench.sim.engine import EngineSettings
+from weft_bench.sim.replica import Replica, SimulationError
+from weft_bench.sim.world import Setup, simulate
+from weft_bench.streams import poisson_arrivals, stream
+from weft_engine.wire import CallContext
 
 pytestmark = pytest.mark.engine
 

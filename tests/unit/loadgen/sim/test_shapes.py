@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.sim.presets import preset
-from loadgen.sim.shapes import find, shapes, to_json
+from weft_bench.sim.presets import preset
+from weft_bench.sim.shapes import find, shapes, to_json
 
 
 def test_replicas_take_the_named_engines_in_turn():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from loadgen.sim.token_times import TokenTimes
+from weft_bench.sim.token_times import TokenTimes
 
 
 def requests(**done):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.sim.records import ProgramRecord
-from loadgen.sim.window import steady
+from weft_bench.sim.records import ProgramRecord
+from weft_bench.sim.window import steady
 
 
 def program(arrival: float, end: float) -> ProgramRecord:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.schema import TraceError
-from loadgen.sim.workload import load
+from weft_bench.schema import TraceError
+from weft_bench.sim.workload import load
 
 
 def test_the_built_in_one_is_the_same_for_the_same_seed():

@@ -9,13 +9,12 @@ from statistics import mean, stdev
 import pytest
 from support.shared_prompts import REPLICAS, document, hit_rate, homes, homes_of, latency, play
 from support.simulated import chats, engine, ready, single, ticking
-
-from loadgen.schema import Part, TraceCall
-from loadgen.sim.costs import CostModel
-from loadgen.sim.engine import EngineSettings
-from loadgen.sim.replica import SimulationError
-from loadgen.sim.world import Setup, simulate
-from loadgen.streams import poisson_arrivals, stream
+from weft_bench.schema import Part, TraceCall
+from weft_bench.sim.costs import CostModel
+from weft_bench.sim.engine import EngineSettings
+from weft_bench.sim.replica import SimulationError
+from weft_bench.sim.world import Setup, simulate
+from weft_bench.streams import poisson_arrivals, stream
 
 pytestmark = pytest.mark.engine
 

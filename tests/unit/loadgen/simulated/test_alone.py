@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.sim.costs import CostModel
-from loadgen.sim.presets import EngineShape
-from loadgen.simulated.alone import Lone, alone
+from weft_bench.sim.costs import CostModel
+from weft_bench.sim.presets import EngineShape
+from weft_bench.simulated.alone import Lone, alone
 
 STEP = 0.25
 # Each step a quarter of a second, whatever is in it, up to 64 prompt tokens.

@@ -8,9 +8,8 @@ import pytest
 from support.batches import play, work
 from support.simulated import engine as shape_of
 from support.simulated import ticking
-
-from engine_patches.wire import ORDER_NAMES
-from loadgen.simulated.batcher import Batcher
+from weft_bench.simulated.batcher import Batcher
+from weft_engine.wire import ORDER_NAMES
 
 SRPT = {"experiments": True}
 

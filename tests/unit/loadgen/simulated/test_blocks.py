@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from loadgen.simulated.blocks import BlockPool
+from weft_bench.simulated.blocks import BlockPool
 
 
 def test_what_is_full_is_found_until_somebody_else_takes_the_block():

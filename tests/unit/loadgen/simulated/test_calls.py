@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine_patches.wire import CallReport
-from loadgen.simulated import calls
-from loadgen.simulated.calls import AnsweredCalls
+from weft_bench.simulated import calls
+from weft_bench.simulated.calls import AnsweredCalls
+from weft_engine.wire import CallReport
 
 REPORT = CallReport(
     call="x", service_s=0.5, waiting_s=0.25, prompt_tokens=64, cached_tokens=48, output_tokens=3

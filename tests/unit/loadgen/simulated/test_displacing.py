@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from engine_patches.ledger import Ledger
-from engine_patches.orders import build_order
-from engine_patches.wire import CallContext
-from loadgen.simulated.displacing import CallSequence, victims
-from loadgen.simulated.engine import Work
+from weft_bench.simulated.displacing import CallSequence, victims
+from weft_bench.simulated.engine import Work
+from weft_engine.ledger import Ledger
+from weft_engine.orders import build_order
+from weft_engine.wire import CallContext
 
 
 def scene(policy: str) -> tuple[Ledger, CallSequence, CallSequence]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.simulated.faults import Fault, Faults
+from weft_bench.simulated.faults import Fault, Faults
 
 
 def met(seed: int, share: float, calls: int = 4000) -> list[bool]:

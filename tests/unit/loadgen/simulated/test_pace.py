@@ -9,10 +9,9 @@ import pytest
 from support.batches import work
 from support.simulated import ticking
 from support.waiting import until
-
-from engine_patches.wire import CallReport
-from loadgen.simulated.batcher import Batcher
-from loadgen.simulated.pace import Pace
+from weft_bench.simulated.batcher import Batcher
+from weft_bench.simulated.pace import Pace
+from weft_engine.wire import CallReport
 
 pytestmark = pytest.mark.anyio
 # A step of the engine's second is 0.1 ms of ours.

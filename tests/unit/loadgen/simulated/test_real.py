@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from support.batches import play, work
 from support.simulated import engine, ticking
-
-from engine_patches.advice import KvAdvice
-from loadgen.simulated.batcher import Batcher
-from loadgen.simulated.real import RealScheduler
+from weft_bench.simulated.batcher import Batcher
+from weft_bench.simulated.real import RealScheduler
+from weft_engine.advice import KvAdvice
 
 
 def calls():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.simulated.tokens import FIRST_WORD, block_hashes, ids, of_ids, pad, word, words
+from weft_bench.simulated.tokens import FIRST_WORD, block_hashes, ids, of_ids, pad, word, words
 
 
 def test_words_count_and_are_a_token_each():

@@ -8,11 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.swap import ways
-from loadgen.swap.command import SwapOptions, run
-from loadgen.swap.ways import OURS, PER_BLOCK, Shape
+from weft_bench.swap import ways
+from weft_bench.swap.command import SwapOptions, run
+from weft_bench.swap.ways import OURS, PER_BLOCK, Shape
+from weft_gateway.cli import app
 
 SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)
 

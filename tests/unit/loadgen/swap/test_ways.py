@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-from loadgen.report.swap import LIMIT, OURS
-from loadgen.swap.ways import PER_BLOCK, VLLM_BATCH, VLLM_TRITON, Shape, pool_blocks, scene, ways
+from weft_bench.report.swap import LIMIT, OURS
+from weft_bench.swap.ways import PER_BLOCK, VLLM_BATCH, VLLM_TRITON, Shape, pool_blocks, scene, ways
 
 SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)
 BLOCKS = torch.tensor([4, 0, 5])

@@ -7,9 +7,8 @@ import lzma
 from pathlib import Path
 
 from typer.testing import CliRunner
-
-from gateway.cli import app
-from loadgen.tags.command import TagsOptions, run
+from weft_bench.tags.command import TagsOptions, run
+from weft_gateway.cli import app
 
 
 def test_it_measures_every_tokenizer_and_writes_figures(tmp_path, capsys):

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from loadgen.schema import TraceError
-from loadgen.tags.dialogues import dialogues
+from weft_bench.schema import TraceError
+from weft_bench.tags.dialogues import dialogues
 
 
 def write(file: Path, *lines: dict[str, Any]) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from deploy.local.demo import corpus, tokenizer
-from deploy.local.demo_model import VOCABULARY
-from loadgen.tags.truth import bracketed, chatml, counting, headed, reached, spans, tokenizers
+from weft_bench.tags.truth import bracketed, chatml, counting, headed, reached, spans, tokenizers
+from weft_deploy.local.demo import corpus, tokenizer
+from weft_deploy.local.demo_model import VOCABULARY
 
 TOOL = {"type": "function", "function": {"name": "look", "description": "See.", "parameters": {}}}
 CALL = {"id": "1", "function": {"name": "look", "arguments": '{"at": "Oslo"}'}}
@@ -28,7 +27,7 @@ BODIES = [
     {"messages": MESSAGES[1:], "tools": [TOOL, TOOL]},
     {"messages": MESSAGES[1:]},
 ]
-TEMPLATE = Path("deploy/local/demo/chat_template.jinja")
+TEMPLATE = Path("deploy/weft_deploy/local/demo/chat_template.jinja")
 
 
 @pytest.mark.parametrize("body", BODIES)

@@ -8,14 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
-
-from deploy.local.demo import corpus, tokenizer
-from deploy.local.demo_model import VOCABULARY
-from gateway.engine.tokens import TokenCounter
-from loadgen.stats import mean
-from loadgen.tags.dialogues import Program, dialogues
-from loadgen.tags.truth import Tokens, chatml, counting, headed
-from loadgen.tags.way import tag_call, tag_programs
+from weft_bench.stats import mean
+from weft_bench.tags.dialogues import Program, dialogues
+from weft_bench.tags.truth import Tokens, chatml, counting, headed
+from weft_bench.tags.way import tag_call, tag_programs
+from weft_deploy.local.demo import corpus, tokenizer
+from weft_deploy.local.demo_model import VOCABULARY
+from weft_gateway.engine.tokens import TokenCounter
 
 DATA = Path(__file__).parents[5] / "shared/data"
 WARM_UP = 20

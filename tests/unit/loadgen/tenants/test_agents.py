@@ -8,8 +8,7 @@ from itertools import islice
 import httpx
 import pytest
 import respx
-
-from loadgen.tenants.agents import ATTACKS, Caller, agent, attacking
+from weft_bench.tenants.agents import ATTACKS, Caller, agent, attacking
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.traces import agent_calls
+from weft_bench.traces import agent_calls
 
 
 def call(second, prompt, answer="ok", session="s"):

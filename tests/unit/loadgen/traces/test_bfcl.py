@@ -6,8 +6,7 @@ import json
 from random import Random
 
 import pytest
-
-from loadgen.traces import bfcl
+from weft_bench.traces import bfcl
 
 FUNCTIONS = [
     {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadgen.traces import coding
+from weft_bench.traces import coding
 
 TOKENS = coding.DEFAULT_SHRINK
 

@@ -8,12 +8,11 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 import pytest
-
-from loadgen.schema import TraceError
-from loadgen.traces import coding
-from loadgen.traces.files import read_trace, shrunk
-from loadgen.traces.published import PUBLISHED
-from loadgen.workloads.statistics import statistics
+from weft_bench.schema import TraceError
+from weft_bench.traces import coding
+from weft_bench.traces.files import read_trace, shrunk
+from weft_bench.traces.published import PUBLISHED
+from weft_bench.workloads.statistics import statistics
 
 DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
 TAU = {

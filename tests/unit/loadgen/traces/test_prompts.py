@@ -5,8 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from loadgen.traces import prompts
+from weft_bench.traces import prompts
 
 MATHS = {"question": "1 + 1?", "answer": "It is\n#### 2"}
 CHAT = {"question_id": 81, "category": "writing", "turns": ["Write.", "Write it again."]}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.schema import Part
-from loadgen.traces import requests
+from weft_bench.schema import Part
+from weft_bench.traces import requests
 
 
 def request(hashes, tokens, at=0, output=50):

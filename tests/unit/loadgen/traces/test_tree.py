@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from loadgen.traces import tree
-from loadgen.traces.files import read_trace
+from weft_bench.traces import tree
+from weft_bench.traces.files import read_trace
 
 DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
 TREE = {

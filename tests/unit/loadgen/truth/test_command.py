@@ -6,10 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-
-from loadgen.sim.presets import preset
-from loadgen.truth import command
-from loadgen.truth.command import (
+from weft_bench.sim.presets import preset
+from weft_bench.truth import command
+from weft_bench.truth.command import (
     TruthOptions,
     fitted_slowdown,
     in_turn,

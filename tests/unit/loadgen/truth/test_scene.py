@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.truth.scene import model, workload
+from weft_bench.truth.scene import model, workload
 
 
 def test_programs_have_exact_lengths_that_fit_the_model():
@@ -36,9 +35,9 @@ def test_each_fifth_program_asks_eight_at_once_three_times():
 @pytest.mark.engine
 def test_orders_differ_on_it_where_slots_are_few():
     pytest.importorskip("vllm")
-    from loadgen.sim.costs import CostModel
-    from loadgen.sim.presets import EngineShape
-    from loadgen.truth.command import TruthOptions, _scenes, _simulate
+    from weft_bench.sim.costs import CostModel
+    from weft_bench.sim.presets import EngineShape
+    from weft_bench.truth.command import TruthOptions, _scenes, _simulate
 
     cost = CostModel(0.002, prefill_token_s=5e-5, decode_sequence_s=2e-4)
     options = TruthOptions()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-
-from loadgen.stats import mean, percentile
-from loadgen.workloads.draws import LogitShare, LongTail, TwoPhase, pick, popularity
+from weft_bench.stats import mean, percentile
+from weft_bench.workloads.draws import LogitShare, LongTail, TwoPhase, pick, popularity
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-
-from loadgen.workloads.registry import WORKLOADS
-from loadgen.workloads.statistics import statistics
+from weft_bench.workloads.registry import WORKLOADS
+from weft_bench.workloads.statistics import statistics
 
 # Programs drawn: enough that the mean of the longest tail is within a few per cent.
 SAMPLES = {"lats": 250, "mixed": 600, "production_wide": 500}

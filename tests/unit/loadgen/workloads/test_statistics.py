@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from loadgen.schema import Part, TraceCall, TraceProgram
-from loadgen.workloads.statistics import arrival_figures, pieces_of, statistics
+from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.statistics import arrival_figures, pieces_of, statistics
 
 
 def talk(name="a", arrival_s=None):

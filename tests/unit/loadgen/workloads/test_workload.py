@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from loadgen.schema import Part
-from loadgen.streams import stream
-from loadgen.workload_command import WorkloadOptions, made
-from loadgen.workloads import agentix, sutradhara
-from loadgen.workloads import workload as module
-from loadgen.workloads.draws import LongTail, TwoPhase
-from loadgen.workloads.registry import WORKLOADS
-from loadgen.workloads.workload import Dialogue, Purposes, arriving
+from weft_bench.schema import Part
+from weft_bench.streams import stream
+from weft_bench.workload_command import WorkloadOptions, made
+from weft_bench.workloads import agentix, sutradhara
+from weft_bench.workloads import workload as module
+from weft_bench.workloads.draws import LongTail, TwoPhase
+from weft_bench.workloads.registry import WORKLOADS
+from weft_bench.workloads.workload import Dialogue, Purposes, arriving
 
 
 def programs(name="bfcl", count=6, **options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from deploy.local.demo import corpus
+from weft_deploy.local.demo import corpus
 
 
 def test_the_text_is_the_same_each_time():

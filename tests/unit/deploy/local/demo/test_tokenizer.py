@@ -7,9 +7,8 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from deploy.local.demo import corpus, tokenizer
-from deploy.local.demo_model import VOCABULARY
+from weft_deploy.local.demo import corpus, tokenizer
+from weft_deploy.local.demo_model import VOCABULARY
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-
-from deploy.local.demo import weights
-from deploy.local.demo_model import CONFIG
+from weft_deploy.local.demo import weights
+from weft_deploy.local.demo_model import CONFIG
 
 TEXTS = ['"', "}", ",", "12", "Ġ", "Ġyes", "ĠNo", "Ġxyz", "yes", "<|im_end|>"]
 VOCABULARY = {text: token for token, text in enumerate(TEXTS)}

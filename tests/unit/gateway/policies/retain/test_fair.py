@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.retain.fair import FairRoom
 
 
 def test_a_tenant_alone_has_it_all_and_loses_its_oldest():

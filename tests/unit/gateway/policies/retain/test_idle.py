@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.policies.retain.idle import BUCKETS, IdlePolicy, bucket
+from weft_gateway.policies.retain.idle import BUCKETS, IdlePolicy, bucket
 
 POLICY = IdlePolicy(shortest_s=60.0, longest_s=3600.0, margin=4.0, quantile=0.99, enough=10)
 

@@ -7,9 +7,8 @@ from itertools import accumulate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.model import Beginning
-from gateway.policies.route.beginnings import Beginnings
+from weft_gateway.model import Beginning
+from weft_gateway.policies.route.beginnings import Beginnings
 
 
 def begins(text: str, step: int = 100) -> Beginning:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.model import ReplicaView, RouteRequest
-from gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, ServesModel
+from weft_gateway.model import ReplicaView, RouteRequest
+from weft_gateway.policies.route.filters import Healthy, HoldsAnswer, NotAvoided, ServesModel
 
 
 def replica(models=("m",), healthy=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from gateway.policies.route.pickers import InTurn, MaxScore
+from weft_gateway.policies.route.pickers import InTurn, MaxScore
 
 
 def test_the_highest_total_wins():

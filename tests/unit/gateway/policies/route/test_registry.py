@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from gateway.config import Balancer
-from gateway.policies.route.registry import ROUTERS, build
+from weft_gateway.config import Balancer
+from weft_gateway.policies.route.registry import ROUTERS, build
 
 
 def test_every_balancer_that_can_be_set_has_a_router():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
-from gateway.policies.route.registry import build
+from weft_gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
+from weft_gateway.policies.route.registry import build
 
 
 def replica(name, in_flight=0, healthy=True, models=("m",)):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
-from gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefix
+from weft_gateway.model import Program, ProgramKey, ReplicaView, RouteRequest, Shared
+from weft_gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefix
 
 
 def replicas(*in_flight):

@@ -9,9 +9,8 @@ import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from gateway.programs.lineage.canonical import messages_of, root_of
-from gateway.programs.lineage.openings import texts_of
+from weft_gateway.programs.lineage.canonical import messages_of, root_of
+from weft_gateway.programs.lineage.openings import texts_of
 
 CALL = {"name": "f", "arguments": '{"b": 1, "a": {"d": 2, "c": "ü"}}'}
 PLAIN = {

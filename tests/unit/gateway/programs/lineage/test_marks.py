@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.programs.lineage.marks import Mark, State, merged
+from weft_gateway.programs.lineage.marks import Mark, State, merged
 
 
 def test_news_of_a_thread_takes_the_place_of_the_old_and_some_of_that_lasts():

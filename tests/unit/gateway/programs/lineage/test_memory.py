@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from support.lineage import run
-
-from gateway.programs.lineage.marks import Entry, Mark, State
-from gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.marks import Entry, Mark, State
+from weft_gateway.programs.lineage.memory import MemoryLineage
 
 MARK = Mark("p", "main", State.RUNS, 1.0)
 

@@ -6,9 +6,8 @@ import json
 
 import pytest
 from support.lineage import SYSTEM, Gateway, called, result, run, said, user
-
-from gateway.programs.lineage.memory import MemoryLineage
-from gateway.programs.lineage.openings import (
+from weft_gateway.programs.lineage.memory import MemoryLineage
+from weft_gateway.programs.lineage.openings import (
     ALONE,
     LONG,
     SAMPLED,
@@ -17,7 +16,7 @@ from gateway.programs.lineage.openings import (
     Openings,
     texts_of,
 )
-from gateway.programs.lineage.rules import MAX_TWINS, Asked, How
+from weft_gateway.programs.lineage.rules import MAX_TWINS, Asked, How
 
 TOOLS = [{"type": "function", "function": {"name": "find"}}]
 

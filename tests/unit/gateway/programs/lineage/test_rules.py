@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from support.lineage import SYSTEM, said, user
-
-from gateway.programs.lineage.marks import Known, Mark, State
-from gateway.programs.lineage.rules import EVIDENCE_BYTES, MAX_TWINS, TWINS_S, How, decide
-from gateway.programs.lineage.sketch import Sketch
+from weft_gateway.programs.lineage.marks import Known, Mark, State
+from weft_gateway.programs.lineage.rules import EVIDENCE_BYTES, MAX_TWINS, TWINS_S, How, decide
+from weft_gateway.programs.lineage.sketch import Sketch
 
 CALL = Sketch("t", {"messages": [SYSTEM, user("a"), said("b"), user("c")]})
 NOW = 100.0

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lineage import SYSTEM, called, result, said, user
-
-from gateway.programs.lineage.canonical import answer_atoms
-from gateway.programs.lineage.sketch import MAX_PIECES, Sketch, pieces
+from weft_gateway.programs.lineage.canonical import answer_atoms
+from weft_gateway.programs.lineage.sketch import MAX_PIECES, Sketch, pieces
 
 
 def sketch(*messages, tenant="t", **body):

@@ -10,9 +10,8 @@ from random import Random
 
 import pytest
 from support.lineage import Gateway, run
-
-from gateway.programs.lineage.rules import How
-from gateway.programs.lineage.tool_ids import (
+from weft_gateway.programs.lineage.rules import How
+from weft_gateway.programs.lineage.tool_ids import (
     MAX_IDS,
     answered_ids,
     asked_ids,

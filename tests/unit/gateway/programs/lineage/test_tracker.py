@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lineage import SYSTEM, Gateway, called, result, said, user
-
-from gateway.programs.lineage.rules import How
+from weft_gateway.programs.lineage.rules import How
 
 TASK = user("Please book me a flight to Seattle on the 20th of May.")
 ASKS = said("To book your flight I need your user id. Could you please give it to me?")

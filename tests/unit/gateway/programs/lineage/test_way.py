@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from support.lineage import SYSTEM, said, user
-
-from gateway.programs.lineage.marks import Known, Mark, State
-from gateway.programs.lineage.rules import left
-from gateway.programs.lineage.sketch import Sketch
-from gateway.programs.lineage.way import root_of, way_of
+from weft_gateway.programs.lineage.marks import Known, Mark, State
+from weft_gateway.programs.lineage.rules import left
+from weft_gateway.programs.lineage.sketch import Sketch
+from weft_gateway.programs.lineage.way import root_of, way_of
 
 
 def mark(program: str, state: int = State.RUNS) -> Mark:

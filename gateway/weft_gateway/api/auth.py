@@ -1,0 +1,82 @@
+"""Who calls: the tenant behind an API key, and who may administer."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from weft_gateway.api.errors import ApiError
+from weft_gateway.engine.lower import tenant_salt
+from weft_gateway.programs.identity import tenant_of
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A client. tenant: a digest of its key. salt: of the prefix cache; "" for anonymous ones,
+    who share what stock vLLM would share among them."""
+
+    tenant: str
+    salt: str
+
+
+class Authenticator:
+    """Turns credentials into callers. With accepted keys configured, others are refused."""
+
+    def __init__(self, api_keys: tuple[str, ...], admin_key: str) -> None:
+        self._accepted = frozenset(tenant_of(key) for key in api_keys)
+        self._admin_key = admin_key
+        # Keys repeat; two digests for each call would not be free.
+        self._caller = lru_cache(maxsize=4096)(self._make_caller)
+
+    def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """The caller of a request. ApiError 401 if its key is not accepted."""
+        caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
+        if self._accepted and caller.tenant not in self._accepted:
+            raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
+        return caller
+
+    def is_admin(self, headers: Mapping[bytes, bytes], peer: str) -> bool:
+        """Whether the request may administer; see `require_admin`."""
+        try:
+            self.require_admin(headers, peer)
+        except ApiError:
+            return False
+        return True
+
+    def require_admin(self, headers: Mapping[bytes, bytes], peer: str) -> None:
+        """ApiError unless the request may administer: it carries the admin key or, where none is
+        set, comes from this machine (`peer`: its IP address)."""
+        if self._admin_key:
+            given = presented(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
+            if not hmac.compare_digest(given, self._admin_key.encode()):
+                raise ApiError(401, "invalid_admin_key", "Incorrect admin key provided.")
+        elif not _is_loopback(peer):
+            raise ApiError(
+                403, "admin_forbidden", "Without an admin key, only this machine may do that."
+            )
+
+    @staticmethod
+    def _make_caller(authorization: bytes, api_key: bytes) -> Caller:
+        key = presented(authorization, api_key)
+        tenant = tenant_of(key.decode("latin-1"))
+        return Caller(tenant, tenant_salt(tenant) if key else "")
+
+
+def presented(authorization: bytes, api_key: bytes) -> bytes:
+    """The key that a client presents: `authorization`'s bearer token, else `x-api-key`."""
+    scheme, _, token = authorization.partition(b" ")
+    if scheme.lower() == b"bearer" and token.strip():
+        return token.strip()
+    return api_key.strip()
+
+
+def _is_loopback(peer: str) -> bool:
+    try:
+        address = ipaddress.ip_address(peer)
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

@@ -1,0 +1,239 @@
+"""Bodies in JSON: one way to read them, and one code for each mistake, on every route.
+
+A call's body can be large, and made so that parsing it takes seconds: millions of tiny messages.
+Such a body is skimmed: its small members are read, and its content goes to the engine as it came.
+In its place is then an `orjson.Fragment`, which no reader takes for a list or a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+import orjson
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from weft_gateway.api import errors
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.http import read_body
+from weft_gateway.api.turns import LIGHT_BYTES, Turns
+from weft_gateway.engine.lower import must_be_written
+
+# Of routes that run no model: their bodies hold names and little else.
+SMALL_BODY_BYTES: Final = 1 << 20
+
+# Smaller bodies are parsed without a look at their structure first.
+_PLAIN_BYTES: Final = 1 << 18
+# Braces, brackets and commas of a body that is parsed: about 0.1 us each.
+_MOST_UNITS: Final = 100_000
+# Messages and parts of messages of a body whose content is read: 4 to 8 us each.
+_MOST_ITEMS: Final = 2048
+# Characters of them, about 5 ns each. Arguments of tool calls, which are JSON in a text, cost more.
+_MOST_TEXT: Final = 1 << 22
+_ARGUMENTS_WEIGHT: Final = 8
+# Of a skimmed body: what is no content, and the longest member that is read.
+_MOST_BESIDE: Final = 1 << 20
+_MOST_MEMBER: Final = 1 << 16
+# Of an object whose members are copied one by one.
+_MOST_MEMBERS: Final = 1024
+_CONTENT: Final = (
+    "messages", "input", "prompt", "system", "instructions", "tools", "functions", "documents",
+)  # fmt: skip
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+# In the place of content that is not read.
+_UNREAD: Final = orjson.Fragment(b"null")
+_Model = TypeVar("_Model", bound=BaseModel)
+_T = TypeVar("_T")
+
+
+def json_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The body, without a byte order mark, and what it holds. ApiError 400."""
+    if raw.startswith(_BYTE_ORDER_MARK):  # RFC 8259, 8.1: a parser may ignore it.
+        raw = raw[len(_BYTE_ORDER_MARK) :]
+    body = json_value(raw)
+    if not isinstance(body, dict):
+        raise ApiError(400, "invalid_body", "The body must be a JSON object.")
+    return raw, body
+
+
+async def call_body(
+    raw: bytes, most_bytes: int, turns: Turns, tenant: str
+) -> tuple[bytes, dict[str, Any]]:
+    """As `json_object`, for a call: content that is larger than `most_bytes`, or made of too many
+    pieces, is not read. ApiError 400."""
+    if raw.startswith(_BYTE_ORDER_MARK):
+        raw = raw[len(_BYTE_ORDER_MARK) :]
+    size = len(raw)
+    if size <= LIGHT_BYTES:
+        return json_object(raw)
+    await turns.take(tenant, size)
+    if size <= most_bytes and (size <= _PLAIN_BYTES or _units(raw) <= _MOST_UNITS):
+        raw, body = json_object(raw)
+        if _is_moderate(body):
+            return raw, body
+    _check_beside(raw)
+    if size > _PLAIN_BYTES:
+        await turns.take(tenant, size)
+    return raw, _skimmed(raw)
+
+
+def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object, unread. About 0.4 ms a megabyte. ApiError 400."""
+    if raw.startswith(_BYTE_ORDER_MARK):
+        raw = raw[len(_BYTE_ORDER_MARK) :]
+    if len(raw) > _PLAIN_BYTES and _units(raw) > _MOST_UNITS:
+        _check_beside(raw)
+    members = _decoded(raw, dict[str, msgspec.Raw])
+    if len(members) > _MOST_MEMBERS:
+        raise ApiError(400, "too_complex", f"The body has more than {_MOST_MEMBERS} members.")
+    return members
+
+
+def is_skimmed(body: Mapping[str, Any]) -> bool:
+    """Whether the body's content has not been read."""
+    return any(type(body.get(name)) is orjson.Fragment for name in _CONTENT)
+
+
+def _units(raw: bytes) -> int:
+    return raw.count(b"{") + raw.count(b"[") + raw.count(b",")
+
+
+def _is_moderate(body: Mapping[str, Any]) -> bool:
+    """Whether the content is short enough to be looked into."""
+    items = text = 0
+    for name in _CONTENT:
+        value = body.get(name)
+        if type(value) is str:
+            text += len(value)
+        elif type(value) is list and name not in ("tools", "functions"):
+            items += len(value)
+            if items > _MOST_ITEMS:
+                return False
+            for item in value:
+                more, longer = _size(item)
+                items += more
+                text += longer
+            if items > _MOST_ITEMS:
+                return False
+    return text <= _MOST_TEXT
+
+
+def _size(item: Any) -> tuple[int, int]:
+    """Parts and characters of one message, or one item of the Responses API."""
+    if type(item) is str:
+        return 0, len(item)
+    if type(item) is list:  # A prompt of token ids.
+        return len(item), 0
+    if type(item) is not dict:
+        return 0, 0
+    items = text = 0
+    for name in ("content", "output", "arguments", "text"):
+        value = item.get(name)
+        if type(value) is str:
+            text += len(value) * (_ARGUMENTS_WEIGHT if name == "arguments" else 1)
+        elif type(value) is list:
+            items += len(value)
+            if items > _MOST_ITEMS:
+                return items, text
+            for part in value:
+                more, longer = _size(part)
+                items += more
+                text += longer
+    calls = item.get("tool_calls")
+    if type(calls) is list:
+        items += len(calls)
+        for call in calls if items <= _MOST_ITEMS else ():
+            function = call.get("function") if type(call) is dict else None
+            arguments = function.get("arguments") if type(function) is dict else None
+            if type(arguments) is str:
+                text += len(arguments) * _ARGUMENTS_WEIGHT
+    return items, text
+
+
+class _Content(msgspec.Struct):
+    """Where the content of a body may be; all else is skipped."""
+
+    messages: msgspec.Raw = msgspec.Raw()
+    input: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    system: msgspec.Raw = msgspec.Raw()
+    instructions: msgspec.Raw = msgspec.Raw()
+    tools: msgspec.Raw = msgspec.Raw()
+    functions: msgspec.Raw = msgspec.Raw()
+    documents: msgspec.Raw = msgspec.Raw()
+
+
+def _check_beside(raw: bytes) -> None:
+    """ApiError 400 for a large body with too much beside its content, or no JSON. About 0.4 ms a
+    megabyte."""
+    content = _decoded(raw, _Content)
+    beside = len(raw) - sum([len(getattr(content, name)) for name in _CONTENT])
+    if beside > _MOST_BESIDE:
+        raise ApiError(
+            400,
+            "too_complex",
+            f"Beside {', '.join(_CONTENT)}, a large body may hold {_MOST_BESIDE} bytes.",
+        )
+
+
+def _skimmed(raw: bytes) -> dict[str, Any]:
+    """The body without its content. About 0.4 ms a megabyte. ApiError 400."""
+    members = _decoded(raw, dict[str, msgspec.Raw])
+    # The engine gets the body's own bytes, unless other members must go.
+    written = must_be_written(members)
+    body: dict[str, Any] = {}
+    for name, piece in members.items():
+        if name in _CONTENT or len(piece) > _MOST_MEMBER:
+            body[name] = orjson.Fragment(bytes(piece)) if written else _UNREAD
+        else:
+            body[name] = json_value(bytes(piece))
+    return body
+
+
+def _decoded(raw: bytes, into: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(raw, type=into)
+    except RecursionError:
+        raise errors.too_deep() from None
+    except msgspec.ValidationError:
+        raise ApiError(400, "invalid_body", "The body must be a JSON object.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
+
+
+def json_value(raw: bytes) -> Any:
+    """What JSON text holds. ApiError 400."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        if "depth" in str(error):
+            raise errors.too_deep() from None
+        raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
+
+
+def check_depth(value: Any) -> None:
+    """ApiError 400 if what was read from JSON is too deep to be written again."""
+    try:
+        orjson.dumps(value)
+    except TypeError:
+        raise errors.too_deep() from None
+
+
+async def read_model(request: Request, model: type[_Model], max_body_bytes: int) -> _Model:
+    """A body of at most `max_body_bytes`, and never more than SMALL_BODY_BYTES, as `model`. An
+    empty one has no members. ApiError; ClientGone."""
+    limit = min(max_body_bytes, SMALL_BODY_BYTES)
+    raw = await read_body(dict(request.headers.raw), request.receive, limit)
+    try:
+        return model.model_validate(json_object(raw)[1] if raw else {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise errors.invalid_member(first["loc"], first["msg"]) from None
+
+
+def described(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
+    """The request body in OpenAPI's words, for FastAPI does not see what `read_model` reads."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"required": required, "content": content}}

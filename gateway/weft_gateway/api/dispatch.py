@@ -1,0 +1,109 @@
+"""The first look at a request: hot calls to their lean handler, everything else to FastAPI."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+from weft_gateway.api import failures
+from weft_gateway.api.call import CallHandler
+from weft_gateway.api.errors import unknown_route, wrong_id, wrong_method
+from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
+from weft_gateway.api.passthrough import Passthrough, methods
+from weft_gateway.api.prefills import PrefillDesk
+from weft_gateway.api.services import Services
+from weft_gateway.api.web import Cors
+from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
+from weft_gateway.engine.errors import ClientGone
+from weft_gateway.programs.ids import IdentityError, from_bytes
+
+_PROGRAM = b"/p/"
+_SESSIONS = b"/v1/sessions/"
+# What a session has under its id. An id that ends so has its slash encoded.
+_PARTS = (b"/story", b"/events")
+_EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,64})/extend")
+_CHAT = BY_PATH["/v1/chat/completions"]
+
+
+class Dispatcher:
+    """An ASGI application. It needs the raw path, as uvicorn gives it: an id in a path may contain
+    any character, and a decoded path cannot tell an encoded slash from a real one."""
+
+    def __init__(self, services: Services, cold: AsgiApp, desk: PrefillDesk) -> None:
+        """`cold`: the ASGI application for the other routes and for the lifespan."""
+        self.services = services
+        self._calls = CallHandler(services, desk)
+        self._passthrough = Passthrough(services)
+        self._sockets = ResponsesSockets(services, self)
+        self._cold = cold
+        origins = services.settings.cors_origins
+        self._cors = Cors(origins) if origins else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event of ASGI."""
+        if scope["type"] == "websocket":
+            await self._sockets(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await self._cold(scope, receive, send)
+            return
+        if self._cors is not None:
+            if self._cors.asks(scope):
+                await self._cors.answer(scope, send)
+                return
+            send = self._cors.told(scope, send)
+        endpoint = BY_PATH.get(scope["path"])
+        if endpoint is not None and scope["method"] == "POST":
+            await self._calls(endpoint, scope, receive, send, None)
+            return
+        try:
+            await self._rarer(scope, receive, send)
+        except ClientGone:
+            return
+        except Exception as error:
+            shape: ErrorShape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
+            await failures.respond(self.services, scope, send, error, shape)
+
+    async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        path, program = scope["path"], None
+        if raw.startswith(_PROGRAM):
+            segment, _, rest = raw[len(_PROGRAM) :].partition(b"/")
+            path = f"/{rest.decode('latin-1')}"
+            try:
+                program = from_bytes(unquote_to_bytes(segment), b"program")
+            except IdentityError as error:
+                raise wrong_id(error) from None
+            if not program or not path.startswith("/v1/"):
+                raise unknown_route(scope["method"], scope["path"])
+            scope = {**scope, "path": path, "raw_path": b"/" + rest}
+            raw = b"/" + rest
+        endpoint = BY_PATH.get(path)
+        if endpoint is not None:
+            if scope["method"] != "POST":
+                raise wrong_method(scope["method"], path, "POST")
+            await self._calls(endpoint, scope, receive, send, program)
+            return
+        extended = _EXTEND.fullmatch(path)
+        if extended:
+            if scope["method"] != "POST":
+                raise wrong_method(scope["method"], path, "POST")
+            await self._calls(_CHAT, scope, receive, send, program, extended[1])
+            return
+        allowed = methods(raw)
+        if allowed:
+            if scope["method"] not in allowed:
+                raise wrong_method(scope["method"], path, ", ".join(allowed))
+            await self._passthrough(raw, scope, receive, send)
+            return
+        if raw.startswith(_SESSIONS):
+            # Kept percent-encoded, so that the id is one segment whatever it contains.
+            rest = raw[len(_SESSIONS) :]
+            part = next((part for part in _PARTS if rest.endswith(part)), b"")
+            encoded = quote_from_bytes(rest.removesuffix(part), safe="%")
+            scope = {**scope, "path": _SESSIONS.decode() + encoded + part.decode()}
+        if scope["method"] == "HEAD":
+            # The server leaves the body out: it goes by its own copy of the method.
+            scope = {**scope, "method": "GET"}
+        await self._cold(scope, receive, send)

@@ -1,0 +1,389 @@
+"""The client's side of a connection: what one client may hold, and for how long.
+
+uvicorn's protocol has no bound on a request's head, on the time for a head or a body, or on a
+client that does not read. `EdgeProtocol` adds them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
+
+from weft_gateway.api import errors
+from weft_gateway.api.auth import presented
+from weft_gateway.api.connections import LEAST_READ_BYTES, Edge
+from weft_gateway.api.cork import CorkedProtocol
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.websocket import PATH
+from weft_gateway.api.websocket_server import DrainingSocket, handshake
+from weft_gateway.engine.endpoints import ErrorShape
+
+# A refused connection may take in the answer for so long, and what it sends is dropped. Closing at
+# once would reset the connection, and the client would not see why.
+_LINGER_S: Final = 2.0
+# And no more than this of what it sends: reading costs time as well.
+_MOST_DROPPED: Final = 1 << 20
+# Requests that one connection may send ahead of their answers.
+_MOST_PIPELINED: Final = 32
+_CREDENTIALS: Final = (b"authorization", b"x-api-key")
+_OF_BODIES: Final = (b"content-length", b"transfer-encoding")
+_OF_UPGRADES: Final = (b"upgrade", b"http2-settings")
+# Load balancers and monitoring ask here, with no key, also while clients without one are at their
+# limit.
+_UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")
+
+# What a connection waits for.
+_HEAD: Final = 1
+_BODY: Final = 2
+_NOTHING: Final = 3
+
+
+class _Refused(Exception):
+    """Raised inside of the parser's callbacks, which ends the parsing."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.code)
+        self.error = error
+
+
+class EdgeProtocol(CorkedProtocol):
+    """A client's connection with bounds on what it holds."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        edge: Edge,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        settings = edge.settings
+        self._edge = edge
+        self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
+        self._max_head = settings.max_head_bytes
+        self._max_headers = settings.max_headers
+        self._head_bytes = 0
+        self._waits = _HEAD
+        self._timed = _NOTHING
+        self._timer: asyncio.TimerHandle | None = None
+        self._reader: asyncio.TimerHandle | None = None
+        self._unread = 0
+        self._key: bytes | None = None
+        self._begun = False
+        self._counted = True
+        self._refused = False
+        self._dropped = 0
+        self._upgrades = False
+        # Read where no request has begun.
+        self.url = b""
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        edge = self._edge
+        room = edge.make_room()
+        edge.open += 1
+        if room:
+            edge.fresh[self] = None
+            self._time()
+        else:
+            self.refuse(errors.too_many_connections(edge.settings.retry_after_s))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost()
+        self._untime()
+        super().connection_lost(exc)
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            self._dropped += len(data)
+            if self._dropped > _MOST_DROPPED:
+                self.flow.pause_reading()
+            return
+        self._unset_keepalive_if_required()
+        waited = self._waits
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+                return
+            self._without_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            known = error.__context__
+            if isinstance(known, _Refused):
+                self.refuse(known.error)
+            else:
+                self.refuse(errors.not_http(str(error)))
+            return
+        if waited == self._waits == _HEAD:
+            # Bytes of a header that is not complete are counted here; the others where it is.
+            self._head_bytes += len(data)
+            if self._head_bytes > self._max_head:
+                self.refuse(errors.head_too_large(self._max_head))
+                return
+        elif self._waits == _NOTHING and not self.busy:
+            # Line ends between two requests, or the rest of a body that was answered early.
+            self._waits = _HEAD
+        if self._waits != self._timed:
+            self._time()
+
+    def _should_upgrade(self) -> bool:
+        """Whether the request can open a WebSocket. Any other upgrade is ignored."""
+        return (
+            self.parser.get_method() == b"GET"
+            and not self.busy
+            and PATH.fullmatch(self.url.partition(b"?")[0]) is not None
+            and not any(name in _OF_BODIES and value != b"0" for name, value in self.headers)
+            and super()._should_upgrade()
+        )
+
+    def handle_websocket_upgrade(self) -> None:
+        """Hand the connection over to a WebSocket. It still counts, also for its API key."""
+        self._untime()
+        try:
+            request = handshake(self.url, self.headers)
+        except ValueError as error:
+            self.refuse(errors.invalid_upgrade(str(error)))
+            return
+        edge = self._edge
+        for waiting in (edge.fresh, edge.idle, edge.receiving):
+            waiting.pop(self, None)
+        self.connections.discard(self)
+        socket = DrainingSocket(
+            self.config, self.server_state, self.app_state, edge=edge, lost=self._lost
+        )
+        socket.connection_made(self.transport)
+        self.transport.set_protocol(socket)
+        socket.open(request)
+
+    def _lost(self) -> None:
+        self._out()
+        self._leave()
+
+    def _without_upgrade(self, rest: bytes) -> None:
+        """Parse the request again without its upgrade, which a server may ignore (RFC 9110, 7.8).
+        The parser takes what follows the head of such a request for another protocol."""
+        lines = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+        for name, value in self.headers:
+            if name == b"connection":
+                tokens = [token.strip() for token in value.split(b",")]
+                value = b", ".join([t for t in tokens if t.lower() not in _OF_UPGRADES])
+            if name not in _OF_UPGRADES and value:
+                lines += (name, b": ", value, b"\r\n")
+        self._upgrades = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"".join((*lines, b"\r\n", rest)))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request waits for its answer, or for the answer's end."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    # The parser
+
+    def on_message_begin(self) -> None:
+        self._waits = _HEAD
+        self._begun = True
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self._max_head:
+            raise _Refused(errors.head_too_large(self._max_head))
+        headers = self.headers
+        if len(headers) >= self._max_headers:
+            raise _Refused(errors.too_many_headers(self._max_headers))
+        # As the class above has it: a call for each header would be felt.
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if len(self.url) > self._max_head:
+            raise _Refused(errors.head_too_large(self._max_head))
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise _Refused(errors.wrong_method("CONNECT", "", "GET, POST, DELETE"))
+            self._upgrades = True
+            return
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            raise _Refused(errors.too_many_pipelined(_MOST_PIPELINED))
+        if self._key is None:
+            self._enter()
+        self._waits = _BODY
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if self._upgrades:
+            return
+        self._waits = _NOTHING
+        self._begun = False
+        self._edge.receiving.pop(self, None)
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """See uvicorn's protocol."""
+        if not self.pipeline:
+            self._leave()
+            if self.transport.is_closing():
+                # What is left of the answer is still to be read.
+                self._watch_reader()
+            elif self._counted and self._waits == _NOTHING:
+                self._edge.idle[self] = None
+        super().on_response_complete()
+
+    # The counts
+
+    def _enter(self) -> None:
+        """A request begins."""
+        edge = self._edge
+        edge.fresh.pop(self, None)
+        edge.idle.pop(self, None)
+        edge.receiving[self] = None
+        if self.url in _UNCOUNTED:
+            return
+        held = {name: value for name, value in self.headers if name in _CREDENTIALS}
+        key = presented(held.get(b"authorization", b""), held.get(b"x-api-key", b""))
+        if not edge.enter(key):
+            raise _Refused(errors.too_many_of_key(edge.settings.retry_after_s))
+        self._key = key
+
+    def _leave(self) -> None:
+        """No request is in progress any more."""
+        key, self._key = self._key, None
+        if key is not None:
+            self._edge.leave(key)
+
+    def _out(self) -> None:
+        """The connection counts no longer."""
+        if self._counted:
+            self._counted = False
+            edge = self._edge
+            edge.open -= 1
+            for waiting in (edge.fresh, edge.idle, edge.receiving):
+                waiting.pop(self, None)
+
+    # The ends
+
+    def drop(self, code: str) -> None:
+        """Close the connection without an answer. code: for the metrics."""
+        self._edge.metrics.error(code)
+        self._out()
+        self.transport.abort()
+
+    def refuse(self, error: ApiError) -> None:
+        """Answer with an error, and close. Where an answer has begun, the connection is cut, which
+        no client can take for the answer's end."""
+        self._edge.metrics.error(error.code)
+        self._refused = True
+        self._untime()
+        if self.busy:
+            cycle = self.cycle
+            # The application finds the client gone.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started or self.pipeline or self._waits == _HEAD:
+                self.transport.abort()
+                return
+        shape: ErrorShape = "anthropic" if b"/v1/messages" in (self.url or b"") else "openai"
+        body = error.body(shape)
+        lines = [STATUS_LINE[error.status]]
+        for name, value in (
+            *self.server_state.default_headers,
+            *error.headers,
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ):
+            lines += (name, b": ", value, b"\r\n")
+        self.transport.write(b"".join((*lines, b"\r\n", body)))
+        # Reading goes on, and what comes is dropped: closing with bytes unread would reset the
+        # connection, and the client would not see why.
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGER_S, self.transport.abort)
+        self.loop.call_soon(self._end_of_answer)
+
+    def _end_of_answer(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            if not self.transport.is_closing():
+                self.transport.write_eof()
+
+    # The times
+
+    def _time(self) -> None:
+        """Bound how long the connection may go on with what it waits for."""
+        self._untime()
+        self._timed = waits = self._waits
+        if waits == _HEAD:
+            self._timer = self.loop.call_later(self._edge.settings.head_timeout_s, self._late)
+        elif waits == _BODY:
+            self._timer = self.loop.call_later(self._edge.settings.body_timeout_s, self._late)
+
+    def _untime(self) -> None:
+        self._timed = _NOTHING
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        settings = self._edge.settings
+        if self._waits == _BODY:
+            self.refuse(errors.body_timeout(settings.body_timeout_s))
+        elif self.busy:
+            # The next request's head, which has to wait for this answer anyway.
+            self._time()
+        elif self._begun:
+            self.refuse(errors.head_timeout(settings.head_timeout_s))
+        else:
+            # It has sent nothing that an answer could be about.
+            self.drop("head_timeout")
+
+    def timeout_keep_alive_handler(self) -> None:
+        """See uvicorn's protocol."""
+        super().timeout_keep_alive_handler()
+        self._watch_reader()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        if self._reader is not None:
+            self._reader.cancel()
+            self._reader = None
+        super().resume_writing()
+
+    def _watch_reader(self) -> None:
+        """While bytes wait to be written, the client must go on reading."""
+        self._unread = self.transport.get_write_buffer_size()
+        if self._unread and self._reader is None:
+            self._reader = self.loop.call_later(
+                self._edge.settings.send_timeout_s, self._check_reader
+            )
+
+    def _check_reader(self) -> None:
+        self._reader = None
+        before, left = self._unread, self.transport.get_write_buffer_size()
+        if not left:
+            return
+        if before - left < min(before, LEAST_READ_BYTES):
+            self._edge.metrics.error("client_stalled")
+            self.transport.abort()
+        else:
+            self._watch_reader()

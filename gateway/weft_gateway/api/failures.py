@@ -1,0 +1,128 @@
+"""What exceptions become: an answer in the API's shape, whichever layer they come from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from weft_gateway.api import errors
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
+from weft_gateway.api.services import Services
+from weft_gateway.engine.endpoints import ErrorShape
+from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.headers import UnsafeHead, sane_request_id
+from weft_gateway.programs.ids import IdentityError
+from weft_gateway.programs.table import TableUnavailable
+
+log = logging.getLogger(__name__)
+
+
+async def respond(
+    services: Services,
+    scope: Scope,
+    send: Send,
+    error: Exception,
+    shape: ErrorShape = "openai",
+    request_id: bytes | None = None,
+) -> None:
+    """Answer with an exception. `request_id`: where one has been made for the request already.
+
+    One that nobody foresaw is logged under the request's id and becomes a 500. Where the answer has
+    begun, it is raised again: the server then breaks the connection off, which no client can take
+    for the end of an answer.
+    """
+    given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
+    if isinstance(error, UnsafeHead):
+        error = errors.unsafe_head(error)
+    if isinstance(error, ApiError):
+        told, extra = error, _named(given)
+    else:
+        told = errors.internal()
+        given = given or b"req" + services.next_call().removeprefix("call").encode()
+        log.error(
+            "request %s, %s %s: unexpected %s",
+            given.decode(),
+            scope["method"],
+            scope["path"][:256].encode("unicode_escape").decode(),
+            type(error).__name__,
+            exc_info=error,
+        )
+        extra = _named(given)
+    services.metrics.error(told.code)
+    try:
+        await respond_error(send, told, shape, extra)
+    except Exception:
+        raise error from None
+
+
+def _named(request_id: bytes | None) -> Iterable[tuple[bytes, bytes]]:
+    return ((b"x-request-id", request_id),) if request_id else ()
+
+
+class Unforeseen:
+    """ASGI middleware right around FastAPI's routes: what they do not handle is answered here,
+    before Starlette would answer it in plain text."""
+
+    def __init__(self, app: AsgiApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event of ASGI."""
+        try:
+            await self._app(scope, receive, send)
+        except ClientGone:
+            return
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            await respond(self._services, scope, send, error)
+
+
+def install(app: FastAPI, services: Services) -> None:
+    """Give FastAPI's answers to mistakes the API's shape."""
+
+    def answer(error: ApiError) -> Response:
+        services.metrics.error(error.code)
+        return Response(
+            error.body(),
+            status_code=error.status,
+            media_type="application/json",
+            headers={name.decode(): value.decode() for name, value in error.headers},
+        )
+
+    @app.exception_handler(ApiError)
+    async def own(_: Request, error: ApiError) -> Response:
+        return answer(error)
+
+    @app.exception_handler(IdentityError)
+    async def identity(_: Request, error: IdentityError) -> Response:
+        return answer(errors.wrong_id(error))
+
+    @app.exception_handler(TableUnavailable)
+    async def table(_: Request, error: TableUnavailable) -> Response:
+        return answer(errors.table_unavailable(services.settings.retry_after_s))
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        method, path = request.method, request.url.path
+        if error.status_code == 405:
+            allow = (error.headers or {}).get("Allow", "GET")
+            return answer(errors.wrong_method(method, path, allow))
+        if error.status_code == 404:
+            return answer(errors.unknown_route(method, path))
+        return answer(ApiError(error.status_code, "http_error", str(error.detail)))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        # The first part says where it was looked for: query, path or header.
+        return answer(errors.invalid_member(first["loc"][1:], first["msg"]))
+
+    app.add_middleware(Unforeseen, services=services)

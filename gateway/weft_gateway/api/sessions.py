@@ -1,0 +1,208 @@
+"""Sessions: the handles of programs in the HTTP API. A tenant sees its own only."""
+
+from __future__ import annotations
+
+import secrets
+from time import time
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
+
+from weft_gateway.api.body import check_depth, described, read_model
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.services import Services
+from weft_gateway.model import Program, ProgramKey
+from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
+from weft_gateway.telemetry.finished import finished, known_by, regrouped
+
+
+class NewSession(BaseModel):
+    """What a client may say about a session that it starts."""
+
+    id: str | None = Field(
+        None, description="opaque text, at most 256 bytes; made up where missing"
+    )
+    metadata: dict[str, Any] | None = Field(None, description="given back, and not kept")
+
+
+def session_json(program: Program, known_by: str | None = None) -> dict[str, Any]:
+    """A program as the API shows it. Instants are Unix seconds; durations are seconds. What engines
+    alone can tell is null where they have told nothing. known_by: the name by which its calls were
+    found to be its own, None where no call has come through this gateway."""
+    answered = program.calls_closed - program.errors
+    told = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
+
+    def used(amount: float) -> float | None:
+        return amount if told else None
+
+    return {
+        "id": program.key.program,
+        "object": "session",
+        "status": "active" if program.threads else "idle",
+        "known_by": known_by,
+        "created_at": program.arrival_s,
+        "service_s": used(program.service_s),
+        "waiting_s": used(program.waiting_s),
+        "critical_path_s": used(program.critical_path_s),
+        "calls": program.calls,
+        "calls_in_flight": len(program.threads),
+        "errors": program.errors,
+        "prompt_tokens": used(program.prompt_tokens),
+        "cached_tokens": used(program.cached_tokens),
+        "output_tokens": used(program.output_tokens),
+        "preemptions": used(program.preemptions),
+        "replicas": list(program.replicas),
+        "threads": [
+            {
+                "call": thread.call,
+                "thread": thread.thread,
+                "parent": thread.parent or None,
+                "replica": thread.replica,
+                "arrival": thread.arrival_s,
+                "waiting_s": thread.waiting_s,
+                "service_s": thread.service_s,
+            }
+            for thread in program.threads
+        ],
+        "told": {told.name: {"until": told.until_s} for told in program.told},
+        "last_call_arrival": program.last_arrival_s or None,
+        "last_call_completion": program.last_completion_s or None,
+    }
+
+
+def router(services: Services) -> APIRouter:
+    """The routes. Ids in paths are percent-encoded: the dispatcher keeps them so."""
+    api = APIRouter(tags=["sessions"])
+
+    def tenant_of(request: Request) -> str:
+        return services.auth.caller(dict(request.headers.raw)).tenant
+
+    def not_found(session_id: str) -> ApiError:
+        return ApiError(404, "session_not_found", f"No session with id {session_id!r}.")
+
+    @api.post(
+        "/v1/sessions",
+        status_code=201,
+        summary="Start a session",
+        openapi_extra=described(NewSession, required=False),
+    )
+    async def create(request: Request, tenant: str = Depends(tenant_of)) -> JSONResponse:
+        """Create a program before its first call. 200 instead of 201 where it existed."""
+        new = await read_model(request, NewSession, services.settings.max_body_bytes)
+        name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
+        check_depth(new.metadata)
+        program, created = await services.table.start(program_key(tenant, name, "id"), time())
+        answer = session_json(program)
+        if new.metadata is not None:
+            answer["metadata"] = new.metadata
+        return JSONResponse(answer, status_code=201 if created else 200)
+
+    @api.get("/v1/sessions", summary="List sessions")
+    async def list_sessions(
+        request: Request,
+        tenant: str = Depends(tenant_of),
+        limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+        after: Annotated[str, Query(description="the last id of the page before")] = "",
+    ) -> dict[str, Any]:
+        """The tenant's sessions in the order of their ids, with those that have finished for as
+        long as this gateway keeps receipts of their calls (WEFT_RECEIPTS_AGE_S, an hour; at most
+        WEFT_RECEIPTS calls). A session that was deleted is not listed."""
+        after = query_id(request.scope["query_string"], "after")
+        found = await services.table.programs(tenant, limit + 1, after)
+        receipts = services.receipts.of(tenant, time())
+        names = known_by(receipts)
+        sessions = {
+            p.key.program: session_json(regrouped(p, receipts), names.get(p.key.program))
+            for p in found
+        }
+        # Up to the last one that was found, the table has told of all that are alive.
+        last = found[-1].key.program if len(found) > limit else None
+        gone = finished(receipts, sessions).items()
+        sessions |= {
+            name: session
+            for name, session in gone
+            if name > after and (last is None or name < last)
+        }
+        listed = sorted(sessions)
+        data = [sessions[name] for name in listed[:limit]]
+        return {
+            "object": "list",
+            "data": data,
+            "first_id": data[0]["id"] if data else None,
+            "last_id": data[-1]["id"] if data else None,
+            "has_more": len(listed) > limit,
+        }
+
+    def ended(key: ProgramKey) -> dict[str, Any] | None:
+        """A session that has finished, as far as receipts tell."""
+        return finished(services.receipts.story(key, time()), ()).get(key.program)
+
+    async def end(key: ProgramKey) -> dict[str, Any]:
+        """End a program, or take one that has finished off the list. ApiError."""
+        program = await services.ledger.end(key, time())
+        session = ended(key)
+        if program is not None:
+            session = session_json(regrouped(program, services.receipts.of(key.tenant, time())))
+        if session is None:
+            raise not_found(key.program)
+        services.receipts.unlist(key, time())
+        return session
+
+    @api.get("/v1/sessions/{session_id}", summary="Look at a session")
+    async def get(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """What the process table knows about a program; of one that has finished, what the receipts
+        of its calls tell."""
+        key = program_key(tenant, path_id(session_id))
+        program = await services.table.get(key)
+        if program is None:
+            session = ended(key)
+            if session is None:
+                raise not_found(key.program)
+            return session
+        receipts = services.receipts.of(tenant, time())
+        return session_json(regrouped(program, receipts), known_by(receipts).get(key.program))
+
+    @api.delete("/v1/sessions/{session_id}", summary="End a session")
+    async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """End a program; the answer has its totals. Calls in flight are finished, and its row goes
+        with the last of them."""
+        session = await end(program_key(tenant, path_id(session_id)))
+        return session | {"object": "session.deleted", "deleted": True}
+
+    @api.post("/finish_session", summary="End a session (vllm-router's name for it)")
+    async def finish(
+        request: Request,
+        session_id: Annotated[str, Query()],
+        tenant: str = Depends(tenant_of),
+    ) -> dict[str, Any]:
+        """The same as DELETE, for clients of vllm-router."""
+        session_id = query_id(request.scope["query_string"], "session_id")
+        await end(program_key(tenant, session_id))
+        return {"session_id": session_id, "finished": True}
+
+    return api
+
+
+def path_id(segment: str) -> str:
+    """The id that a percent-encoded path segment names. IdentityError."""
+    return from_bytes(unquote_to_bytes(segment), b"session_id")
+
+
+def query_id(query: bytes, name: str) -> str:
+    """The id in a query string, the last one of that name; "" where there is none. IdentityError.
+
+    Read from the bytes: what is not UTF-8 must not become one and the same replacement character.
+    """
+    # Latin-1 stands for bytes here.
+    values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1"))
+    return from_bytes(values.get(name, "").encode("latin-1"), name.encode())
+
+
+def program_key(tenant: str, session_id: str, name: str = "session_id") -> ProgramKey:
+    """The program that an id names. IdentityError where it is empty: it would name nobody."""
+    if not session_id:
+        raise IdentityError("bad_id", name, "must not be empty")
+    return ProgramKey(tenant, session_id)

@@ -1,0 +1,115 @@
+"""Health, readiness and metrics: for load balancers, for who waits for a start, for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from weft_gateway.api.services import Services
+from weft_gateway.engine.registry import Replica
+from weft_gateway.programs.table import TableUnavailable
+from weft_gateway.telemetry.tasks import TaskState
+
+# Shorter than who asks will wait.
+_PING_S: Final = 1.0
+
+
+def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, Any]:
+    """A replica's state. `max_model_len` in tokens, where its engine tells it. Its address, which
+    errors name too, is for administrators."""
+    where = {"url": replica.url, "last_error": replica.circuit.last_error or None}
+    lengths = {
+        name: card["max_model_len"]
+        for name, card in replica.models.items()
+        if card.get("max_model_len") is not None
+    }
+    return {
+        "name": replica.name,
+        **(where if admin else {}),
+        "healthy": replica.circuit.healthy,
+        "failures": replica.circuit.failures,
+        "kind": replica.kind.value,
+        "models": sorted(replica.served),
+        "max_model_len": lengths,
+        "refuses": sorted(replica.refuses),
+        "calls_in_flight": in_flight,
+    }
+
+
+def task_json(task: TaskState) -> dict[str, Any]:
+    """A background task that has failed of late. The log has the whole error."""
+    return {"name": task.name, "failures": task.failures, "last_error": task.last_error}
+
+
+def router(services: Services) -> APIRouter:
+    """GET /health, /ready and /metrics."""
+    api = APIRouter(tags=["status"])
+
+    async def look_at_table() -> tuple[bool, Mapping[str, int]]:
+        """Whether the table's store answers, and the calls open per replica."""
+        try:
+            async with asyncio.timeout(_PING_S):
+                await services.table.ping()
+                return True, await services.table.count()
+        except (TableUnavailable, TimeoutError):
+            return False, services.table.in_flight()
+
+    async def state(request: Request, *, ready: bool) -> JSONResponse:
+        peer = request.client.host if request.client else ""
+        admin = services.auth.is_admin(dict(request.headers.raw), peer)
+        table, in_flight = await look_at_table()
+        replicas = [
+            replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in services.registry
+        ]
+        status = "ok"
+        if not services.registry.able():
+            status = "no_replica"
+        elif ready and not table:
+            status = "table_unavailable"
+        elif ready and all("api_key" in r.refuses for r in services.registry.able()):
+            status = "replica_key_refused"
+        body = {
+            "status": status,
+            "table": {"state": "ok" if table else "unavailable", "local": services.table.local},
+            "replicas": replicas,
+            "failing_tasks": [task_json(task) for task in services.tasks.failing()],
+        }
+        if status == "ok":
+            return JSONResponse(body)
+        retry_after = {"retry-after": str(services.settings.retry_after_s)}
+        return JSONResponse(body, status_code=503, headers=retry_after)
+
+    @api.get("/health", summary="Can the gateway serve")
+    async def health(request: Request) -> JSONResponse:
+        """200 with the state of each replica and of the process table; 503 if no replica is
+        healthy. `failing_tasks` lists background tasks that failed within the last 30 s; each is
+        restarted. Neither an unreachable table nor a failing task changes the status: calls are
+        served. Only administrators see the replicas' addresses and last errors."""
+        return await state(request, ready=False)
+
+    @api.get("/ready", summary="Is everything there that the gateway needs")
+    async def ready(request: Request) -> JSONResponse:
+        """The same, and 503 also where the process table cannot be reached, or where every replica
+        refuses the gateway's key."""
+        return await state(request, ready=True)
+
+    @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        """The text exposition format."""
+        census = await services.table.census()
+        services.metrics.programs.set(census.alive)
+        services.metrics.begun.value = census.created
+        services.metrics.ended.value = census.ended
+        services.metrics.local.set(services.table.local)
+        in_flight = await services.table.count()
+        for replica in services.registry:
+            services.metrics.healthy.labels(replica.name).set(replica.circuit.healthy)
+            services.metrics.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
+        return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+
+    return api

@@ -1,0 +1,332 @@
+"""The Responses API over a WebSocket: `GET /v1/responses` with an upgrade.
+
+A client sends `{"type": "response.create", ...}` with the members of a `POST /v1/responses` body,
+as often as it likes, and gets each event of the streamed answer as one JSON text message. One
+response at a time: further messages wait. An error is
+`{"type": "error", "status": 400, "error": {...}}`, and the connection stays open.
+
+Each message takes the same way as a request over HTTP, with the headers of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter, deque
+from time import time
+from typing import Any, Final
+
+import orjson
+
+from weft_gateway.api.errors import ApiError
+from weft_gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
+from weft_gateway.api.kept import Kept
+from weft_gateway.api.services import Services
+from weft_gateway.api.turns import LIGHT_BYTES
+from weft_gateway.api.web import may_connect
+from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
+from weft_gateway.overlap.events import EventReader
+
+log = logging.getLogger(__name__)
+
+# What the server puts into a connection's queue when it is told to stop.
+DRAIN: Final = "weft.drain"
+# What the application tells the server: whether a response is in progress.
+IDLE: Final = "weft.idle"
+BUSY: Final = "weft.busy"
+PATH: Final = re.compile(rb"(?:/p/[!-.0-~]+)?/v1/responses")
+# They speak about the connection, or about the message that opened it.
+_OF_THE_CONNECTION: Final = frozenset(
+    {
+        b"accept",
+        b"connection",
+        b"content-length",
+        b"content-type",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-request-id",
+    }
+)
+# Messages that may wait while one is answered.
+_WAITING: Final = 8
+_ERROR_BYTES: Final = 1 << 20
+_NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
+
+
+class ResponsesSockets:
+    """An ASGI application for the scope `websocket`, on paths that match PATH."""
+
+    def __init__(self, services: Services, serve: AsgiApp) -> None:
+        """`serve`: the application that serves the same calls over HTTP."""
+        self._s = services
+        self._serve = serve
+        self._open: Counter[str] = Counter()
+        settings = services.settings
+        self._kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection until either side closes it."""
+        if (await receive())["type"] != "websocket.connect":
+            return
+        try:
+            tenant = self._admit(scope)
+        except ApiError as error:
+            self._s.metrics.error(error.code)
+            await respond_error(_refusing(send), error)
+            return
+        self._open[tenant] += 1
+        try:
+            await send({"type": "websocket.accept"})
+            connection = _Connection(self._s, self._serve, self._kept, tenant, scope, receive, send)
+            await connection.run()
+        except OSError:
+            return  # The client has gone.
+        finally:
+            self._open[tenant] -= 1
+            if not self._open[tenant]:
+                del self._open[tenant]
+
+    def _admit(self, scope: Scope) -> str:
+        """The tenant. ApiError if the connection is not to be accepted."""
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        if not may_connect(headers, self._s.settings):
+            raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
+        tenant = self._s.auth.caller(headers).tenant
+        if self._open[tenant] >= self._s.settings.websockets_per_tenant:
+            raise ApiError(429, "too_many_websockets", "This key has too many WebSockets open.")
+        return tenant
+
+
+class _Connection:
+    """One connection: a reader that never stops, so that a client's leaving and its pings are
+    noticed, and the answering of what it has read."""
+
+    def __init__(
+        self,
+        services: Services,
+        serve: AsgiApp,
+        kept: Kept,
+        tenant: str,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._s = services
+        self._serve = serve
+        self._kept = kept
+        self._tenant = tenant
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._limit = services.settings.websocket_message_bytes
+        self._turns = Turns(services.settings.max_body_bytes)
+        self._waiting: deque[str] = deque()
+        self._news = asyncio.Event()
+        self._call: _Call | None = None
+        self._gone = False
+        self._close: int | None = None
+
+    async def run(self) -> None:
+        """Answer until the connection ends."""
+        reader = asyncio.get_running_loop().create_task(self._read())
+        try:
+            while (text := await self._next()) is not None:
+                try:
+                    size = len(text) + self._turns.kept_bytes
+                    if size > LIGHT_BYTES:
+                        await self._s.turns.take(self._tenant, size)
+                    turn = self._turns.read(text)
+                    del text
+                    if turn is not None:
+                        await self._answer(turn)
+                except ApiError as error:
+                    self._s.metrics.error(error.code)
+                    await self.tell(_error(error.status, error.body()))
+            if not self._gone:
+                code = _NORMAL if self._close is None else self._close
+                await self._send({"type": "websocket.close", "code": code})
+        finally:
+            reader.cancel()
+            self._kept.release(self._tenant, self._turns)
+
+    async def _next(self) -> str | None:
+        """The next message; None if there will be none."""
+        if not self._waiting:
+            await self._send({"type": IDLE})
+        try:
+            async with asyncio.timeout(self._s.settings.websocket_idle_s):
+                while not (self._waiting or self._gone or self._close is not None):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return None
+        finally:
+            await self._send({"type": BUSY})
+        if self._gone or self._close is not None:
+            return None
+        return self._waiting.popleft()
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "websocket.receive":
+                # A binary message is no JSON, and is answered as such.
+                text = message.get("text") or ""
+                size = sum(map(len, self._waiting)) + len(text)
+                if len(self._waiting) >= _WAITING or size > self._limit:
+                    self._close = _POLICY
+                else:
+                    self._waiting.append(text)
+            elif message["type"] == DRAIN:
+                self._close = _GOING_AWAY
+            else:
+                self._left()
+                return
+            self._news.set()
+
+    def _left(self) -> None:
+        """The client has gone: its call ends, and so does the connection."""
+        self._gone = True
+        self._news.set()
+        if self._call is not None:
+            self._call.over.set()
+
+    async def _answer(self, turn: Turn) -> None:
+        if not turn.generate:
+            events = self._turns.prepared(turn, time())
+            self._keep()
+            for event in events:
+                await self.tell(event)
+            return
+        call = self._call = _Call(self, turn)
+        try:
+            await self._serve(self._request(turn), call.receive, call.send)
+        except Exception:
+            # It has been logged where it was met. Over HTTP the connection would break off here.
+            self._close = _INTERNAL
+        finally:
+            self._call = None
+            call.over.set()
+
+    def _request(self, turn: Turn) -> Scope:
+        """The turn as a request over HTTP."""
+        scope = self._scope
+        headers = [
+            pair
+            for pair in scope["headers"]
+            if pair[0] not in _OF_THE_CONNECTION and not pair[0].startswith(b"sec-websocket-")
+        ]
+        headers += (
+            (b"accept", b"text/event-stream"),
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(turn.body)).encode()),
+        )
+        kept = {k: scope[k] for k in ("path", "raw_path", "query_string", "client", "server")}
+        return {
+            **kept,
+            "type": "http",
+            "asgi": scope["asgi"],
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "https" if scope.get("scheme") == "wss" else "http",
+            "root_path": scope.get("root_path", ""),
+            "headers": headers,
+            "state": scope.get("state", {}),
+        }
+
+    async def tell(self, event: bytes) -> None:
+        """Send a message. To a client that has gone it is not sent, as over HTTP."""
+        if self._gone:
+            return
+        try:
+            await self._send({"type": "websocket.send", "text": event.decode("utf-8", "replace")})
+        except OSError:
+            self._left()
+
+    async def pass_on(self, turn: Turn, name: bytes, event: bytes) -> None:
+        """Send one event of an answer."""
+        if name in TERMINAL:
+            # Before the client knows: it may go on at once.
+            self._turns.answered(turn, event)
+            self._keep()
+        await self.tell(event)
+
+    def _keep(self) -> None:
+        self._kept.keep(self._tenant, self._turns, self._turns.kept_bytes)
+
+
+class _Call:
+    """The two sides of one call as ASGI has them for HTTP."""
+
+    def __init__(self, connection: _Connection, turn: Turn) -> None:
+        self.over = asyncio.Event()
+        self._connection = connection
+        self._turn = turn
+        self._asked = False
+        self._status = 0
+        self._events: EventReader | None = None
+        self._ended = False
+        self._plain: list[bytes] = []
+        self._size = 0
+
+    async def receive(self) -> Message:
+        """The body, then the end: of the call or of the connection."""
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": self._turn.body, "more_body": False}
+        await self.over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Take a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            kind = dict(message["headers"]).get(b"content-type", b"")
+            if self._status == 200 and kind.lower().startswith(b"text/event-stream"):
+                self._events = EventReader()
+            return
+        data: bytes = message.get("body", b"")
+        more = message.get("more_body", False)
+        if self._events is None:
+            self._size += len(data)
+            if self._size <= _ERROR_BYTES:
+                self._plain.append(data)
+            if not more:
+                await self._connection.tell(_error(self._status, b"".join(self._plain)))
+            return
+        for name, event, _ in self._events.feed(data):
+            if event.startswith(b"{"):
+                self._ended |= name in TERMINAL or name == FAILED
+                await self._connection.pass_on(self._turn, name, event)
+        if not (more or self._ended):
+            error = ApiError(502, "replica_bad_answer", "The answer ended without its last event.")
+            await self._connection.tell(_error(error.status, error.body()))
+
+
+def _error(status: int, body: bytes) -> bytes:
+    """An answer that is no stream, as the event `error`."""
+    inner: Any = None
+    try:
+        parsed = orjson.loads(body)
+        inner = parsed.get("error") if isinstance(parsed, dict) else None
+    except orjson.JSONDecodeError:
+        pass
+    if not isinstance(inner, dict):
+        what = "The replica answered with something else than a stream of events."
+        inner = {"message": what, "type": "server_error", "param": None, "code": "bad_answer"}
+    # An answer that is none is no success, whatever its status says.
+    status = status if status >= 400 else 502
+    try:
+        return orjson.dumps({"type": "error", "status": status, "error": inner})
+    except TypeError:  # It is nested deeper than it can be written again.
+        return _error(502, b"")
+
+
+def _refusing(send: Send) -> Send:
+    """Sends an answer over HTTP instead of accepting the connection."""
+
+    async def wrapped(message: Message) -> None:
+        await send({**message, "type": f"websocket.{message['type']}"})
+
+    return wrapped

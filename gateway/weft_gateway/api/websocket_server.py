@@ -1,0 +1,143 @@
+"""uvicorn's WebSocket protocol with bounds on its client, and with a shutdown that lets a running
+call finish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.datastructures import Headers
+from websockets.exceptions import InvalidHandshake
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from weft_gateway.api.connections import LEAST_READ_BYTES, Edge
+from weft_gateway.api.websocket import BUSY, DRAIN, IDLE
+
+_TRY_AGAIN_LATER: Final = 1013
+# The HTTP parser has read the head already, within bounds of its own. The WebSocket's parser needs
+# some head before it reads frames.
+_HEAD: Final = b"GET / HTTP/1.1\r\n\r\n"
+
+
+def handshake(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
+    """The request that opens a WebSocket. ValueError if it cannot open one."""
+    try:
+        fields = Headers()
+        for name, value in headers:
+            fields[name.decode("ascii")] = value.decode("ascii", "surrogateescape")
+        request = Request(url.decode("ascii"), fields)
+        ServerProtocol().process_request(request)
+    except UnicodeDecodeError:
+        raise ValueError("its target and the names of its headers must be ASCII") from None
+    except InvalidHandshake as error:
+        raise ValueError(str(error)) from None
+    return request
+
+
+class DrainingSocket(WebSocketsSansIOProtocol):
+    """uvicorn closes WebSockets at once when it is told to stop, calls in flight or not. Here the
+    connection is told, and closes when its call is answered; uvicorn bounds the waiting.
+
+    A client that does not read for `send_timeout_s` is cut off. A WebSocket on which no response is
+    in progress may be closed in favour of a new connection.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        *,
+        edge: Edge,
+        lost: Callable[[], None],
+    ) -> None:
+        """lost: called when the connection has ended, so that it no longer counts as open."""
+        super().__init__(config, server_state, app_state)
+        self._edge = edge
+        self._lost = lost
+        self._timer: asyncio.TimerHandle | None = None
+        # Bytes that waited to be written at the last check, and what was sent since then: at least
+        # so many bytes.
+        self._unread = 0
+        self._sent = 0
+
+    def open(self, request: Request) -> None:
+        """Serve the WebSocket that `request` (see `handshake`) opens."""
+        self.conn.receive_data(_HEAD)
+        self.conn.events_received()
+        self._check_later()
+        self.handle_connect(request)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._edge.sockets.pop(self, None)
+        super().connection_lost(exc)
+        self._lost()
+
+    async def send(self, message: Any) -> None:
+        """See ASGI. IDLE and BUSY are added: whether a response is in progress."""
+        if message["type"] == IDLE:
+            if self.queue.empty() and not (self.disconnected or self.close_sent):
+                self._edge.sockets[self] = None
+        elif message["type"] == BUSY:
+            self._edge.sockets.pop(self, None)
+        else:
+            await super().send(message)
+            self._sent += len(message.get("text") or "")
+
+    def send_receive_event_to_app(self) -> None:
+        """A whole message has come."""
+        self._edge.sockets.pop(self, None)
+        super().send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        """Answer a ping, unless the client does not read its answers."""
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()
+
+    def drop(self, code: str) -> None:
+        """Close the connection in favour of another one. code: for the metrics."""
+        self._edge.metrics.error(code)
+        self._edge.sockets.pop(self, None)
+        self._lost()
+        self.stop_keepalive()
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": _TRY_AGAIN_LATER})
+        self.conn.send_close(_TRY_AGAIN_LATER, "The gateway needs this idle connection.")
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        # What the application still sends finds the client gone.
+        self.close_sent = self.disconnected = True
+        self.transport.close()
+
+    def shutdown(self) -> None:
+        """Stop, as soon as nothing is being answered."""
+        if self.transport.is_closing():
+            return
+        if self.handshake_complete and not self.close_sent and not self.disconnected:
+            # No event of ASGI says this.
+            self.queue.put_nowait(cast(Any, {"type": DRAIN}))
+        else:
+            super().shutdown()
+
+    def _check_later(self) -> None:
+        self._unread, self._sent = self.transport.get_write_buffer_size(), 0
+        self._timer = self.loop.call_later(self._edge.settings.send_timeout_s, self._check_reader)
+
+    def _check_reader(self) -> None:
+        """Of what waited to be written at the last check, the client must have read some."""
+        waited, left = self._unread, self.transport.get_write_buffer_size()
+        read = waited + self._sent - left
+        if waited and left and read < min(waited, LEAST_READ_BYTES):
+            self._edge.metrics.error("client_stalled")
+            self.transport.abort()
+        else:
+            self._check_later()

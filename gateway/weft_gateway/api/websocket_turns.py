@@ -1,0 +1,172 @@
+"""Messages of a Responses WebSocket, as bodies of `POST /v1/responses`. Pure.
+
+A client may continue the last answer of its connection by `previous_response_id` with the new items
+alone, even if that answer is not stored (`store: false`). Engines know nothing of connections, so
+the items of the last turn are kept here and put in front of the new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from weft_gateway.api import errors
+from weft_gateway.api.body import check_depth, json_value, raw_members
+from weft_gateway.api.errors import ApiError
+
+CREATE: Final = "response.create"
+# Codex reports with it that it has used an answer. Nothing depends on that here.
+_PROCESSED: Final = "response.processed"
+# Events that end a response and hold all of it.
+TERMINAL: Final = (b"response.completed", b"response.incomplete")
+FAILED: Final = b"response.failed"
+_MOST_NAME: Final = 4096
+
+
+@dataclass(slots=True)
+class Turn:
+    """One `response.create`. body: for `POST /v1/responses`. items: its whole input, as JSON items
+    separated by commas. before: the id of the stored answer that the input continues, or "".
+    generate: False if the client only prepares a later turn."""
+
+    body: bytes
+    items: bytes
+    before: str
+    model: Any
+    generate: bool
+
+
+@dataclass(slots=True)
+class _Last:
+    """The connection's last answer: its id, and all items up to its end."""
+
+    response_id: str
+    items: bytes
+    before: str
+
+
+class Turns:
+    """The turns of one connection. limit: bytes of a body; the memory held is at most that much."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._last: _Last | None = None
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the items that are kept."""
+        return 0 if self._last is None else len(self._last.items)
+
+    def forget(self) -> None:
+        """Let go of the kept items: the next turn cannot continue the last one here."""
+        self._last = None
+
+    def read(self, text: str) -> Turn | None:
+        """The turn that a message asks for, None if it asks for nothing. ApiError."""
+        members = raw_members(text.encode("utf-8", "surrogatepass"))
+        kind = _small(members.pop("type", None))
+        if kind == _PROCESSED:
+            return None
+        if kind != CREATE:
+            raise ApiError(
+                400, "unknown_event", f"type: only {CREATE!r} is known here.", param="type"
+            )
+        generate = _small(members.pop("generate", None)) is not False
+        # There is no other way to answer on a connection.
+        members.pop("background", None)
+        items = _items(members.get("input"))
+        before, model = _small(members.get("previous_response_id")), _small(members.get("model"))
+        # The call parses the body, with the bounds of every other call. Here it is put together.
+        body: dict[str, Any] = {
+            name: orjson.Fragment(bytes(value)) for name, value in members.items()
+        }
+        body["stream"] = True
+        last = self._last
+        if last is not None and before == last.response_id:
+            items = b",".join(part for part in (last.items, items) if part)
+            before = body["previous_response_id"] = last.before or None
+            body["input"] = orjson.Fragment(b"[%b]" % items)
+        raw = orjson.dumps(body)
+        if len(raw) > self._limit:
+            raise ApiError(
+                413, "body_too_large", f"The input of this turn is larger than {self._limit} bytes."
+            )
+        known = before if isinstance(before, str) else ""
+        return Turn(raw, items, known, model, generate)
+
+    def answered(self, turn: Turn, event: bytes) -> None:
+        """Keep what a terminal event says for the turn after this one."""
+        try:
+            response = msgspec.json.decode(event, type=_Terminal).response
+            output = _items(response.output)
+        except (msgspec.DecodeError, ApiError, RecursionError):
+            return
+        self._keep(response.id, turn, output)
+
+    def prepared(self, turn: Turn, now_s: float) -> list[bytes]:
+        """The events that answer a turn which generates nothing: its input is kept for the next."""
+        response = {
+            "id": f"resp_{os.urandom(12).hex()}",
+            "object": "response",
+            "created_at": int(now_s),
+            "status": "in_progress",
+            "model": turn.model,
+            "previous_response_id": turn.before or None,
+            "output": [],
+            "usage": None,
+        }
+        self._keep(str(response["id"]), turn, b"")
+        usage = {
+            "input_tokens": 0,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 0,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": 0,
+        }
+        done = response | {"status": "completed", "usage": usage}
+        return [
+            orjson.dumps({"type": kind, "sequence_number": number, "response": of})
+            for number, (kind, of) in enumerate(
+                (("response.created", response), ("response.completed", done))
+            )
+        ]
+
+    def _keep(self, response_id: str, turn: Turn, output: bytes) -> None:
+        items = b",".join(part for part in (turn.items, output) if part)
+        fits = len(items) <= self._limit
+        self._last = _Last(response_id, items, turn.before) if fits else None
+
+
+class _Response(msgspec.Struct):
+    id: str
+    output: msgspec.Raw
+
+
+class _Terminal(msgspec.Struct):
+    response: _Response
+
+
+def _small(value: msgspec.Raw | None) -> Any:
+    """What a member that is a name or a flag holds. None for one that is much longer."""
+    if value is None or len(value) > _MOST_NAME:
+        return None
+    found = json_value(bytes(value))
+    # It may be written again, in an event.
+    check_depth(found)
+    return found
+
+
+def _items(value: msgspec.Raw | None) -> bytes:
+    """Input or output as JSON items separated by commas. ApiError."""
+    raw = b"null" if value is None else bytes(value).strip()
+    if raw == b"null":
+        return b""
+    if raw.startswith(b'"'):
+        return b'{"type":"message","role":"user","content":%b}' % raw
+    if not raw.startswith(b"["):
+        raise errors.invalid_member(("input",), "must be a text or a list of items")
+    return raw[1:-1].strip()

@@ -1,0 +1,77 @@
+"""Advice about a program's KV blocks, sent to the replicas that may hold them. Off the hot path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final
+
+import httpx
+
+from weft_gateway.engine.fetch import fetch
+from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.lower import ReplicaKind, program_digest
+from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.model import ProgramKey
+
+_TIMEOUT_S: Final = 2.0
+
+
+class KvAdvisor:
+    """Asks engines to keep, to let go of, or to value a program's blocks (Sutradhara, Table 1:
+    `set_reuse_priority`). It never raises: advice that does not arrive is only not taken."""
+
+    def __init__(self, registry: Registry, client: httpx.AsyncClient, secret: str) -> None:
+        self._registry = registry
+        self._client = client
+        self._secret = secret
+
+    async def retain(
+        self, key: ProgramKey, names: Iterable[str], ttl_s: float, tokens: int | None = None
+    ) -> dict[str, str]:
+        """Pin the program's blocks for `ttl_s` seconds, or only those of its context's first
+        `tokens`. The fate at each replica, by name."""
+        message = {**_about(key), "action": "retain", "ttl_s": ttl_s}
+        return await self._all(names, message | ({"tokens": tokens} if tokens is not None else {}))
+
+    async def release(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
+        """End its pins, and the hold of its prefills. The fate at each replica, by name."""
+        return await self._all(names, {**_about(key), "action": "release"})
+
+    async def give_up(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
+        """End the hold of its prefills, which nobody will extend. The fate at each replica."""
+        return await self._all(names, {**_about(key), "action": "give_up"})
+
+    async def priority(
+        self, key: ProgramKey, names: Iterable[str], priority: int, ttl_s: float
+    ) -> dict[str, str]:
+        """Raise or lower its blocks by so many tiers for `ttl_s` seconds, whose end is the engine's
+        to keep. The fate at each replica, by name."""
+        message = {**_about(key), "action": "priority", "priority": priority, "ttl_s": ttl_s}
+        return await self._all(names, message)
+
+    async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
+        """The program has ended: its blocks are the first to go of all that are tagged."""
+        await self._all(names, {**_about(key), "action": "forget"})
+
+    async def _all(self, names: Iterable[str], message: dict[str, Any]) -> dict[str, str]:
+        wanted = frozenset(names)
+        replicas = [replica for replica in self._registry if replica.name in wanted]
+        fates = await asyncio.gather(*(self._one(replica, message) for replica in replicas))
+        return {replica.name: fate for replica, fate in zip(replicas, fates, strict=True)}
+
+    async def _one(self, replica: Replica, message: dict[str, Any]) -> str:
+        if replica.kind is not ReplicaKind.WEFT:
+            return "ignored: the replica does not run the plugin"
+        url, headers = f"{replica.url}/weft/kv", secret_headers(replica, self._secret)
+        try:
+            answer = await fetch(
+                self._client, url, headers, _TIMEOUT_S, method="POST", message=message
+            )
+        except httpx.HTTPError as error:
+            return f"ignored: {type(error).__name__}"
+        return "applied" if answer.status == 200 else f"ignored: {answer.status}"
+
+
+def _about(key: ProgramKey) -> dict[str, str]:
+    return {"program": program_digest(key)}

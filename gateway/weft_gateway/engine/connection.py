@@ -1,0 +1,203 @@
+"""One connection to a replica: the edge where bytes meet the event loop.
+
+A connection carries one request at a time. It reads into a `ResponseMachine`, wakes the one task
+that waits on it, and stops reading while that task is slow. Deadlines are plain numbers that the
+pool's watchdog compares: a timer per read would cost more than the read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+from collections.abc import Callable
+from typing import Final, cast
+
+from weft_gateway.engine.errors import ReplicaClosed, ReplicaError, ReplicaLost
+from weft_gateway.engine.kernel import Peer
+from weft_gateway.engine.response import ResponseMachine
+
+HIGH_WATER_BYTES: Final = 262_144
+
+_CLOSED: Final = "The replica closed the connection before its answer was complete."
+LOST: Final = "The replica has gone away without closing its connection."
+# What the kernel says when probes are not answered.
+_GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+
+
+class Connection(asyncio.Protocol):
+    """A connection and the response it waits for, if it waits for one.
+
+    deadline: loop time after which the silence is an error; infinite while nothing is awaited.
+    unread: the connection has ended, and the replica provably read no byte of the last request.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_lost: Callable[[Connection], None]
+    ) -> None:
+        self.machine = ResponseMachine()
+        self.deadline = math.inf
+        self.idle_since = 0.0
+        self.unread = False
+        self._loop = loop
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._peer: Peer | None = None
+        self._encrypted = False
+        self._written = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: Exception | None = None
+        self._busy = False
+        self._paused = False
+        self._idle_s = math.inf
+
+    @property
+    def usable(self) -> bool:
+        """Whether the connection is open, as far as the event loop knows."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    def still_open(self) -> bool:
+        """Whether an idle connection can carry another request, as far as the kernel knows: it
+        knows of an end before the event loop does."""
+        return self.usable and (self._peer is None or self._peer.quiet())
+
+    def send(self, head: bytes, body: bytes, first_byte_s: float, idle_s: float) -> None:
+        """Send a request. The answer's first body byte may take `first_byte_s` seconds (an engine
+        sends the head of a stream at once and then queues the call), each later one `idle_s`."""
+        assert self._transport is not None
+        self.machine.expect()
+        self._error = None
+        self._busy = True
+        self._idle_s = idle_s
+        self.deadline = self._loop.time() + first_byte_s
+        self._written = len(head) + len(body)
+        # Joined, a small request is one system call; a large one is not worth copying.
+        if len(body) < 65_536:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+
+    async def head(self) -> None:
+        """Wait for status and headers. Raises ReplicaError, or what `fail` was given."""
+        while not self.machine.head_complete:
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """The body bytes that have arrived, waiting for some; b"" at the end of the answer.
+
+        Bytes that arrived before an error are delivered before it is raised.
+        """
+        machine = self.machine
+        while True:
+            if machine.buffered:
+                if self._paused:
+                    self._resume()
+                return machine.take()
+            if machine.complete:
+                return b""
+            await self._wait()
+
+    def release(self) -> bool:
+        """End the exchange. True if the connection can carry another; else it is closed."""
+        self._busy = False
+        self.deadline = math.inf
+        if self.machine.complete and self.machine.keep_alive and self.usable:
+            if self._paused:
+                self._resume()
+                self.deadline = math.inf
+            self.idle_since = self._loop.time()
+            return True
+        self.abort()
+        return False
+
+    def fail(self, error: Exception) -> None:
+        """End the exchange with `error`, raised to whoever waits, and drop the connection now, so
+        that the engine sees it and aborts the call."""
+        if self._error is None:
+            self._error = error
+        self.abort()
+        self._wake()
+
+    def abort(self) -> None:
+        """Drop the connection without ceremony."""
+        self.deadline = math.inf
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Callbacks of the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self._peer = Peer(sock)
+        self._encrypted = transport.get_extra_info("ssl_object") is not None
+
+    def data_received(self, data: bytes) -> None:
+        if not self._busy:  # Nobody asked: the next answer could be mistaken for this.
+            self.abort()
+            return
+        machine = self.machine
+        try:
+            machine.feed(data)
+        except ReplicaError as error:
+            self.fail(error)
+            return
+        if machine.buffered > HIGH_WATER_BYTES and not self._paused and not machine.complete:
+            self._pause()
+        elif machine.buffered:
+            self.deadline = self._loop.time() + self._idle_s
+        if machine.head_complete:
+            self._wake()
+
+    def eof_received(self) -> None:
+        # Only a FIN comes here, a reset does not. The transport closes itself afterwards.
+        if self._busy and not self.machine.started and self._peer and not self._encrypted:
+            assert self._transport is not None
+            written = self._written - self._transport.get_write_buffer_size()
+            self.unread = self._peer.read_nothing(written)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._on_lost(self)
+        self._transport = self._peer = None
+        if not self._busy or self._error is not None:
+            return
+        if exc is not None and not self.machine.complete:
+            gone = isinstance(exc, OSError) and exc.errno in _GONE
+            self.fail(ReplicaLost(LOST) if gone else ReplicaClosed(_CLOSED))
+            return
+        try:
+            self.machine.feed_eof()
+        except ReplicaError as error:
+            self.fail(error)
+        else:
+            self._wake()
+
+    # The single waiter.
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def _pause(self) -> None:
+        # While we do not read, the replica's silence is our own.
+        self._paused = True
+        self.deadline = math.inf
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._paused = False
+        self.deadline = self._loop.time() + self._idle_s
+        if self._transport is not None:
+            self._transport.resume_reading()

@@ -1,0 +1,262 @@
+"""Connections to replicas, kept and reused. One pool serves the whole process."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from weft_gateway.engine.connection import LOST, Connection
+from weft_gateway.engine.errors import (
+    ConnectFailed,
+    ReplicaAnswerTooLarge,
+    ReplicaClosed,
+    ReplicaLost,
+    ReplicaTimeout,
+)
+
+# Less than the 5 s after which uvicorn, and so vLLM, closes an idle connection: a request should
+# not meet the close on its way.
+MAX_IDLE_S: Final = 3.0
+MAX_ANSWER_BYTES: Final = 268_435_456
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a replica may take: to connect, to its first body byte, between bytes. lost_s: how
+    long its open calls may stay silent once its process seems to be gone. Seconds."""
+
+    connect_s: float
+    first_byte_s: float
+    idle_s: float
+    lost_s: float = 5.0
+
+
+class Upstream:
+    """The connections to one replica. The idle ones form a stack: the warmest is used first, the
+    others age until they are dropped."""
+
+    def __init__(
+        self,
+        url: str,
+        timeouts: Timeouts,
+        context: ssl.SSLContext | None = None,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        """`url`: http:// or https://, host, optional port and path prefix. max_answer_bytes: what
+        is kept of an answer that is read whole."""
+        parts = urlsplit(url)
+        self.timeouts = timeouts
+        self.max_answer_bytes = max_answer_bytes
+        self.prefix = parts.path.rstrip("/")
+        self.authority = parts.netloc.rpartition("@")[2]
+        self.busy: set[Connection] = set()
+        self._idle: list[Connection] = []
+        # Since when the process seems to be gone, and each exchange of then with its deadline.
+        self._gone_since = math.inf
+        self._marked: list[tuple[Connection, float]] = []
+        self._host = parts.hostname or ""
+        self._ssl = (context or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._port = parts.port or (443 if self._ssl else 80)
+
+    def take_idle(self) -> Connection | None:
+        """An idle connection that still looks open, or None."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.still_open():
+                self.busy.add(connection)
+                return connection
+        return None
+
+    async def connect(self) -> Connection:
+        """A new connection. Raises ConnectFailed; then nothing has changed."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.timeouts.connect_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(loop, self._lost), self._host, self._port, ssl=self._ssl
+                )
+        except (OSError, TimeoutError) as error:
+            raise ConnectFailed("The replica cannot be reached.") from error
+        self.busy.add(connection)
+        return connection
+
+    def give(self, connection: Connection) -> None:
+        """Return a connection after its exchange: kept if it can be reused, else closed."""
+        self.busy.discard(connection)
+        if connection.release():
+            self._idle.append(connection)
+
+    def drop_idle(self, older_than: float = math.inf) -> None:
+        """Close the idle connections last used before loop time `older_than`."""
+        kept = []
+        for connection in self._idle:
+            if connection.idle_since < older_than:
+                connection.abort()
+            else:
+                kept.append(connection)
+        self._idle = kept
+
+    def close(self) -> None:
+        """Close every connection; whoever waits on one gets ReplicaClosed."""
+        self.drop_idle()
+        for connection in tuple(self.busy):
+            connection.fail(ReplicaClosed("The gateway is shutting down."))
+
+    def seems_gone(self, now: float) -> None:
+        """Nothing listens at the address any more. Every byte that comes moves an exchange's
+        deadline; one whose deadline is the same `lost_s` later has been silent, and is lost."""
+        if self._gone_since == math.inf:
+            self._gone_since = now
+            self._marked = [(c, c.deadline) for c in self.busy if c.deadline < math.inf]
+
+    def is_there(self) -> None:
+        """The process answers, or may only be late."""
+        self._gone_since = math.inf
+        self._marked = []
+
+    def sweep(self, now: float) -> None:
+        """Fail the exchanges whose deadline has passed and those that are lost, drop connections
+        idle for too long."""
+        if now >= self._gone_since + self.timeouts.lost_s:
+            for connection, deadline in self._marked:
+                if connection in self.busy and connection.deadline == deadline:
+                    connection.fail(ReplicaLost(LOST))
+            # The next bad check marks those that are left.
+            self.is_there()
+        for connection in [c for c in self.busy if c.deadline < now]:
+            connection.fail(ReplicaTimeout("The replica did not answer in time."))
+        if self._idle:
+            self.drop_idle(now - MAX_IDLE_S)
+
+    def _lost(self, connection: Connection) -> None:
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+
+class Exchange:
+    """One request to one replica and its answer. `close` always frees what it holds."""
+
+    __slots__ = ("_cancelled", "_connection", "_end_by", "_upstream")
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self._connection: Connection | None = None
+        self._cancelled: Exception | None = None
+        self._end_by = math.inf
+
+    async def start(self, head: bytes, body: bytes) -> None:
+        """Send the request and wait for status and headers. Raises ReplicaError.
+
+        ConnectFailed means that no byte was sent, and only then may another replica get the call.
+        Once bytes were written they are not written again, because a request that crashes one
+        engine would crash the next. The one exception is a kept connection that the replica had
+        closed before the request came: when the kernel proves that it read nothing
+        (`weft_gateway.engine.kernel`), the request is sent once more, to the same replica.
+        """
+        upstream = self._upstream
+        connection = upstream.take_idle()
+        if connection is not None:
+            try:
+                await self._send(connection, head, body)
+                return
+            except ReplicaClosed:
+                if not connection.unread:
+                    raise
+            # What one kept connection suffered, its neighbours are likely to have suffered too.
+            upstream.give(connection)
+            self._connection = None
+            upstream.drop_idle()
+            try:
+                connection = await upstream.connect()
+            except ConnectFailed as error:
+                raise ReplicaClosed(
+                    "The replica closed its connections and accepts no new ones."
+                ) from error
+        else:
+            connection = await upstream.connect()
+        await self._send(connection, head, body)
+
+    async def _send(self, connection: Connection, head: bytes, body: bytes) -> None:
+        self._connection = connection
+        if self._cancelled is not None:
+            raise self._cancelled
+        timeouts = self._upstream.timeouts
+        connection.send(head, body, timeouts.first_byte_s, timeouts.idle_s)
+        await connection.head()
+
+    @property
+    def status(self) -> int:
+        """The answer's status code, after `start`."""
+        assert self._connection is not None
+        return self._connection.machine.status
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The answer's headers, names in lower case, after `start`."""
+        assert self._connection is not None
+        return self._connection.machine.headers
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole answer has arrived."""
+        return self._connection is not None and self._connection.machine.complete
+
+    async def read(self) -> bytes:
+        """What has arrived of the body, waiting for some; b"" at its end. Raises ReplicaError."""
+        assert self._connection is not None
+        return await self._connection.read()
+
+    async def read_all(self) -> bytes:
+        """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge once more than the upstream's
+        `max_answer_bytes` have come."""
+        connection, limit = self._connection, self._upstream.max_answer_bytes
+        assert connection is not None
+        first = await connection.read()
+        size = len(first)
+        if connection.machine.complete and not connection.machine.buffered and size <= limit:
+            return first
+        parts = [first]
+        while size <= limit and (part := await connection.read()):
+            parts.append(part)
+            size += len(part)
+        if size > limit:
+            raise ReplicaAnswerTooLarge(f"The replica's answer is larger than {limit} bytes.")
+        return b"".join(parts)
+
+    def expect_end_within(self, seconds: float) -> None:
+        """Allow the rest of the answer `seconds` from the first time that this is called. To be
+        called again after each read, which would allow it more."""
+        if self._end_by == math.inf:
+            self._end_by = asyncio.get_running_loop().time() + seconds
+        if self._connection is not None:
+            self._connection.deadline = min(self._connection.deadline, self._end_by)
+
+    def cancel(self, error: Exception) -> None:
+        """Drop the connection now; whoever waits on this exchange gets `error`."""
+        self._cancelled = error
+        if self._connection is not None:
+            self._connection.fail(error)
+
+    def close(self) -> None:
+        """Give the connection back, or drop it where the answer is not complete."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._upstream.give(connection)
+
+
+async def watch(upstreams: Iterable[Upstream], timeouts: Timeouts) -> None:
+    """Enforce the deadlines of `upstreams` until cancelled. An error is late by one tick at most:
+    an eighth of the shortest timeout, between 20 ms and 1 s."""
+    shortest = min(timeouts.first_byte_s, timeouts.idle_s, timeouts.lost_s)
+    tick = min(1.0, max(0.02, shortest / 8))
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(tick)
+        now = loop.time()
+        for upstream in upstreams:
+            upstream.sweep(now)

@@ -1,0 +1,154 @@
+"""The replicas: their connections, what they serve, and whether they may get calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weft_gateway.engine.circuit import Circuit
+from weft_gateway.engine.errors import ReplicaError
+from weft_gateway.engine.headers import Fields, request_head
+from weft_gateway.engine.lower import ReplicaKind
+from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
+from weft_gateway.model import ReplicaView
+from weft_gateway.policies.route.beginnings import Beginnings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One engine. models: what it serves, by id, as it described them; empty: not yet learned.
+    refuses: which of ours it did not take when it was asked last, `api_key` or `engine_secret`."""
+
+    name: str
+    url: str
+    upstream: Upstream
+    head: bytes
+    api_key: str = ""
+    kind: ReplicaKind = ReplicaKind.UNKNOWN
+    circuit: Circuit = field(default_factory=Circuit)
+    models: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
+    refuses: frozenset[str] = frozenset()
+    _view: ReplicaView | None = None
+
+    def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
+        """Take over the entries of its /v1/models, each with an `id` that is a text."""
+        self.models = {str(card["id"]): card for card in cards}
+        self.served = frozenset(self.models)
+
+    def view(self, in_flight: int) -> ReplicaView:
+        """This replica as policies see it; the same object while nothing has changed."""
+        view = self._view
+        if (
+            view is None
+            or view.in_flight != in_flight
+            or view.healthy is not self.circuit.healthy
+            or view.models is not self.served
+        ):
+            view = ReplicaView(self.name, self.served, self.circuit.healthy, in_flight)
+            self._view = view
+        return view
+
+    def request_head(self, method: str, target: bytes, fields: Fields, length: int) -> bytes:
+        """The head of a request to this replica. `target`: path and query; `length`: of the body,
+        bytes. UnsafeHead."""
+        prefix = self.upstream.prefix.encode()
+        return request_head(method, prefix, target, self.head, fields, length)
+
+
+class Registry:
+    """All replicas, in the order of the settings.
+
+    urls: their base URLs by name. A name is the same for all gateways (`weft_gateway.urls`), since
+    homes and counts in a shared process table go by it. cache_tokens: what a prefix cache has room
+    for, of a replica that does not tell. max_answer_bytes: of an answer that is not a stream.
+    beginnings: of the prompts that each was sent; code that learns that a replica has lost its
+    cache says so there.
+    """
+
+    def __init__(
+        self,
+        urls: Mapping[str, str],
+        timeouts: Timeouts,
+        api_key: str = "",
+        cache_tokens: int = 0,
+        max_answer_bytes: int = MAX_ANSWER_BYTES,
+    ) -> None:
+        self.beginnings = Beginnings(cache_tokens)
+        self._replicas: dict[str, Replica] = {}
+        # Set when a call has failed, so that the next health check need not wait its turn.
+        self.suspicion = asyncio.Event()
+        for name, url in urls.items():
+            upstream = Upstream(url, timeouts, max_answer_bytes=max_answer_bytes)
+            head = b"host: %b\r\n" % upstream.authority.encode()
+            if api_key:
+                head += b"authorization: Bearer %b\r\n" % api_key.encode()
+            self._replicas[name] = Replica(
+                name=name, url=url, upstream=upstream, head=head, api_key=api_key
+            )
+
+    def __iter__(self) -> Iterator[Replica]:
+        return iter(self._replicas.values())
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def __getitem__(self, name: str) -> Replica:
+        return self._replicas[name]
+
+    def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
+        """The replicas as policies see them. `in_flight`: calls open per replica."""
+        return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
+
+    def able(self) -> list[Replica]:
+        """The replicas that calls can go to: the healthy ones, else those that are alive."""
+        healthy = [replica for replica in self if replica.circuit.healthy]
+        return healthy or [replica for replica in self if replica.circuit.alive]
+
+    def last_resort(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
+        """As `views`, with those that are alive for healthy: failing calls may be the calls' own
+        fault, and refusing all of them would help nobody. For a call that no healthy one takes."""
+        return tuple(
+            ReplicaView(r.name, r.served, r.circuit.alive, in_flight.get(r.name, 0)) for r in self
+        )
+
+    def models(self) -> dict[str, Mapping[str, object]]:
+        """Every model that a replica serves, by id; the first replica's description wins."""
+        union: dict[str, Mapping[str, object]] = {}
+        for replica in self:
+            for name, card in replica.models.items():
+                union.setdefault(name, card)
+        return union
+
+    def knows(self, model: str) -> bool:
+        """Whether some replica serves `model`, or may: nobody has yet asked a healthy one."""
+        known = False
+        for replica in self:
+            if model in replica.served or (not replica.served and replica.circuit.healthy):
+                return True
+            known = known or bool(replica.served)
+        return not known
+
+    def failed(self, name: str, error: ReplicaError) -> None:
+        """Mark a replica that failed a call."""
+        replica = self._replicas[name]
+        before = replica.circuit
+        replica.circuit = before.failed(error)
+        if before.healthy and not replica.circuit.healthy:
+            log.warning("replica %s is out: %s (%s)", name, error, error.code)
+            self.beginnings.forget(name)
+        self.suspicion.set()
+
+    def succeeded(self, name: str) -> None:
+        """Note that a replica answered a call."""
+        replica = self._replicas[name]
+        replica.circuit = replica.circuit.succeeded()
+
+    def close(self) -> None:
+        """Close every connection."""
+        for replica in self:
+            replica.upstream.close()

@@ -1,0 +1,129 @@
+"""An HTTP/1.1 response as a sans-I/O machine: bytes in, status, headers and body parts out.
+
+One machine serves one connection; `expect` prepares it for the next response. Bodies may be framed
+by Content-Length, by chunks, or by the end of the connection.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httptools
+
+from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage
+
+MAX_HEAD_BYTES: Final = 65_536
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class ResponseMachine:
+    """The state of the response that a connection waits for.
+
+    status, headers (names in lower case) are valid once `head_complete`. `started` says whether any
+    byte of the response has come; `complete` that all have; `keep_alive` that the connection can
+    carry another request afterwards. `buffered` is the size of the parts not yet taken, bytes.
+    """
+
+    __slots__ = (
+        "_framed",
+        "_head_bytes",
+        "_informational",
+        "_parser",
+        "_parts",
+        "buffered",
+        "complete",
+        "head_complete",
+        "headers",
+        "keep_alive",
+        "started",
+        "status",
+    )
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self.expect()
+
+    def expect(self) -> None:
+        """Forget the last response and wait for the next one."""
+        self.status = 0
+        self.headers: Headers = []
+        self.head_complete = False
+        self.complete = False
+        self.keep_alive = False
+        self.started = False
+        self.buffered = 0
+        self._parts: list[bytes] = []
+        self._framed = False
+        self._informational = False
+        self._head_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the wire. ReplicaGarbage if they are not the response waited for."""
+        self.started = True
+        if not self.head_complete:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            raise ReplicaGarbage("The replica's answer is not HTTP.") from None
+        if not self.head_complete and self._head_bytes > MAX_HEAD_BYTES:
+            raise ReplicaGarbage("The replica's answer has no end to its headers.")
+
+    def feed_eof(self) -> None:
+        """The connection has ended. ReplicaClosed if the response has not."""
+        if self.complete:
+            return
+        if not self.head_complete or self._framed:
+            raise ReplicaClosed("The replica closed the connection before its answer was complete.")
+        self.complete = True
+        self.keep_alive = False
+
+    def take(self) -> bytes:
+        """All body bytes that have arrived and were not taken, in one piece; b"" if none."""
+        parts = self._parts
+        if not parts:
+            return b""
+        self._parts = []
+        self.buffered = 0
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # Callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        if self.complete:  # Bytes after the answer: nobody asked for them.
+            self.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.head_complete:  # A trailer, or a surplus message.
+            return
+        name = name.lower()
+        if name == b"content-length" or (
+            name == b"transfer-encoding" and value.lower().endswith(b"chunked")
+        ):
+            self._framed = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self.head_complete:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:  # 100 Continue, 103 Early Hints: the real head follows.
+            self._informational = True
+            self.headers = []
+            self._framed = False
+            return
+        self.status = status
+        self.keep_alive = self._parser.should_keep_alive()
+        self.head_complete = True
+
+    def on_body(self, body: bytes) -> None:
+        if not self.complete:
+            self._parts.append(body)
+            self.buffered += len(body)
+
+    def on_message_complete(self) -> None:
+        if self._informational:
+            self._informational = False
+            return
+        self.complete = True

@@ -1,0 +1,41 @@
+"""What one tenant may use: its weight and its limits."""
+
+from __future__ import annotations
+
+from weft_gateway.model.record import record
+
+
+@record
+class TenantRules:
+    """The rules of one tenant, which is one API key.
+
+    weight: the tenant's share of engine time relative to other tenants while they contend,
+    positive. The limits are whole numbers; 0 means no limit. tokens_per_minute counts prompt and
+    output tokens. calls_in_flight counts calls that have not ended.
+    """
+
+    weight: float = 1.0
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    calls_in_flight: int = 0
+
+    @property
+    def limited(self) -> bool:
+        """Whether any limit is set."""
+        return bool(self.requests_per_minute or self.tokens_per_minute or self.calls_in_flight)
+
+
+@record
+class Quota:
+    """The answer to a request for admission.
+
+    refused: the name of the limit that is reached, as in TenantRules, or "" if the call is
+    admitted. wait_s: seconds until a refused call can be admitted, 0 where that is not known.
+    requests_left, tokens_left: what remains of the minute's limits; below 0 while a tenant has
+    used more tokens than were estimated.
+    """
+
+    refused: str = ""
+    wait_s: float = 0.0
+    requests_left: float = 0.0
+    tokens_left: float = 0.0

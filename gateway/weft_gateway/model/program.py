@@ -1,0 +1,169 @@
+"""Programs and their calls, as the process table keeps them (Agentix 4.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from enum import StrEnum
+from typing import NamedTuple
+
+from weft_gateway.model.record import record
+
+
+class ProgramKey(NamedTuple):
+    """A program's identity: the tenant (a digest of the API key) and the client's opaque id."""
+
+    tenant: str
+    program: str
+
+
+class Outcome(StrEnum):
+    """How a call ended."""
+
+    OK = "ok"
+    ERROR = "error"
+    ABORTED = "aborted"
+
+
+class Gone(NamedTuple):
+    """A program that the table has ended by itself, and the engines that it was pinned to, as
+    `Program.replicas`."""
+
+    key: ProgramKey
+    replicas: tuple[str, ...]
+
+
+class Census(NamedTuple):
+    """Programs that a table has seen begin and end, and those it has now."""
+
+    created: int
+    ended: int
+    alive: int
+
+
+@record
+class Thread:
+    """One active call of a program: "each thread corresponds to an active LLM call".
+
+    thread, parent: the chain of calls that this one goes on with, and the chain that began that
+    one, "" for none. arrival_s: Unix time, seconds. waiting_s, service_s: seconds, as far as the
+    engine has reported; both 0 until then.
+    """
+
+    call: str
+    thread: str
+    replica: str
+    arrival_s: float
+    waiting_s: float = 0.0
+    service_s: float = 0.0
+    parent: str = ""
+
+
+@record
+class Told:
+    """What was told of a program ahead of its calls. name: what it is about. text: as the one who
+    reads it wrote it; "" takes back what was told before. until_s: Unix time."""
+
+    name: str
+    text: str
+    until_s: float
+
+
+@record
+class Program:
+    """A snapshot of one row of the process table. Times in seconds; `*_s` instants are Unix time.
+
+    service_s: engine time of all finished calls (PLAS, equation 1). critical_path_s: the longest
+    observed critical path (ATLAS, Algorithm 1 line 4). waiting_s: time in the engines' queues.
+    home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
+    ephemeral: nobody named it; it ends with its only call. ended: its handle was deleted while
+    calls were in flight; the row goes with the last of them. told: by name, one each; what is over
+    may still be among them.
+    """
+
+    key: ProgramKey
+    arrival_s: float
+    service_s: float = 0.0
+    critical_path_s: float = 0.0
+    waiting_s: float = 0.0
+    home: str = ""
+    threads: tuple[Thread, ...] = ()
+    last_arrival_s: float = 0.0
+    last_completion_s: float = 0.0
+    calls: int = 0
+    calls_closed: int = 0
+    errors: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    ephemeral: bool = False
+    ended: bool = False
+    told: tuple[Told, ...] = ()
+
+    def told_of(self, name: str, now_s: float) -> str:
+        """What was told by this name and holds now, "" if nothing."""
+        for told in self.told:
+            if told.name == name and told.until_s > now_s:
+                return told.text
+        return ""
+
+    @property
+    def replicas(self) -> tuple[str, ...]:
+        """Engines that the program runs on now or is pinned to, without repeats."""
+        names = ([self.home] if self.home else []) + [t.replica for t in self.threads]
+        return tuple(dict.fromkeys(names))
+
+
+@record
+class Opening:
+    """A call that asks to be opened.
+
+    candidate: the replica that the router proposes. sticky: the program's home decides where the
+    call goes (Algorithm 2, long calls); then the home wins over the candidate if it is one of
+    `eligible`, else the candidate becomes the home. The table settles this atomically, so that
+    several gateways agree. parent: the thread that began this one, or "". sooner_s: if nobody calls
+    again, the program is taken for idle so many seconds sooner than others.
+    """
+
+    key: ProgramKey
+    call: str
+    thread: str
+    candidate: str
+    eligible: frozenset[str]
+    sticky: bool
+    now_s: float
+    ephemeral: bool = False
+    sooner_s: float = 0.0
+    parent: str = ""
+
+
+@record
+class Opened:
+    """The answer to an opening: the program as it is with this call open, where the call goes,
+    whether the program is new, and the calls in flight per replica over all gateways. local: the
+    table's store is away, so all of this is as far as this gateway knows."""
+
+    program: Program
+    replica: str
+    created: bool
+    in_flight: Mapping[str, int] = field(default_factory=dict)
+    local: bool = False
+
+
+@record
+class Closing:
+    """A call that has ended, with what the engine reported (zeros where it reported nothing).
+    sooner_s: as in Opening."""
+
+    key: ProgramKey
+    call: str
+    now_s: float
+    outcome: Outcome
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    sooner_s: float = 0.0

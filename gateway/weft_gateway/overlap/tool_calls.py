@@ -1,0 +1,256 @@
+"""Tool calls put together from the chunks of a stream, each known the moment it is complete.
+
+Sutradhara 4.2: a call can be dispatched when its closing brace is there, without waiting for what
+the model says next. Chunks of four shapes are understood, told apart by what is in them: deltas of
+OpenAI's chat completions, content blocks of Anthropic's messages, events of OpenAI's responses, and
+a JSON array of calls in the plain text of any of them. Sans-I/O; whatever is fed, nothing raises,
+and what is kept is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft_gateway.overlap.allowance import MAX_FOLLOWED, Allowance
+from weft_gateway.overlap.json_end import JsonEnd
+from weft_gateway.overlap.text_calls import TextCalls
+
+# Answers that ended as the model wanted. After any other reason the last call may be cut short, and
+# one without arguments cannot be told from one that has lost them. No set: a reason may be
+# anything, and a list has no hash.
+_WHOLE: Final = ("stop", "tool_calls", "function_call", "end_turn", "tool_use", "stop_sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A complete call of a tool.
+
+    index: its place as the stream counts: among a choice's calls (chat), the content block
+    (messages), the output item (responses), or the element of the array (text). id: as the engine
+    gave it, "" in text. arguments: valid JSON, as the model wrote it; `{}` where it wrote nothing.
+    choice: of several answers to one request, which.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    choice: int = 0
+
+
+class _Open:
+    """A call whose arguments are still arriving."""
+
+    __slots__ = ("end", "id", "name", "parts", "size")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.parts: list[str] = []
+        self.size = 0
+        self.end = JsonEnd()
+
+
+_Key = tuple[int, int]  # Choice and index.
+
+
+class ToolCallParser:
+    """One stream's parser. names: the tools there are, which calls in text must name (None: any).
+    text: whether text is searched at all. loads: a JSON parser that raises ValueError."""
+
+    def __init__(
+        self,
+        *,
+        names: Container[str] | None = None,
+        text: bool = True,
+        loads: Callable[[str], Any] = json.loads,
+    ) -> None:
+        self._names = names
+        self._search_text = text
+        self._loads = loads
+        self._allowance = Allowance()
+        self._calls: dict[_Key, _Open | None] = {}  # None: complete or given up.
+        self._open = 0  # Those that are not None.
+        self._texts: dict[_Key, TextCalls] = {}
+        self._in_text: dict[int, int] = {}  # Calls found in the text of each choice.
+        self._found: list[ToolCall] = []
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a call has begun that is not complete: more of it, or the end, may come."""
+        return self._open > 0
+
+    def feed(self, chunk: Any) -> list[ToolCall]:
+        """Take a parsed chunk; the calls that it completes, in the order they were completed."""
+        if not isinstance(chunk, Mapping):
+            return []
+        found: list[ToolCall] = []
+        self._found = found
+        choices = chunk.get("choices")
+        if isinstance(choices, list):
+            for choice in choices:
+                if isinstance(choice, Mapping):
+                    self._choice(choice)
+        else:
+            event = chunk.get("type")
+            if isinstance(event, str):
+                if event.startswith("response."):
+                    self._response(event, chunk)
+                else:
+                    self._message(event, chunk)
+        return found
+
+    # OpenAI's chat completions, and its completions of plain text.
+
+    def _choice(self, choice: Mapping[str, Any]) -> None:
+        number = _number(choice.get("index"))
+        delta = choice.get("delta")
+        self._text((number, 0), choice.get("text"), number)  # Of plain completions.
+        if isinstance(delta, Mapping):
+            self._text((number, 0), delta.get("content"), number)
+            pieces = delta.get("tool_calls")
+            if isinstance(pieces, list):
+                for piece in pieces:
+                    if isinstance(piece, Mapping):
+                        self._piece(number, piece)
+        if choice.get("finish_reason") in _WHOLE:
+            self._seal(number)
+
+    def _piece(self, choice: int, piece: Mapping[str, Any]) -> None:
+        function = piece.get("function")
+        if not isinstance(function, Mapping):
+            function = {}
+        self._add(
+            (choice, _number(piece.get("index"))),
+            piece.get("id"),
+            function.get("name"),
+            function.get("arguments"),
+        )
+
+    # Anthropic's messages.
+
+    def _message(self, event: str, chunk: Mapping[str, Any]) -> None:
+        key = (0, _number(chunk.get("index")))
+        if event == "content_block_delta":
+            delta = chunk.get("delta")
+            if isinstance(delta, Mapping):
+                if delta.get("type") == "input_json_delta":
+                    self._add(key, None, None, delta.get("partial_json"), begin=False)
+                elif delta.get("type") == "text_delta":
+                    self._text(key, delta.get("text"))
+        elif event == "content_block_start":
+            block = chunk.get("content_block")
+            if isinstance(block, Mapping) and block.get("type") == "tool_use":
+                given = block.get("input")
+                whole = json.dumps(given) if given and isinstance(given, Mapping) else None
+                self._add(key, block.get("id"), block.get("name"), whole)
+        elif event == "message_delta":
+            delta = chunk.get("delta")
+            if isinstance(delta, Mapping) and delta.get("stop_reason") in _WHOLE:
+                self._seal(0)
+
+    # OpenAI's responses.
+
+    def _response(self, event: str, chunk: Mapping[str, Any]) -> None:
+        key = (0, _number(chunk.get("output_index")))
+        if event == "response.function_call_arguments.delta":
+            self._add(key, None, None, chunk.get("delta"), begin=False)
+        elif event == "response.function_call_arguments.done":
+            call = self._calls.get(key)
+            if call is not None and not call.parts:  # An engine that sends no deltas.
+                self._add(key, None, chunk.get("name"), chunk.get("arguments"))
+        elif event == "response.output_item.added":
+            item = chunk.get("item")
+            if isinstance(item, Mapping) and item.get("type") == "function_call":
+                self._add(key, item.get("call_id"), item.get("name"), item.get("arguments"))
+        elif event == "response.output_text.delta":
+            self._text((_number(chunk.get("content_index")), key[1]), chunk.get("delta"))
+        elif event == "response.completed":
+            self._seal(0)
+
+    # All of them.
+
+    def _add(self, key: _Key, id_: Any, name: Any, arguments: Any, *, begin: bool = True) -> None:
+        """More of the call `key`, which this may begin."""
+        if key in self._calls:
+            call = self._calls[key]
+        elif begin and len(self._calls) < MAX_FOLLOWED:
+            call = self._calls[key] = _Open()
+            self._open += 1
+        else:
+            return
+        if call is None:
+            return
+        if id_ and isinstance(id_, str) and not call.id:
+            call.id = id_
+        if name and isinstance(name, str) and not call.parts and name != call.name:
+            # Some servers send a name in pieces, others repeat it.
+            if not self._keep(key, call, len(name)):
+                return
+            call.name += name
+        if not (arguments and isinstance(arguments, str)):
+            return
+        if not call.parts:
+            self._seal(key[0], empty_before=key)
+        end = call.end.feed(arguments)
+        piece = arguments if end < 0 else arguments[:end]
+        if self._keep(key, call, len(piece)):
+            call.parts.append(piece)
+            if end >= 0:
+                self._complete(key, call)
+
+    def _keep(self, key: _Key, call: _Open, size: int) -> bool:
+        if self._allowance.take(size):
+            call.size += size
+            return True
+        self._drop(key, call)
+        return False
+
+    def _drop(self, key: _Key, call: _Open) -> None:
+        self._allowance.give_back(call.size)
+        self._calls[key] = None
+        self._open -= 1
+
+    def _complete(self, key: _Key, call: _Open) -> None:
+        """The arguments are all there: a call, if they are JSON and belong to a tool."""
+        self._drop(key, call)
+        arguments = "".join(call.parts).strip() or "{}"
+        try:
+            self._loads(arguments)
+        except (ValueError, RecursionError):
+            return
+        if call.name:
+            self._found.append(ToolCall(key[1], call.id, call.name, arguments, key[0]))
+
+    def _seal(self, choice: int, empty_before: _Key | None = None) -> None:
+        """Nothing more comes for the calls of a choice: what did not end by itself (numbers, no
+        arguments at all) is complete now. empty_before: only calls without arguments that began
+        before this one, whose own begin now; one may write the heads of several calls first."""
+        if not self._open:
+            return
+        for key, call in list(self._calls.items()):
+            if key == empty_before:
+                return
+            if call is not None and key[0] == choice and not (empty_before and call.parts):
+                self._complete(key, call)
+
+    def _text(self, key: tuple[int, int], text: Any, choice: int = 0) -> None:
+        """More of the text `key`, which belongs to a choice."""
+        if not (self._search_text and text and isinstance(text, str)):
+            return
+        reader = self._texts.get(key)
+        if reader is None:
+            if len(self._texts) >= MAX_FOLLOWED:
+                return
+            reader = self._texts[key] = TextCalls(self._allowance, self._names, self._loads)
+        for name, arguments in reader.feed(text):
+            index = self._in_text.get(choice, 0)
+            self._in_text[choice] = index + 1
+            self._found.append(ToolCall(index, "", name, arguments, choice))
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

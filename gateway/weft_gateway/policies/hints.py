@@ -1,0 +1,237 @@
+"""Hints of all the dialects that clients speak, made into one kind. Pure.
+
+Rows of a table, the first that says something valid wins: Weft's own, vllm-router's
+`agentic_context`, Dynamo's `nvext.agent_hints`, then single names of others. Polarity is
+normalised here and nowhere else. A hint never fails a call: what is malformed is ignored, and
+every hint's fate is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from weft_gateway.model.hint import NO_HINTS, HintLimits, Hints, OwnTag
+from weft_gateway.policies import hints_values as values
+from weft_gateway.policies.tags_sections import PREAMBLE
+
+DEFAULT_LIMITS: Final = HintLimits()
+_MARK: Final = b'"cache_control"'
+# A call has no more fates than this, so that they fit where they are told.
+_MAX_FATES: Final = 96
+_SHOWN: Final = 40
+
+
+class _Row(NamedTuple):
+    """A hint's place, in a body (keys) or among headers (bytes); what it sets; its reader."""
+
+    place: tuple[str, ...] | bytes
+    sets: str
+    read: values.Read
+
+
+_ROWS: Final = (
+    _Row(("weft", "priority"), "priority", values.sooner),
+    _Row(("weft", "reuse_priority"), "reuse_priority", values.tier),
+    _Row(("weft", "retain_s"), "retain_s", values.retention),
+    _Row(("weft", "deadline_s"), "deadline_s", values.deadline),
+    _Row(("weft", "ttft_ms"), "ttft_s", values.milliseconds),
+    _Row(("weft", "tpot_ms"), "tpot_s", values.milliseconds),
+    _Row(("weft", "output_tokens"), "output_tokens", values.length),
+    _Row(("weft", "prefill_next"), "prefill_next", values.flag),
+    _Row(("weft", "resumes"), "resumes", values.flag),
+    _Row(("weft", "blocks_parent"), "blocks_parent", values.flag),
+    _Row(b"x-weft-priority", "priority", values.sooner),
+    _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
+    _Row(b"x-weft-retain-s", "retain_s", values.retention),
+    _Row(b"x-weft-deadline-s", "deadline_s", values.deadline),
+    _Row(b"x-weft-ttft-ms", "ttft_s", values.milliseconds),
+    _Row(b"x-weft-tpot-ms", "tpot_s", values.milliseconds),
+    _Row(b"x-weft-output-tokens", "output_tokens", values.length),
+    _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
+    _Row(b"x-weft-resumes", "resumes", values.flag),
+    _Row(b"x-weft-blocks-parent", "blocks_parent", values.flag),
+    _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
+    _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
+    _Row(
+        ("vllm_xargs", "agentic_context", "kv_retention_ttl_seconds"), "retain_s", values.retention
+    ),
+    _Row(
+        ("vllm_xargs", "agentic_context", "expected_output_length"), "output_tokens", values.length
+    ),
+    _Row(("vllm_xargs", "agentic_context", "expected_resume"), "resumes", values.flag),
+    _Row(("vllm_xargs", "agentic_context", "blocks_parent"), "blocks_parent", values.flag),
+    # Its tier comes before its priority, as it does in Dynamo's queue.
+    _Row(("nvext", "agent_hints", "strict_priority"), "priority", values.sooner),
+    _Row(("nvext", "agent_hints", "priority"), "priority", values.sooner),
+    _Row(("nvext", "agent_hints", "osl"), "output_tokens", values.length),
+    _Row(("nvext", "agent_hints", "speculative_prefill"), "prefill_next", values.flag),
+    _Row(("cache_control",), "retain_s", values.marked_retention),
+    _Row(("prompt_cache_retention",), "retain_s", values.named_retention),
+    _Row(b"x-llm-d-slo-ttft-ms", "ttft_s", values.milliseconds),
+    _Row(b"x-llm-d-slo-tpot-ms", "tpot_s", values.milliseconds),
+    # To vLLM the header comes before the field.
+    _Row(b"x-vllm-priority", "priority", values.later),
+    _Row(("priority",), "priority", values.later),
+)  # fmt: skip
+
+_IN_BODY: Final = frozenset(row.place[0] for row in _ROWS if isinstance(row.place, tuple))
+_IN_HEADERS: Final = frozenset(row.place for row in _ROWS if isinstance(row.place, bytes))
+# `tool_dispatch` asks for an event and is no belief: others read it.
+_OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft") | {
+    "tags", "tool_dispatch",
+}  # fmt: skip
+_OBJECTS: Final = (("weft",), ("nvext",), ("nvext", "agent_hints"))
+_ABSENT: Final = object()
+_APPLIED: Final = "applied"
+# Of a mark inside messages; where nobody can tell which token that is, it is the whole prompt.
+UP_TO_MARK: Final = "applied up to the end of its message"
+WHOLE: Final = "applied to the whole prompt"
+_NOTED: Final = "noted: nothing goes by it yet"
+# What becomes of hints that are not simply applied.
+_FATES: Final = {
+    "deadline_s": "applied: the order urgency goes by it",
+    "ttft_s": _NOTED,
+    "tpot_s": _NOTED,
+    "output_tokens": _NOTED,
+    "resumes": _NOTED,
+    "blocks_parent": _NOTED,
+    "prefill_next": "applied after a chat answer that calls tools",
+}
+
+
+def read_hints(
+    body: Mapping[str, Any],
+    headers: Mapping[bytes, bytes],
+    limits: HintLimits = DEFAULT_LIMITS,
+    raw: bytes = b"",
+) -> Hints:
+    """All hints of a call, within a tenant's limits. Never raises.
+
+    body: as parsed from `raw`; without `raw`, marks of `cache_control` inside messages are not
+    looked for. headers: names in lower case. What is a duration begins now.
+    """
+    marked = _MARK in raw
+    if not marked and _IN_BODY.isdisjoint(body) and _IN_HEADERS.isdisjoint(headers):
+        return NO_HINTS
+    found: dict[str, Any] = {}
+    fates: list[str] = []
+    tags = _own_tags(body, limits, fates)
+    winners: dict[str, str] = {}
+    for row in _ROWS:
+        value = _at(body, headers, row.place)
+        if value is _ABSENT or value is None:
+            continue
+        name = row.place.decode() if isinstance(row.place, bytes) else ".".join(row.place)
+        try:
+            read, clamped = row.read(value, limits)
+        except ValueError as error:
+            fates.append(f"{name}=ignored: {error}")
+            continue
+        if row.sets in winners:
+            fates.append(f"{name}=ignored: {winners[row.sets]} comes first")
+            continue
+        winners[row.sets] = name
+        found[row.sets] = read
+        fates.append(f"{name}={_FATES.get(row.sets, _APPLIED)}{', clamped' if clamped else ''}")
+    if marked:
+        _read_marks(body, limits, found, winners, fates)
+    return Hints(**found, tags=tags, fates=tuple(fates[:_MAX_FATES]))
+
+
+def _at(
+    body: Mapping[str, Any], headers: Mapping[bytes, bytes], place: tuple[str, ...] | bytes
+) -> Any:
+    if isinstance(place, bytes):
+        return headers.get(place, _ABSENT)
+    value: Any = body
+    for key in place:
+        if not isinstance(value, Mapping):
+            return _ABSENT
+        value = value.get(key, _ABSENT)
+    return value
+
+
+def _own_tags(body: Mapping[str, Any], limits: HintLimits, fates: list[str]) -> tuple[OwnTag, ...]:
+    """The client's tags, whose fates are known once they are placed; and what else of its hints has
+    a shape that hides whatever is inside."""
+    for place in _OBJECTS:
+        value = _at(body, {}, place)
+        if value is not _ABSENT and value is not None and not isinstance(value, Mapping):
+            fates.append(f"{'.'.join(place)}=ignored: must be an object")
+    own = body.get("weft")
+    if not isinstance(own, Mapping):
+        return ()
+    fates.extend(
+        f"weft.{_shown(key)}=ignored: unknown" for key in list(own)[:_MAX_FATES] if key not in _OWN
+    )
+    given = own.get("tags")
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        fates.append("weft.tags=ignored: must be a list")
+        return ()
+    if len(given) > limits.max_tags:
+        fates.append(f"weft.tags=ignored from the {limits.max_tags + 1}th on: too many")
+    tags = []
+    for number, value in enumerate(given[: limits.max_tags]):
+        name = f"weft.tags[{number}]"
+        try:
+            tags.append(values.own_tag(name, value, limits))
+        except ValueError as error:
+            fates.append(f"{name}=ignored: {error}")
+    return tuple(tags)
+
+
+def _read_marks(
+    body: Mapping[str, Any],
+    limits: HintLimits,
+    found: dict[str, Any],
+    winners: Mapping[str, str],
+    fates: list[str],
+) -> None:
+    """Anthropic's marks: what comes before one is to be kept. Of several the longest counts, and of
+    those the last in the prompt."""
+    longest, reach, shortened = -1.0, PREAMBLE, False
+    wrong = ""
+    for message, mark in _marks(body):
+        try:
+            seconds, clamped = values.marked_retention(mark, limits)
+        except ValueError as error:
+            wrong = str(error)
+            continue
+        if seconds >= longest:
+            longest, reach, shortened = seconds, message, clamped
+    if wrong:
+        fates.append(f"cache_control=ignored: {wrong}")
+    if longest < 0:
+        return
+    if "retain_s" in winners:
+        fates.append(f"cache_control=ignored: {winners['retain_s']} comes first")
+        return
+    found["retain_s"], found["retain_to"] = longest, reach
+    fates.append(f"cache_control={UP_TO_MARK}{', clamped' if shortened else ''}")
+
+
+def _marks(body: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
+    """Every mark inside tools, system prompt and messages, in the order of the prompt."""
+    for name in ("tools", "system"):
+        yield from ((PREAMBLE, mark) for mark in _marked(body.get(name)))
+    messages = body.get("messages")
+    if isinstance(messages, list):
+        for index, message in enumerate(messages):
+            if isinstance(message, Mapping):
+                yield from ((index, mark) for mark in _marked([message]))
+                yield from ((index, mark) for mark in _marked(message.get("content")))
+
+
+def _marked(parts: Any) -> Iterator[Any]:
+    if isinstance(parts, list):
+        for part in parts:
+            if isinstance(part, Mapping) and part.get("cache_control") is not None:
+                yield part["cache_control"]
+
+
+def _shown(key: str) -> str:
+    """A client's name, fit for a header and a log line."""
+    return ascii(key)[1:-1][:_SHOWN]

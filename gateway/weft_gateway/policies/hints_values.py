@@ -1,0 +1,146 @@
+"""Values of hints: read, or refused with a reason; clamped to what a tenant may ask. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from weft_gateway.model.hint import HintLimits, OwnTag
+from weft_gateway.model.tag import Tag
+
+# A value within the limits, and whether it had to be moved there. ValueError: why it is none.
+Read = Callable[[Any, HintLimits], tuple[Any, bool]]
+
+_FLAGS: Final = {
+    "1": True, "true": True, "yes": True, "on": True,
+    "0": False, "false": False, "no": False, "off": False,
+}  # fmt: skip
+_TAGS: Final = {tag.name: tag for tag in Tag}
+# No prompt is longer.
+_MOST_TOKENS: Final = 1 << 30
+_RETENTIONS: Final = {"24h": 86_400.0, "1h": 3600.0, "5m": 300.0}
+
+
+def number(value: Any, low: float, high: float) -> tuple[float, bool]:
+    """A number between `low` and `high`. Text counts where it comes from a header, as bytes."""
+    if isinstance(value, bytes):
+        try:
+            value = float(value)
+        except ValueError:
+            raise ValueError("must be a number") from None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError("must be a number")
+    clamped = low if value < low else high if value > high else value
+    return float(clamped), clamped != value
+
+
+def _whole(value: Any, low: int, high: int) -> tuple[int, bool]:
+    found, clamped = number(value, low, high)
+    if found != int(found):
+        raise ValueError("must be a whole number")
+    return int(found), clamped
+
+
+def sooner(value: Any, limits: HintLimits) -> tuple[int, bool]:
+    """A priority of those who say that higher is sooner: Dynamo, vllm-router, Weft."""
+    return _whole(value, -limits.max_priority, limits.max_priority)
+
+
+def later(value: Any, limits: HintLimits) -> tuple[int, bool]:
+    """A priority of those who say that lower is sooner: vLLM."""
+    found, clamped = sooner(value, limits)
+    return -found, clamped
+
+
+def tier(value: Any, limits: HintLimits) -> tuple[int, bool]:
+    """How much longer, or shorter, KV blocks are worth keeping."""
+    return _whole(value, -limits.max_reuse_priority, limits.max_reuse_priority)
+
+
+def retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
+    """Seconds for which KV blocks are kept."""
+    return number(value, 0.0, limits.max_retain_s)
+
+
+def named_retention(value: Any, limits: HintLimits) -> tuple[float | None, bool]:
+    """OpenAI's `prompt_cache_retention`, a name; None for the one that asks for nothing more."""
+    if value in ("in_memory", "in-memory"):
+        return None, False
+    if not isinstance(value, str) or value not in _RETENTIONS:
+        raise ValueError("must be in_memory or 24h")
+    return retention(_RETENTIONS[value], limits)
+
+
+def marked_retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
+    """Anthropic's `cache_control`."""
+    if not isinstance(value, dict) or value.get("type") != "ephemeral":
+        raise ValueError("must be of type ephemeral")
+    ttl = value.get("ttl", "5m")
+    if ttl not in ("5m", "1h"):
+        raise ValueError("ttl must be 5m or 1h")
+    return retention(_RETENTIONS[ttl], limits)
+
+
+def deadline(value: Any, limits: HintLimits) -> tuple[float, bool]:
+    """Seconds from now."""
+    return number(value, 0.0, limits.max_deadline_s)
+
+
+def milliseconds(value: Any, limits: HintLimits) -> tuple[float, bool]:
+    """A wanted latency in milliseconds, as seconds."""
+    # The limit is of the seconds: 1e3 times as much, divided again, may be a bit more than it.
+    found, less = number(value, 0.0, 2e3 * limits.max_deadline_s)
+    found, more = number(found / 1e3, 0.0, limits.max_deadline_s)
+    return found, less or more
+
+
+def length(value: Any, limits: HintLimits) -> tuple[int, bool]:
+    """Tokens of an answer."""
+    return _whole(value, 1, limits.max_output_tokens)
+
+
+def flag(value: Any, limits: HintLimits) -> tuple[bool, bool]:
+    """True or false."""
+    if isinstance(value, bytes):
+        value = _FLAGS.get(value.decode("latin-1").strip().lower())
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value, False
+
+
+def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
+    """A client's tag for a message, by its index, for several (`messages`: from the first to before
+    the last index), or for tokens, from `start` to before `end`."""
+    if not isinstance(value, dict):
+        raise ValueError("must be an object")
+    tag = value.get("tag")
+    if isinstance(tag, str) and tag.upper() in _TAGS:
+        tag = _TAGS[tag.upper()]
+    elif isinstance(tag, int) and not isinstance(tag, bool) and 0 <= tag <= max(Tag):
+        tag = Tag(tag)
+    else:
+        raise ValueError(f"tag must be one of {', '.join(_TAGS)}")
+    clamped = tag > limits.max_tag
+    tag = min(tag, limits.max_tag)
+    if "message" in value:
+        message, outside = _whole(value["message"], -1, _MOST_TOKENS)
+        if outside:
+            raise ValueError("message must be an index")
+        return OwnTag(name, tag, message, clamped=clamped)
+    if "messages" in value:
+        first, after = _range(value["messages"])
+        return OwnTag(name, tag, first, clamped=clamped, messages=after - first)
+    start, early = _whole(value.get("start", 0), 0, _MOST_TOKENS)
+    end, late = _whole(value.get("end"), 0, _MOST_TOKENS)
+    if start >= end:
+        raise ValueError("needs a message, or a start before an end")
+    return OwnTag(name, tag, None, start, end, clamped or early or late)
+
+
+def _range(span: Any) -> tuple[int, int]:
+    if not isinstance(span, list) or len(span) != 2:
+        raise ValueError("messages must be two indices")
+    (first, early), (after, late) = (_whole(index, 0, _MOST_TOKENS) for index in span)
+    if early or late or first >= after:
+        raise ValueError("messages must be a start before an end")
+    return first, after

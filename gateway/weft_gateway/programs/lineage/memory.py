@@ -1,0 +1,155 @@
+"""Lineage in this process's memory: bounded, the longest unused goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from weft_gateway.programs.lineage.marks import LASTING, Entry, Known, Mark
+from weft_gateway.programs.lineage.store import KEEP_S, MAX_MARKS
+
+# Some 320 bytes each: 88 MB, which with the first turns that are kept makes less than 100.
+DEFAULT_LIMIT: Final = 275_000
+# Once full, so much is taken away at a time: who has most is looked for among all tenants.
+_ROOM: Final = 0.02
+
+
+class _Shelf:
+    """What is known of one tenant, the longest unused first. folded: a program, what it is part of
+    and when that was put."""
+
+    __slots__ = ("folded", "marks")
+
+    def __init__(self) -> None:
+        self.marks: OrderedDict[int, tuple[Mark, ...]] = OrderedDict()
+        self.folded: OrderedDict[str, tuple[str, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.marks) + len(self.folded)
+
+    def root(self, program: str) -> str:
+        """What the program is part of, in the end; itself if of none."""
+        seen = {program}
+        while program in self.folded:
+            self.folded.move_to_end(program)
+            program, _ = self.folded[program]
+            if program in seen:
+                break
+            seen.add(program)
+        return program
+
+    def drop(self, count: int) -> None:
+        """Forget so many."""
+        for _ in range(min(count, len(self))):
+            if len(self.folded) > len(self.marks):
+                self.folded.popitem(last=False)
+            else:
+                self.marks.popitem(last=False)
+
+    def drop_older(self, before_s: float) -> None:
+        """Forget what was put before then and has not been used for longer than all the rest."""
+        marks, folded = self.marks, self.folded
+        while marks and next(iter(marks.values()))[0].at_s < before_s:
+            marks.popitem(last=False)
+        while folded and next(iter(folded.values()))[1] < before_s:
+            folded.popitem(last=False)
+
+
+class MemoryLineage:
+    """See LineageStore. limit: fingerprints and folds in all; a tenant that floods it pushes out
+    his own. keep_s: what is not used for so long, seconds, goes."""
+
+    shared = False
+
+    def __init__(self, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
+        self._limit = limit
+        self._keep_s = keep_s
+        self._shelves: dict[str, _Shelf] = {}
+        self._held = 0
+        self._swept_s = 0.0
+
+    async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
+        """See LineageStore."""
+        if now_s - self._swept_s >= self._keep_s / 8:
+            self._sweep(now_s)
+        shelf = self._shelves.get(tenant)
+        if shelf is None:
+            return Known({}, {})
+        kept = shelf.marks
+        marks = {f: kept[f] for f in fingerprints if f in kept}
+        for fingerprint in marks:
+            kept.move_to_end(fingerprint)
+        folded: dict[str, str] = {}
+        if shelf.folded:
+            for found in marks.values():
+                for mark in found:
+                    program = mark.program
+                    if program in shelf.folded and program not in folded:
+                        root = shelf.root(program)
+                        if root != program:
+                            folded[program] = root
+        return Known(marks, folded)
+
+    async def put(
+        self,
+        tenant: str,
+        entries: Sequence[Entry],
+        folds: Sequence[tuple[str, str]],
+        now_s: float,
+    ) -> None:
+        """See LineageStore."""
+        shelf = self._shelves.get(tenant)
+        if shelf is None:
+            shelf = self._shelves[tenant] = _Shelf()
+        marks = shelf.marks
+        before = len(shelf)
+        for fingerprint, mark in entries:
+            there = marks.pop(fingerprint, None)
+            marks[fingerprint] = (mark,) if there is None else _added(mark, there)
+        for program, into in folds:
+            shelf.folded.pop(program, None)
+            if into:
+                shelf.folded[program] = into, now_s
+        self._held += len(shelf) - before
+        if self._held > self._limit:
+            self._bound()
+
+    async def aclose(self) -> None:
+        """See LineageStore."""
+
+    @property
+    def held(self) -> int:
+        """Fingerprints and folds that are remembered."""
+        return self._held
+
+    def root(self, tenant: str, program: str) -> str:
+        """What a program is part of by now; itself if of none."""
+        shelf = self._shelves.get(tenant)
+        return program if shelf is None else shelf.root(program)
+
+    def _bound(self) -> None:
+        while (surplus := self._held - int(self._limit * (1 - _ROOM))) > 0:
+            shelf = max(self._shelves.values(), key=len)
+            before = len(shelf)
+            shelf.drop(surplus)
+            self._held += len(shelf) - before
+
+    def _sweep(self, now_s: float) -> None:
+        self._swept_s = now_s
+        for tenant, shelf in list(self._shelves.items()):
+            before = len(shelf)
+            shelf.drop_older(now_s - self._keep_s)
+            self._held += len(shelf) - before
+            if not shelf:
+                del self._shelves[tenant]
+
+
+def _added(mark: Mark, there: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """A mark before those that are there, as `merged` has it. Of most threads there is none yet."""
+    program, thread, tail = mark.program, mark.thread, mark.tail
+    for other in there:
+        if other.program == program and other.thread == thread and other.tail == tail:
+            kept = mark._replace(state=mark.state | other.state & LASTING)
+            return (kept, *[one for one in there if one is not other])
+    return (mark, *there[: MAX_MARKS - 1])

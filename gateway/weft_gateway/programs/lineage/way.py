@@ -1,0 +1,85 @@
+"""The way of a call: whose marks stand on it, from its end to its beginning. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from weft_gateway.programs.lineage.marks import Known, Mark, State
+from weft_gateway.programs.lineage.sketch import Sketch
+
+
+class Candidate(NamedTuple):
+    """A mark on the call's way. fingerprint: where it is put. point: messages before it, less one.
+    whole: it stands at the call's very end. answered: the message after it is the model's."""
+
+    mark: Mark
+    fingerprint: int
+    point: int
+    whole: bool
+    answered: bool
+
+    @property
+    def spot(self) -> tuple[int, int]:
+        """Which end of messages the mark is of."""
+        return self.fingerprint, self.mark.tail
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far on the way it stands."""
+        return self.point, self.mark.length
+
+
+def way_of(sketch: Sketch, known: Known) -> Iterator[Candidate]:
+    """Marks from the call's end to its beginning."""
+    marks = known.marks
+    last = len(sketch.points) - 1
+    for point in range(last, -1, -1):
+        fingerprint = sketch.points[point]
+        here = marks.get(fingerprint)
+        if here is not None:
+            if len(here) > 1 and known.folded:
+                here = sorted(here, key=lambda mark: mark.program in known.folded)
+            answered = sketch.answers_at(point)
+            for mark in here:
+                if not mark.tail:
+                    whole = point == last and not mark.state & State.ANSWER
+                    yield Candidate(mark, fingerprint, point, whole, answered)
+        if point == last and not sketch.cuts.keys().isdisjoint(marks):
+            yield from _inside(sketch, marks, last)
+
+
+def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[Candidate]:
+    """Marks of texts that the last text goes on from."""
+    size = sketch.length
+    found = [
+        (mark, fingerprint, cut)
+        for fingerprint, cut in sketch.cuts.items()
+        for mark in marks.get(fingerprint, ())
+        if 0 < mark.length < size
+    ]
+    found.sort(key=lambda of: of[0].length, reverse=True)
+    seen: dict[int, int] = {}
+    for mark, fingerprint, cut in found:
+        # Texts that begin alike are often of one length, too.
+        tail = seen.get(mark.length)
+        if tail is None:
+            tail = seen[mark.length] = sketch.beginning(cut, mark.length)
+        if tail == mark.tail:
+            yield Candidate(mark, fingerprint, last - 1, False, False)
+
+
+def named(ids: Sequence[int], known: Known) -> Iterator[Candidate]:
+    """The last of these ids of tool calls that one program alone was given, as if the call had come
+    by there first of all: a point of the chain says more. ids: the last ones first."""
+    for fingerprint in ids:
+        marks = known.marks.get(fingerprint, ())
+        if len({root_of(mark, known) for mark in marks}) == 1:
+            for mark in marks:
+                yield Candidate(mark, fingerprint, -1, False, False)
+            return
+
+
+def root_of(mark: Mark, known: Known) -> str:
+    """The program that a mark counts for: its own, or the one that this was folded into."""
+    return known.folded.get(mark.program, mark.program)

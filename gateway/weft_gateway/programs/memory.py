@@ -1,0 +1,279 @@
+"""The process table in this process's memory: the default, and product code."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from heapq import heapify, heapreplace, nsmallest
+from itertools import islice
+from typing import Final, NamedTuple
+
+from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
+from weft_gateway.programs import rules
+
+_MAX_PROGRAMS: Final = 100_000
+_NEVER: Final = (-1.0, float("-inf"))
+
+
+class _OpenCall(NamedTuple):
+    """critical_path_s: its program's, when the call opened."""
+
+    key: ProgramKey
+    replica: str
+    critical_path_s: float
+
+
+class _Named:
+    """A tenant's named programs. ids: of all, for listing, which is rare and so pays for the order.
+    idle: of those without a call, the longest idle first."""
+
+    __slots__ = ("idle", "ids")
+
+    def __init__(self) -> None:
+        self.ids: set[str] = set()
+        self.idle: OrderedDict[str, None] = OrderedDict()
+
+
+class MemoryTable:
+    """One process, one dictionary. Nothing awaits, so every method is atomic.
+
+    Opening and closing a call cost the same however many programs there are. per_tenant: named
+    programs of a tenant. max_programs: beyond so many in all, `expire` removes those that have been
+    without a call for longest, however short that is, of the tenants that have most; a program with
+    a call in flight is never removed.
+    """
+
+    local: Final = False
+
+    def __init__(
+        self, max_programs: int = _MAX_PROGRAMS, per_tenant: int = rules.MAX_PER_TENANT
+    ) -> None:
+        for name, limit in (("max_programs", max_programs), ("per_tenant", per_tenant)):
+            if limit < 1:
+                raise ValueError(f"{name} must be positive, got {limit}")
+        self._max_programs = max_programs
+        self._per_tenant = per_tenant
+        self._programs: dict[ProgramKey, Program] = {}
+        # Instant of each program's last activity, the longest ago first, and that instant less what
+        # makes it idle sooner; the most of these.
+        self._activity: OrderedDict[ProgramKey, tuple[float, float]] = OrderedDict()
+        self._soonest_s = 0.0
+        # What each tenant has named. Ephemeral programs have no handle and end by themselves.
+        self._named: dict[str, _Named] = {}
+        self._open: dict[str, _OpenCall] = {}
+        self._in_flight: dict[str, int] = {}
+        self._created = 0
+
+    async def open_call(self, opening: Opening) -> Opened:
+        """See ProcessTable."""
+        rules.check_opening(opening)
+        if opening.call in self._open:
+            raise ValueError(f"call {opening.call} is open already")
+        before = self._programs.get(opening.key)
+        row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
+        program, replica = rules.opened(row, opening)
+        self._put(before, program, opening.now_s, opening.sooner_s)
+        self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
+        in_flight = self._in_flight
+        in_flight[replica] = in_flight.get(replica, 0) + 1
+        return Opened(program, replica, before is None, in_flight.copy())
+
+    async def close_call(self, closing: Closing) -> Program | None:
+        """See ProcessTable."""
+        rules.check_closing(closing)
+        call = self._open.get(closing.call)
+        if call is None or call.key != closing.key:
+            return None
+        before = self._programs[call.key]
+        program = rules.closed(before, closing, call.critical_path_s)
+        del self._open[closing.call]
+        left = self._in_flight[call.replica] - 1
+        if left:
+            self._in_flight[call.replica] = left
+        else:
+            del self._in_flight[call.replica]
+        if rules.goes(program):
+            self._remove(call.key)
+        else:
+            self._put(before, program, closing.now_s, closing.sooner_s)
+        return program
+
+    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+        """See ProcessTable."""
+        rules.check_instant(now_s)
+        row = self._programs.get(key)
+        if row is None:
+            program = rules.fresh(key, now_s, ephemeral=False)
+        else:
+            program = replace(row, ephemeral=False, ended=False)
+        self._put(row, program, now_s)
+        return program, row is None
+
+    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        row = self._programs.get(key)
+        if row is None or row.ended:
+            return None
+        program = replace(row, ended=True)
+        if program.threads:
+            self._programs[key] = program
+        else:
+            self._remove(key)
+        return program
+
+    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        rules.check_told(told)
+        if told.text:
+            await self.start(key, now_s)
+        row = self._programs.get(key)
+        if row is None:
+            return None
+        program = replace(row, told=rules.with_told(row.told, told))
+        self._programs[key] = program
+        return program
+
+    async def get(self, key: ProgramKey) -> Program | None:
+        """See ProcessTable."""
+        return self._programs.get(key)
+
+    async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
+        """See ProcessTable."""
+        named = self._named.get(tenant)
+        names = () if named is None else named.ids
+        page = nsmallest(limit, (name for name in names if not after or name > after))
+        return [self._programs[ProgramKey(tenant, name)] for name in page]
+
+    def peek(self, key: ProgramKey) -> Program | None:
+        """See ProcessTable. Exact here."""
+        return self._programs.get(key)
+
+    def in_flight(self) -> Mapping[str, int]:
+        """See ProcessTable. Exact here."""
+        return self._in_flight
+
+    async def count(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        return self._in_flight
+
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+        """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
+        before = now_s - idle_s
+        gone: list[ProgramKey] = []
+        for key, (last_s, counted_s) in self._activity.items():
+            if last_s >= before + self._soonest_s:
+                break
+            if counted_s < before and not self._programs[key].threads:
+                gone.append(key)
+        return [*map(self._remove, gone), *self._make_room()]
+
+    async def census(self) -> Census:
+        """See ProcessTable."""
+        alive = len(self._programs)
+        return Census(self._created, self._created - alive, alive)
+
+    def adopt(self, program: Program, paths_s: Mapping[str, float]) -> None:
+        """Take over a program as another table knows it, with its open calls. paths_s: the
+        program's critical path when each of them was opened, where that is known. A program of that
+        name, or calls with these ids, must not be here."""
+        calls = program.calls_closed + len(program.threads)
+        program = replace(program, calls=calls)
+        for thread in program.threads:
+            self._open[thread.call] = _OpenCall(
+                program.key,
+                thread.replica,
+                paths_s.get(thread.call, program.critical_path_s),
+            )
+            self._in_flight[thread.replica] = self._in_flight.get(thread.replica, 0) + 1
+        self._put(None, program, max(program.last_arrival_s, program.last_completion_s))
+
+    async def check(self) -> Sequence[str]:
+        """See ProcessTable."""
+        found: list[str] = []
+        counts: dict[str, int] = {}
+        calls = set()
+        named: dict[str, set[str]] = {}
+        idle: dict[str, set[str]] = {}
+        for program in self._programs.values():
+            found += rules.violations(program)
+            if not program.ephemeral:
+                named.setdefault(program.key.tenant, set()).add(program.key.program)
+                if not program.threads:
+                    idle.setdefault(program.key.tenant, set()).add(program.key.program)
+            for thread in program.threads:
+                counts[thread.replica] = counts.get(thread.replica, 0) + 1
+                calls.add(thread.call)
+        if counts != self._in_flight:
+            found.append(f"in flight {self._in_flight}, but threads give {counts}")
+        if calls != set(self._open):
+            found.append(f"open calls differ from threads: {calls ^ set(self._open)}")
+        if named != {tenant: there.ids for tenant, there in self._named.items()}:
+            found.append("the lists of names differ from the programs that have one")
+        if idle != {tenant: set(t.idle) for tenant, t in self._named.items() if t.idle}:
+            found.append("the lists of idle programs differ from those without a call")
+        if self._activity.keys() != self._programs.keys():
+            found.append("the activity index differs from the programs")
+        return found
+
+    async def ping(self) -> None:
+        """See ProcessTable. Memory is always there."""
+
+    async def aclose(self) -> None:
+        """See ProcessTable. Nothing to release."""
+
+    def _put(
+        self, before: Program | None, program: Program, now_s: float, sooner_s: float = 0.0
+    ) -> None:
+        key = program.key
+        self._created += before is None
+        self._programs[key] = program
+        if not program.ephemeral:
+            named = self._named.get(key.tenant)
+            if named is None:
+                named = self._named[key.tenant] = _Named()
+            if before is None or before.ephemeral:
+                named.ids.add(key.program)
+                over = min(len(named.ids) - self._per_tenant, rules.ENDED_AT_ONCE)
+                if over > 0:
+                    for name in list(islice(named.idle, over)):
+                        self._remove(ProgramKey(key.tenant, name))
+            named.idle.pop(key.program, None)
+            if not program.threads:
+                named.idle[key.program] = None
+        if sooner_s > self._soonest_s:
+            self._soonest_s = sooner_s
+        last_s, counted_s = self._activity.get(key, _NEVER)
+        # A clock that went back leaves the order as it was.
+        if now_s > last_s or now_s - sooner_s > counted_s:
+            self._activity[key] = max(now_s, last_s), max(now_s - sooner_s, counted_s)
+            if now_s > last_s:
+                self._activity.move_to_end(key)
+
+    def _remove(self, key: ProgramKey) -> Gone:
+        program = self._programs.pop(key)
+        del self._activity[key]
+        gone = Gone(key, program.replicas)
+        if program.ephemeral:
+            return gone
+        named = self._named[key.tenant]
+        named.ids.remove(key.program)
+        named.idle.pop(key.program, None)
+        if not named.ids:
+            del self._named[key.tenant]
+        return gone
+
+    def _make_room(self) -> list[Gone]:
+        """Remove what is too many in all."""
+        gone: list[Gone] = []
+        if len(self._programs) <= self._max_programs:
+            return gone
+        most = [(-len(named.idle), tenant) for tenant, named in self._named.items() if named.idle]
+        heapify(most)
+        while most and len(self._programs) > self._max_programs:
+            idle, tenant = most[0]
+            if not idle:
+                break
+            gone.append(self._remove(ProgramKey(tenant, next(iter(self._named[tenant].idle)))))
+            heapreplace(most, (idle + 1, tenant))
+        return gone

@@ -1,0 +1,273 @@
+"""The process table on Redis: many gateways, one table. Scripts in `lua/`, one round trip each.
+
+Redis runs a script alone, which makes each change atomic. Wants Redis 5 or newer (or Valkey) with
+`maxmemory-policy noeviction`: an evicted row would lose calls that are open. See `rows` for the
+keys; they share one hash slot, and every script declares each key that it touches.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from math import inf
+from typing import Final
+
+from weft_gateway.model import (
+    Census,
+    Closing,
+    Gone,
+    Opened,
+    Opening,
+    Outcome,
+    Program,
+    ProgramKey,
+    Told,
+)
+from weft_gateway.programs import rows, rules
+from weft_gateway.programs.events import Ended, Event, Started, Telling
+from weft_gateway.programs.redis_check import violations
+from weft_gateway.programs.redis_store import ClosedRow, RedisStore
+from weft_gateway.programs.table import TableUnavailable
+
+# Programs whose last seen state `peek` can give.
+_SEEN: Final = 16_384
+_BATCH: Final = 500
+# Of a call whose gateway has given no sign. Four times what passes between two signs.
+LEASE_S: Final = 120.0
+TIMEOUT_S: Final = 1.0
+
+
+class RedisTable:
+    """See ProcessTable. `url`: redis://, rediss:// or unix://. `prefix` keeps tables apart.
+
+    A call holds a lease, which `expire` renews for the calls of this gateway. When a gateway dies,
+    or an answer of Redis is lost so that nobody knows of the opening, the lease runs out after
+    `lease_s` seconds and the next `expire` of any gateway closes the call as aborted. timeout_s:
+    what Redis may take to answer, seconds. per_tenant: named programs of a tenant.
+    """
+
+    local: Final = False
+
+    def __init__(
+        self,
+        url: str,
+        prefix: str = "weft",
+        lease_s: float = LEASE_S,
+        timeout_s: float = TIMEOUT_S,
+        per_tenant: int = rules.MAX_PER_TENANT,
+    ) -> None:
+        self._store = RedisStore(url, prefix, timeout_s, per_tenant)
+        self._lease_s = lease_s
+        # No lease runs out before: its holder may have been kept from renewing it. Redis' time.
+        self._grace_until_s = 0.0
+        self._leases: set[bytes] = set()
+        self._in_flight: dict[str, int] = {}
+        self._seen: OrderedDict[ProgramKey, Program] = OrderedDict()
+
+    async def open_call(self, opening: Opening) -> Opened:
+        """See ProcessTable. Where it raises after Redis ran the script, because the answer was
+        lost, the call's lease runs out."""
+        rules.check_opening(opening)
+        replica, created, program, in_flight, over = await self._store.open(opening)
+        self._leases.add(rows.lease(opening.key, opening.call))
+        self._in_flight = in_flight
+        self._saw(program)
+        if over:
+            await self._end_idle(over)
+        return Opened(program, replica, created, in_flight)
+
+    async def close_call(self, closing: Closing) -> Program | None:
+        """See ProcessTable."""
+        rules.check_closing(closing)
+        # Before the round trip: a call that cannot be closed must not be renewed for ever.
+        self._leases.discard(rows.lease(closing.key, closing.call))
+        return self._closed(await self._store.close(closing))
+
+    async def start(self, key: ProgramKey, now_s: float, event: str = "") -> tuple[Program, bool]:
+        """See ProcessTable. event: the id under which this change may be replayed."""
+        rules.check_instant(now_s)
+        program, created, over = await self._store.start(Started(key, now_s, event))
+        self._saw(program)
+        if over:
+            await self._end_idle(over)
+        return program, created
+
+    async def end(self, key: ProgramKey, now_s: float, event: str = "") -> Program | None:
+        """See ProcessTable. event: as for `start`."""
+        program = await self._store.end(Ended(key, now_s, event))
+        if program is None:
+            self._seen.pop(key, None)
+        else:
+            self._saw(program)
+        return program
+
+    async def tell(
+        self, key: ProgramKey, told: Told, now_s: float, event: str = ""
+    ) -> Program | None:
+        """See ProcessTable. event: as for `start`."""
+        rules.check_instant(now_s)
+        rules.check_told(told)
+        program, over = await self._store.tell(Telling(key, told, now_s, event))
+        if program is not None:
+            self._saw(program)
+        if over:
+            await self._end_idle(over)
+        return program
+
+    async def get(self, key: ProgramKey) -> Program | None:
+        """See ProcessTable."""
+        (program,) = await self._store.read([key])
+        if program is None:
+            self._seen.pop(key, None)
+        else:
+            self._saw(program)
+        return program
+
+    async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
+        """See ProcessTable."""
+        found = await self._store.read(await self._store.names(tenant, after, limit))
+        return [program for program in found if program is not None]
+
+    def peek(self, key: ProgramKey) -> Program | None:
+        """See ProcessTable."""
+        return self._seen.get(key)
+
+    def in_flight(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        return self._in_flight
+
+    async def count(self) -> Mapping[str, int]:
+        """See ProcessTable."""
+        self._in_flight = await self._store.in_flight()
+        return self._in_flight
+
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+        """See ProcessTable. Also renews the leases of this gateway's calls and closes, as aborted,
+        calls whose lease has run out."""
+        rules.check_instant(now_s)
+        await self._renew()
+        return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
+
+    async def census(self) -> Census:
+        """See ProcessTable."""
+        return await self._store.census()
+
+    async def identity(self) -> bytes:
+        """The name of the table on this server; another one than before: all rows were lost."""
+        return await self._store.identity()
+
+    def seen(self) -> list[Program]:
+        """What this process last saw of each program that has a name, as `peek` gives it."""
+        return list(self._seen.values())
+
+    async def give_up(self) -> None:
+        """Redis does not answer: whoever waits for a connection shall wait no longer."""
+        await self._store.give_up()
+
+    async def restore(self, programs: Sequence[Program]) -> None:
+        """Give back what is known of programs whose rows Redis has lost, without their open calls;
+        `replay` opens those again. Can be repeated, and done by several gateways."""
+        for first in range(0, len(programs), _BATCH):
+            await self._store.restore(programs[first : first + _BATCH])
+
+    async def replay(self, events: Sequence[Event]) -> None:
+        """Make up for events of this gateway, in their order. Can be repeated: what is in the table
+        already changes nothing."""
+        await self._store.replay(events)
+        for event in events:
+            if isinstance(event, Opening):
+                self._leases.add(rows.lease(event.key, event.call))
+            elif isinstance(event, Closing):
+                self._leases.discard(rows.lease(event.key, event.call))
+
+    async def refresh(self, keys: Sequence[ProgramKey]) -> None:
+        """After Redis was away: look again at these programs and at the calls in flight, renew the
+        leases of this gateway, and give other gateways the time to do the same."""
+        self._grace_until_s = await self._renew() + self._lease_s
+        await self.count()
+        for first in range(0, len(keys), _BATCH):
+            batch = keys[first : first + _BATCH]
+            for key, program in zip(batch, await self._store.read(batch), strict=True):
+                self._seen.pop(key, None)
+                if program is not None:
+                    self._saw(program)
+
+    async def check(self) -> Sequence[str]:
+        """See ProcessTable. Exact while no call is being opened or closed. Looks at every key of
+        the database: for tests and for operators."""
+        return await violations(self._store)
+
+    async def ping(self) -> None:
+        """See ProcessTable."""
+        await self._store.ping()
+
+    async def aclose(self) -> None:
+        """See ProcessTable."""
+        await self._store.aclose()
+
+    async def _close_lapsed(self, now_s: float) -> list[Gone]:
+        gone: list[Gone] = []
+        for lease in await self._store.lapsed(self._lease_s, self._grace_until_s):
+            key, call = rows.leased(lease)
+            closing = Closing(key, call, now_s, Outcome.ABORTED)
+            # The script looks again: its gateway may have given a sign meanwhile.
+            program = self._closed(await self._store.close(closing, self._lease_s))
+            if program is not None and rules.goes(program):
+                gone.append(Gone(key, program.replicas))
+        return gone
+
+    async def _renew(self) -> float:
+        """Give a sign for the calls of this gateway. Redis' time."""
+        leases, now_s = list(self._leases), 0.0
+        for first in range(0, max(1, len(leases)), _BATCH):
+            now_s = await self._store.renew(leases[first : first + _BATCH])
+        return now_s
+
+    async def _end_idle(self, keys: Sequence[ProgramKey]) -> None:
+        """End programs that a tenant has too many of, unless they have been called meanwhile. What
+        caused this stands, so it does not fail: the next program that is too many tries again."""
+        with suppress(TableUnavailable):
+            for gone in await self._store.end_idle(keys, inf):
+                self._seen.pop(gone.key, None)
+
+    def _closed(self, closed: ClosedRow | None) -> Program | None:
+        if closed is None:
+            return None
+        self._in_flight = closed.in_flight
+        if closed.program is not None:
+            self._saw(closed.program)
+        return closed.program
+
+    async def _remove_idle(self, before: float) -> list[Gone]:
+        gone: list[Gone] = []
+        # Busy programs stay, however long their calls have been running.
+        busy = 0
+        while True:
+            idle = await self._store.older(self._store.keys.activity, before, busy, _BATCH)
+            removed = await self._store.end_idle([rows.key_of(raw) for raw in idle], before)
+            for each in removed:
+                self._seen.pop(each.key, None)
+            gone += removed
+            busy += len(idle) - len(removed)
+            if len(idle) < _BATCH:
+                return gone
+
+    def _saw(self, program: Program) -> None:
+        if rules.goes(program):
+            self._seen.pop(program.key, None)
+        elif not program.ephemeral:
+            before = self._seen.get(program.key)
+            # Answers that came over several connections may come in another order than they were
+            # given.
+            if before is not None and _older(program, before):
+                return
+            self._seen[program.key] = program
+            self._seen.move_to_end(program.key)
+            while len(self._seen) > _SEEN:
+                self._seen.popitem(last=False)
+
+
+def _older(program: Program, than: Program) -> bool:
+    events, others = program.calls + program.calls_closed, than.calls + than.calls_closed
+    return program.arrival_s == than.arrival_s and events < others

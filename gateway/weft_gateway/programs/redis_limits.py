@@ -1,0 +1,158 @@
+"""Limits per tenant that all gateways on one Redis share; each gateway's own while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from weft_gateway.model.limits import Quota, TenantRules
+from weft_gateway.programs.limits import MemoryLimiter
+from weft_gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.table import TableUnavailable
+
+# A gateway's calls in flight count for so long after it last said so.
+LEASE_S: Final = 120.0
+
+
+class RedisLimiter:
+    """See Limiter. One round trip admits a call; releases and corrections are written off the hot
+    path.
+
+    away: whether Redis is known not to answer. Each gateway then applies the limits to its own
+    calls. lease_s: the calls in flight of a gateway that stops renewing them count for so long.
+    """
+
+    def __init__(self, link: RedisLink, away: Callable[[], bool], lease_s: float = LEASE_S) -> None:
+        self._link = link
+        self._away = away
+        self._lease_s = lease_s
+        self._own = os.urandom(6).hex()
+        self._local = MemoryLimiter()
+        self._script = link.script("limits")
+        # Calls that Redis has admitted and that have not ended, by tenant, with its rules.
+        self._running: dict[str, tuple[int, TenantRules]] = {}
+        # By tenant: its rules, tokens to correct and calls that have ended, which Redis does not
+        # know yet.
+        self._changed: dict[str, tuple[TenantRules, int, int]] = {}
+        # Requests for admission that Redis has not answered, by tenant, and tenants whose count
+        # there may be wrong.
+        self._asking: Counter[str] = Counter()
+        self._unsure: set[str] = set()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
+        """See Limiter."""
+        if self._away():
+            return self._admit_alone(tenant, rules, tokens)
+        self._asking[tenant] += 1
+        # A place that was given back just now counts at once.
+        _, pending, ended = self._changed.pop(tenant, (rules, 0, 0))
+        if pending:
+            self._changed[tenant] = rules, pending, 0
+        try:
+            quota = await self._ask(tenant, rules, 1, tokens, ended)
+        except TableUnavailable:
+            self._unsure.add(tenant)
+            self._changed.setdefault(tenant, (rules, 0, 0))
+            return self._admit_alone(tenant, rules, tokens)
+        except BaseException:
+            # Redis may have counted the call.
+            self._unsure.add(tenant)
+            self._write(tenant, rules)
+            raise
+        finally:
+            self._asking[tenant] -= 1
+            if not self._asking[tenant]:
+                del self._asking[tenant]
+        if not quota.refused:
+            self._count(tenant, rules, 1)
+        return quota
+
+    def _admit_alone(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
+        quota = self._local.decide(tenant, rules, tokens)
+        if not quota.refused:
+            self._unsure.add(tenant)
+            self._local.release(tenant, rules)
+            self._count(tenant, rules, 1)
+        return quota
+
+    def release(self, tenant: str, rules: TenantRules) -> None:
+        """See Limiter."""
+        self._count(tenant, rules, -1)
+        if rules.calls_in_flight:
+            self._write(tenant, rules, ended=1)
+
+    def correct(self, tenant: str, rules: TenantRules, tokens: int) -> None:
+        """See Limiter."""
+        if rules.tokens_per_minute and tokens:
+            self._local.correct(tenant, rules, tokens)
+            self._write(tenant, rules, tokens=tokens)
+
+    async def refresh(self) -> None:
+        """See Limiter."""
+        for tenant, (_, rules) in self._running.items():
+            if rules.calls_in_flight:
+                self._unsure.add(tenant)
+                self._write(tenant, rules)
+        self._write_soon()
+
+    async def aclose(self) -> None:
+        """See Limiter. What is not written yet is given up after a second."""
+        if self._writer is not None:
+            await asyncio.wait((self._writer,), timeout=1.0)
+            self._writer.cancel()
+        await self._link.aclose()
+
+    def in_flight(self, tenant: str) -> int:
+        """Calls of a tenant that were admitted here and have not ended."""
+        return self._running.get(tenant, (0, None))[0]
+
+    def _count(self, tenant: str, rules: TenantRules, change: int) -> None:
+        self._local.count(tenant, change)
+        count = self.in_flight(tenant) + change
+        if count > 0:
+            self._running[tenant] = count, rules
+        else:
+            self._running.pop(tenant, None)
+
+    async def _ask(
+        self, tenant: str, rules: TenantRules, requests: int, tokens: int, ended: int = 0
+    ) -> Quota:
+        own: int | str = ""
+        if not requests and tenant in self._unsure and tenant not in self._asking:
+            self._unsure.discard(tenant)
+            own, ended = self.in_flight(tenant), 0
+        arguments: list[Any] = [
+            rules.requests_per_minute, rules.tokens_per_minute, rules.calls_in_flight,
+            requests, tokens, self._own, ended, self._lease_s, own,
+        ]  # fmt: skip
+        async with self._link.reaching():
+            key = self._link.keys.base + b"limit:" + tenant.encode()
+            refused, wait, requests_left, tokens_left = await self._script([key], arguments)
+        return Quota(refused.decode(), float(wait), float(requests_left), float(tokens_left))
+
+    def _write(self, tenant: str, rules: TenantRules, tokens: int = 0, ended: int = 0) -> None:
+        _, known_tokens, known_ended = self._changed.get(tenant, (rules, 0, 0))
+        self._changed[tenant] = rules, known_tokens + tokens, known_ended + ended
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        # While Redis is away, what has changed waits for the next refresh.
+        if not self._changed or self._away():
+            return
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while self._changed:
+            tenant, (rules, tokens, ended) = self._changed.popitem()
+            try:
+                await self._ask(tenant, rules, 0, tokens, ended)
+            except TableUnavailable:
+                # The next refresh writes the count. Tokens of an outage are dropped.
+                self._unsure.add(tenant)
+                self._changed.setdefault(tenant, (rules, 0, 0))
+                return

@@ -1,0 +1,122 @@
+"""A gateway's connections to one Redis server: bounded, in turn, with one kind of error."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.commands.core import AsyncScript
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from weft_gateway.programs import rows
+from weft_gateway.programs.table import TableUnavailable
+
+_CONNECTIONS: Final = 32
+_T = TypeVar("_T")
+
+
+class RedisLink:
+    """What speaks to one server under one prefix. Inside `reaching` TableUnavailable, which names
+    the server, is raised if it cannot be reached within `timeout_s` seconds or refuses."""
+
+    def __init__(self, url: str, prefix: str, timeout_s: float) -> None:
+        # No retries: whether a script ran before its connection broke is not known, and it must not
+        # run twice.
+        pool = ConnectionPool.from_url(
+            url,
+            max_connections=_CONNECTIONS,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self.redis: Redis = Redis.from_pool(pool)
+        # A burst of calls waits for a connection instead of opening one each, and first come, first
+        # served: redis-py's blocking pool lets a waiter starve while others come back for more.
+        self._turn = asyncio.Semaphore(_CONNECTIONS)
+        self._timeout_s = timeout_s
+        self._outages = 0
+        self._where = _without_credentials(url)
+        self.keys = rows.Keys.of(prefix)
+
+    def script(self, *names: str) -> AsyncScript:
+        """The script in `lua/` made of these files, one after the other."""
+        lua = files("weft_gateway.programs") / "lua"
+        return self.redis.register_script(
+            "".join((lua / f"{name}.lua").read_text() for name in names)
+        )
+
+    async def ping(self) -> None:
+        """Ask for a sign of life."""
+        async with self.reaching():
+            await self.redis.ping()
+
+    async def give_up(self) -> None:
+        """The server does not answer. Who waits for a free connection is told so at once, and
+        connections from before are not used again."""
+        self._outages += 1
+        await self._drop_idle()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self.redis.aclose()
+
+    @asynccontextmanager
+    async def reaching(self) -> AsyncIterator[None]:
+        """Wait for a connection to be free; then the server is spoken to inside."""
+        await self._take_turn()
+        try:
+            yield
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            # Those that lie idle are likely to be as dead as this one.
+            await self._drop_idle()
+            raise TableUnavailable(
+                f"the process table at {self._where} cannot be reached: {error}"
+            ) from error
+        except RedisError as error:
+            raise TableUnavailable(f"the process table at {self._where}: {error}") from error
+        finally:
+            self._turn.release()
+
+    async def _drop_idle(self) -> None:
+        with contextlib.suppress(RedisError, OSError):
+            await self.redis.connection_pool.disconnect(inuse_connections=False)
+
+    async def _take_turn(self) -> None:
+        if not self._turn.locked():  # Then it does not wait, and needs no timer.
+            await self._turn.acquire()
+            return
+        outages = self._outages
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise TableUnavailable(
+                f"the process table at {self._where} is too slow: no free connection"
+            ) from None
+        if self._outages != outages:
+            self._turn.release()
+            raise TableUnavailable(f"the process table at {self._where} does not answer")
+
+
+async def twice(ask: Callable[[], Awaitable[_T]]) -> _T:
+    """Where the server was started again, the first who asks finds a connection to the old one."""
+    try:
+        return await ask()
+    except TableUnavailable:
+        return await ask()
+
+
+def _without_credentials(url: str) -> str:
+    # A password may also be in the query.
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

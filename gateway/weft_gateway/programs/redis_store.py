@@ -1,0 +1,345 @@
+"""The table's scripts on a Redis server, typed: one method, one round trip. Keeps no state."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from redis.exceptions import ResponseError
+
+from weft_gateway.model import Census, Closing, Gone, Opening, Outcome, Program, ProgramKey
+from weft_gateway.programs import rows, rules
+from weft_gateway.programs.events import Ended, Event, Started, Telling
+from weft_gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.rows import encode, number
+
+_Arguments = tuple[list[Any], list[Any]]
+
+
+class OpenedRow(NamedTuple):
+    """What `open.lua` answers. in_flight: open calls by replica, over all gateways. over: programs
+    that the tenant has too many of."""
+
+    replica: str
+    created: bool
+    program: Program
+    in_flight: dict[str, int]
+    over: list[ProgramKey]
+
+
+class ClosedRow(NamedTuple):
+    """What `close.lua` answers. program: None if the call is not open in its program's row."""
+
+    program: Program | None
+    in_flight: dict[str, int]
+
+
+class RedisStore(RedisLink):
+    """One table's keys on one server. Every method raises TableUnavailable, which names the server,
+    if it cannot be reached within `timeout_s` seconds or refuses."""
+
+    def __init__(
+        self, url: str, prefix: str, timeout_s: float, per_tenant: int = rules.MAX_PER_TENANT
+    ) -> None:
+        """per_tenant: named programs of a tenant; see ProcessTable."""
+        super().__init__(url, prefix, timeout_s)
+        self._per_tenant = per_tenant
+        self._open, self._close, self._start, self._end, self._tell, self._restore = (
+            self.script("common", name)
+            for name in ("open", "close", "start", "end", "tell", "restore")
+        )
+        self._renew, self._lapsed, self._count = (
+            self.script("common", name) for name in ("renew", "lapsed", "count")
+        )
+        self._answers, self._forget_answer = (
+            self.script("answers_common", name) for name in ("answers", "answers_forget")
+        )
+
+    async def open(self, opening: Opening) -> OpenedRow:
+        """Open a call. ValueError if it is open already: nothing has changed."""
+        async with self.reaching():
+            try:
+                reply = await self._open(*self._opening(opening))
+            except ResponseError as error:
+                if _refused(error):
+                    raise ValueError(f"call {opening.call} is open already") from None
+                raise
+        replica, created, size, many, *rest = rows.unpack(reply)
+        counts, rest = rest[: int(size)], rest[int(size) :]
+        over, row = rest[: int(many)], rest[int(many) :]
+        return OpenedRow(
+            rows.decode(replica),
+            created == b"1",
+            rows.program(opening.key, rows.pairs(row)),
+            rows.counts(counts),
+            _of_tenant(opening.key, over),
+        )
+
+    async def close(self, closing: Closing, lapsed_s: float | None = None) -> ClosedRow | None:
+        """Close a call. lapsed_s: only if its lease is older than so many seconds of the server's
+        clock; None if it is not."""
+        async with self.reaching():
+            reply = await self._close(*self._closing(closing, lapsed_s))
+        if reply is None:
+            return None
+        size, *rest = rows.unpack(reply)
+        counts, row = rest[: int(size)], rest[int(size) :]
+        program = rows.program(closing.key, rows.pairs(row)) if row else None
+        return ClosedRow(program, rows.counts(counts))
+
+    async def start(self, event: Started) -> tuple[Program, bool, list[ProgramKey]]:
+        """Create a program or keep the one that is there; whether it is new; programs that its
+        tenant has too many of."""
+        async with self.reaching():
+            reply = await self._start(*self._starting(event))
+        created, many, *rest = rows.unpack(reply)
+        over, row = rest[: int(many)], rest[int(many) :]
+        program = rows.program(event.key, rows.pairs(row))
+        return program, created == b"1", _of_tenant(event.key, over)
+
+    async def end(self, event: Ended) -> Program | None:
+        """End a program; None if it is unknown or ended."""
+        async with self.reaching():
+            reply = await self._end(*self._ending(event))
+        return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
+
+    async def tell(self, event: Telling) -> tuple[Program | None, list[ProgramKey]]:
+        """Remember what was told, or take it back; None if there is no program to take it from.
+        Also programs that its tenant has too many of."""
+        async with self.reaching():
+            reply = await self._tell(*self._telling(event))
+        if reply is None:
+            return None, []
+        many, *rest = rows.unpack(reply)
+        over, row = rest[: int(many)], rest[int(many) :]
+        return rows.program(event.key, rows.pairs(row)), _of_tenant(event.key, over)
+
+    async def replay(self, events: Sequence[Event]) -> None:
+        """Make these changes, in this order, one round trip. Those that were made before, by an
+        earlier replay or by a call whose answer was lost, change nothing."""
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+            for event in events:
+                match event:
+                    case Opening():
+                        await self._open(*self._opening(event, replay=True), client=pipe)
+                    case Closing():
+                        await self._close(*self._closing(event), client=pipe)
+                    case Started():
+                        await self._start(*self._starting(event, replay=True), client=pipe)
+                    case Ended():
+                        await self._end(*self._ending(event, replay=True), client=pipe)
+                    case Telling():
+                        await self._tell(*self._telling(event, replay=True), client=pipe)
+            for reply in await pipe.execute(raise_on_error=False):
+                if isinstance(reply, Exception) and not _refused(reply):
+                    raise reply
+
+    async def restore(self, programs: Sequence[Program]) -> None:
+        """Give back what is known of rows that the server has lost, one round trip."""
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+            for program in programs:
+                key = program.key
+                arguments = [rows.member(key), encode(key.program), *rows.given_back(program)]
+                await self._restore(self._index_keys(key)[:5], arguments, client=pipe)
+            await pipe.execute()
+
+    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[Gone]:
+        """End those programs that have no open call and were last active earlier than `before`.
+        The script looks again: they may have been called since they were found."""
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+            for key in keys:
+                event = Ended(key, before)
+                await self._end(*self._ending(event, before=number(before)), client=pipe)
+            ended = await pipe.execute()
+        return [
+            Gone(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
+            for key, reply in zip(keys, ended, strict=True)
+            if reply is not None
+        ]
+
+    async def read(self, keys: Iterable[ProgramKey]) -> list[Program | None]:
+        """Programs as they are now; None for those that do not exist."""
+        wanted = list(keys)
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+            for key in wanted:
+                pipe.hgetall(self.keys.row(key))
+            found = await pipe.execute()
+        return [
+            rows.program(key, row) if row else None for key, row in zip(wanted, found, strict=True)
+        ]
+
+    async def in_flight(self) -> dict[str, int]:
+        """Open calls by replica, counted again if somebody has deleted counts."""
+        async with self.reaching():
+            return rows.counts(await self._count([self.keys.in_flight, self.keys.calls]))
+
+    async def hash(self, key: bytes) -> dict[bytes, bytes]:
+        """All fields of a hash."""
+        async with self.reaching():
+            return cast("dict[bytes, bytes]", await cast(Any, self.redis.hgetall(key)))
+
+    async def census(self) -> Census:
+        """Programs created and ended since the table began, and those alive."""
+        async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
+            pipe.hmget(self.keys.totals, ["created", "ended"])
+            pipe.zcard(self.keys.activity)
+            (created, ended), alive = await pipe.execute()
+        return Census(int(created or 0), int(ended or 0), alive)
+
+    async def identity(self) -> bytes:
+        """The table's name, which it gets from whoever asks first. Another one than before says
+        that everything was lost in between."""
+        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+            pipe.set(self.keys.table, os.urandom(12).hex(), nx=True)
+            pipe.get(self.keys.table)
+            _, name = await pipe.execute()
+        return cast(bytes, name)
+
+    async def answer(self, member: bytes) -> bytes | None:
+        """What is known of a stored answer."""
+        async with self.reaching():
+            return cast("bytes | None", await cast(Any, self.redis.hget(self.keys.answers, member)))
+
+    async def keep_answers(
+        self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
+    ) -> list[bytes]:
+        """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds. Where there
+        are more, the tenant that has most gives way. Returns those that are not kept because
+        another tenant has an answer with the same id."""
+        flat = [part for pair in answers.items() for part in pair]
+        async with self.reaching():
+            reply = await self._answers(
+                self.keys.of_answers,
+                [number(now_s), number(keep_s), limit, *flat],
+            )
+        return cast(list[bytes], reply)
+
+    async def forget_answer(self, member: bytes) -> None:
+        """Nothing is known of this answer any more."""
+        async with self.reaching():
+            await self._forget_answer(self.keys.of_answers, [member])
+
+    async def members(self, index: bytes) -> list[bytes]:
+        """All members of a sorted set, in its order."""
+        async with self.reaching():
+            return cast(list[bytes], await self.redis.zrange(index, 0, -1))
+
+    async def older(
+        self, index: bytes, before: float, skip: int = 0, limit: int = -1
+    ) -> list[bytes]:
+        """Members of a sorted set with scores below `before`, after the first `skip`; -1: all."""
+        async with self.reaching():
+            found = await self.redis.zrangebyscore(
+                index, "-inf", f"({number(before)}", start=skip, num=limit
+            )
+        return cast(list[bytes], found)
+
+    async def names(self, tenant: str, after: str, limit: int) -> list[ProgramKey]:
+        """A tenant's named programs in the order of their ids, those greater than `after`."""
+        first = b"(" + encode(after) if after else b"-"
+        async with self.reaching():
+            found = await self.redis.zrangebylex(
+                self.keys.names(tenant), first, b"+", start=0, num=limit
+            )
+        return [ProgramKey(tenant, rows.decode(name)) for name in cast(list[bytes], found)]
+
+    async def renew(self, leases: Sequence[bytes]) -> float:
+        """Give a sign for calls that are open; those that are not stay so. The server's time."""
+        keys = [self.keys.leases, self.keys.in_flight, self.keys.calls]
+        arguments: list[bytes] = []
+        for lease in leases:
+            program, call = rows.leased(lease)
+            keys.append(self.keys.row(program))
+            arguments += (lease, encode(call))
+        async with self.reaching():
+            return float(await self._renew(keys, arguments))
+
+    async def lapsed(self, lease_s: float, grace_until_s: float) -> list[bytes]:
+        """Leases without a sign for `lease_s` seconds; none before `grace_until_s`. Both by the
+        server's clock."""
+        async with self.reaching():
+            keys, arguments = [self.keys.leases, self.keys.calls], [lease_s, grace_until_s]
+            return cast(list[bytes], await self._lapsed(keys, [*map(number, arguments)]))
+
+    async def every_key(self) -> list[bytes]:
+        """The keys of this table, of which one may come twice. Looks at the whole database."""
+        base = self.keys.base
+        async with self.reaching():
+            return [raw async for raw in self.redis.scan_iter(count=1000) if raw.startswith(base)]
+
+    def _opening(self, opening: Opening, *, replay: bool = False) -> _Arguments:
+        return self._call_keys(opening.key), [
+            rows.member(opening.key),
+            encode(opening.key.program),
+            encode(opening.call),
+            encode(opening.thread),
+            encode(opening.candidate),
+            int(opening.sticky),
+            number(opening.now_s),
+            int(opening.ephemeral),
+            rows.lease(opening.key, opening.call),
+            int(replay),
+            number(opening.now_s - opening.sooner_s),
+            encode(opening.parent),
+            self._per_tenant,
+            *map(encode, opening.eligible),
+        ]
+
+    def _closing(self, closing: Closing, lapsed_s: float | None = None) -> _Arguments:
+        return self._call_keys(closing.key)[:8], [
+            rows.member(closing.key),
+            encode(closing.key.program),
+            encode(closing.call),
+            number(closing.now_s),
+            int(closing.outcome is Outcome.ERROR),
+            number(closing.service_s),
+            number(closing.waiting_s),
+            closing.prompt_tokens,
+            closing.cached_tokens,
+            closing.output_tokens,
+            closing.preemptions,
+            rows.lease(closing.key, closing.call),
+            number(closing.now_s - closing.sooner_s),
+            "" if lapsed_s is None else number(lapsed_s),
+        ]
+
+    def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:
+        key, now = event.key, number(event.now_s)
+        return self._index_keys(key), [
+            rows.member(key), encode(key.program), now, event.id, int(replay), self._per_tenant,
+        ]  # fmt: skip
+
+    def _telling(self, event: Telling, *, replay: bool = False) -> _Arguments:
+        told = event.told
+        keys, arguments = self._starting(Started(event.key, event.now_s, event.id), replay=replay)
+        return keys, [*arguments, encode(told.name), encode(told.text), number(told.until_s)]
+
+    def _ending(self, event: Ended, *, replay: bool = False, before: str = "") -> _Arguments:
+        key, now = event.key, number(event.now_s)
+        return self._index_keys(key), [
+            rows.member(key), encode(key.program), event.id, int(replay), now, before,
+        ]  # fmt: skip
+
+    def _call_keys(self, key: ProgramKey) -> list[Any]:
+        keys = self.keys
+        return [
+            keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
+            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.marks,
+        ]  # fmt: skip
+
+    def _index_keys(self, key: ProgramKey) -> list[Any]:
+        keys = self.keys
+        return [
+            keys.row(key), keys.activity, keys.names(key.tenant), keys.idle(key.tenant),
+            keys.totals, keys.marks,
+        ]  # fmt: skip
+
+
+def _of_tenant(key: ProgramKey, names: Iterable[bytes]) -> list[ProgramKey]:
+    return [ProgramKey(key.tenant, rows.decode(name)) for name in names]
+
+
+def _refused(error: Exception) -> bool:
+    """Whether a script says that its call is open, or was replayed, already."""
+    return isinstance(error, ResponseError) and "WEFT" in str(error)

@@ -1,0 +1,174 @@
+"""How a program's row changes when its calls open and close. Pure; both tables obey it."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread, Told
+
+# Far above what a call can use, and low enough that a program's sums fit 64 bits.
+_MOST: Final = 2**48
+# Named programs of a tenant.
+MAX_PER_TENANT: Final = 100_000
+# When one more begins than there may be, so many end at the most: calls do not wait for long.
+ENDED_AT_ONCE: Final = 16
+# Characters of what is told of a program, and of its name. Every call of the program carries it.
+_MOST_TEXT: Final = 16_384
+_MOST_NAME: Final = 32
+
+
+def fresh(key: ProgramKey, now_s: float, ephemeral: bool) -> Program:
+    """The row of a program that has just arrived, without a call."""
+    return Program(key=key, arrival_s=now_s, ephemeral=ephemeral)
+
+
+def settle(program: Program, opening: Opening) -> tuple[str, str]:
+    """The call's replica and the program's home (Agentix Algorithm 2, lines 5 to 10).
+
+    A sticky call goes home if home can take it; else its candidate becomes the home.
+    """
+    if not opening.sticky:
+        return opening.candidate, program.home
+    if program.home in opening.eligible:
+        return program.home, program.home
+    return opening.candidate, opening.candidate
+
+
+def opened(program: Program, opening: Opening) -> tuple[Program, str]:
+    """The row with the call open, and the call's replica.
+
+    A program that was ended while calls were in flight lives on: its client has come back. An
+    ephemeral one that is called by its name has been named, and stays.
+    """
+    replica, home = settle(program, opening)
+    thread = Thread(opening.call, opening.thread, replica, opening.now_s, 0.0, 0.0, opening.parent)
+    # By position, as in `closed`: every call makes two rows, and names would double what one costs.
+    after = Program(
+        program.key,
+        program.arrival_s,
+        program.service_s,
+        program.critical_path_s,
+        program.waiting_s,
+        home,
+        (*program.threads, thread),
+        max(program.last_arrival_s, opening.now_s),
+        program.last_completion_s,
+        program.calls + 1,
+        program.calls_closed,
+        program.errors,
+        program.prompt_tokens,
+        program.cached_tokens,
+        program.output_tokens,
+        program.preemptions,
+        program.ephemeral and opening.ephemeral,
+        False,
+        _holding(program.told, opening.now_s) if program.told else (),
+    )
+    return after, replica
+
+
+def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -> Program:
+    """The row after a call (Algorithm 1, line 4)."""
+    return Program(
+        program.key,
+        program.arrival_s,
+        program.service_s + closing.service_s,
+        max(program.critical_path_s, critical_path_at_open_s + closing.service_s),
+        program.waiting_s + closing.waiting_s,
+        program.home,
+        tuple([t for t in program.threads if t.call != closing.call]),
+        program.last_arrival_s,
+        max(program.last_completion_s, closing.now_s),
+        program.calls,
+        program.calls_closed + 1,
+        program.errors + (closing.outcome is Outcome.ERROR),
+        program.prompt_tokens + closing.prompt_tokens,
+        program.cached_tokens + closing.cached_tokens,
+        program.output_tokens + closing.output_tokens,
+        program.preemptions + closing.preemptions,
+        program.ephemeral,
+        program.ended,
+        program.told,
+    )
+
+
+def with_told(known: tuple[Told, ...], told: Told) -> tuple[Told, ...]:
+    """What is known with one more, in the place of what had its name; that, taken back, is gone."""
+    others = [each for each in known if each.name != told.name]
+    kept = [*others, told] if told.text else others
+    return tuple(sorted(kept, key=lambda each: each.name))
+
+
+def _holding(known: tuple[Told, ...], now_s: float) -> tuple[Told, ...]:
+    """Nothing, once the last of it is over: until then calls carry also what is."""
+    return known if any(told.until_s > now_s for told in known) else ()
+
+
+def check_told(told: Told) -> None:
+    """Refuse what no row is to hold. Raises ValueError."""
+    check_instant(told.until_s)
+    if not told.name or "\n" in told.name or len(told.name) > _MOST_NAME:
+        raise ValueError(f"not a name for what is told: {told.name!r}")
+    if len(told.text) > _MOST_TEXT:
+        raise ValueError(f"{told.name}: at most {_MOST_TEXT} characters may be told")
+
+
+def check_opening(opening: Opening) -> None:
+    """Refuse what no row can hold. Raises ValueError."""
+    if not opening.call or "\n" in opening.call:
+        raise ValueError(f"not a call id: {opening.call!r}")
+    if not opening.candidate or "\n" in opening.candidate:
+        raise ValueError(f"call {opening.call}: not a replica's name: {opening.candidate!r}")
+    check_instant(opening.now_s)
+
+
+def check_closing(closing: Closing) -> None:
+    """Refuse numbers that would make time or tokens run backwards. Raises ValueError."""
+    check_instant(closing.now_s)
+    for name, value in (("service_s", closing.service_s), ("waiting_s", closing.waiting_s)):
+        # Written so that not-a-number is refused too.
+        if not 0 <= value <= _MOST:
+            raise ValueError(f"{name} of call {closing.call} must not be negative, got {value}")
+    for name, value in (
+        ("prompt_tokens", closing.prompt_tokens),
+        ("cached_tokens", closing.cached_tokens),
+        ("output_tokens", closing.output_tokens),
+        ("preemptions", closing.preemptions),
+    ):
+        if not isinstance(value, int) or not 0 <= value <= _MOST:
+            raise ValueError(f"{name} of call {closing.call} must be a count, got {value!r}")
+
+
+def check_instant(now_s: float) -> None:
+    """Refuse what is not a Unix time. Raises ValueError."""
+    if not 0 <= now_s < inf:  # False for not-a-number too.
+        raise ValueError(f"now_s must be a Unix time, got {now_s}")
+
+
+def goes(program: Program) -> bool:
+    """Whether the row is to be removed now that a call has closed."""
+    return not program.threads and (program.ephemeral or program.ended)
+
+
+def violations(program: Program) -> list[str]:
+    """Invariants of one row that do not hold, in words."""
+    found = []
+    if program.calls - program.calls_closed != len(program.threads):
+        found.append(
+            f"{program.key}: {program.calls} calls opened, {program.calls_closed} closed, but "
+            f"{len(program.threads)} are open"
+        )
+    found += [
+        f"{program.key}: {name} is {getattr(program, name)}"
+        for name in ("service_s", "critical_path_s", "waiting_s")
+        if not getattr(program, name) >= 0
+    ]
+    # Both are sums of the same terms, added up in different orders.
+    if program.critical_path_s > program.service_s * (1 + 1e-9) + 1e-9:
+        found.append(f"{program.key}: the critical path is longer than all service")
+    if not program.threads and program.ephemeral:
+        found.append(f"{program.key}: an ephemeral program has no call")
+    if not program.threads and program.ended:
+        found.append(f"{program.key}: an ended program is still there without calls")
+    return found

@@ -1,0 +1,247 @@
+"""Receipts: why a call went where it went and in what order, kept a while for people to read.
+
+Keeping one is a few references put together; what people see is looked for, and written, when they
+ask. Bounded in number and age. A gateway has the receipts of the calls that it served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft_engine.wire import CallContext, CallReport
+
+from weft_gateway.model import Decision, ProgramKey
+from weft_gateway.policies.retain.fair import FairRoom
+
+
+@dataclass(slots=True, eq=False)
+class Receipt:
+    """One call. It grows while the call runs; `outcome` is "" until it has ended.
+
+    source: the name that said whose call it is. arrived_s: Unix time, seconds. decision: the
+    router's; replica: where the process table sent the call; reason: why, where it was not the
+    router who said. told: what the engine was told.
+    predicted_tokens, predicted_service_s: what was expected before the engine knew, None where
+    there was nothing to go by. failed: replicas that could not be reached, with the error.
+    error: the code of the gateway's own error that the client was told, "" for none.
+    begun: when the request arrived, on the performance counter. overhead_s, first_byte_s, total_s:
+    since then. listed: its program shows among finished sessions. hints: each hint and its fate.
+    saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
+    dispatched before the answer had ended, and by how many seconds. joined: threads of the program
+    whose answers its prompt holds, as lineage has found them. lineage: the program, the thread and
+    the parent under which lineage remembers the call, where it has placed it. counted: the program
+    that the process table has counted it for, where that has turned out to be another one's.
+    """
+
+    request_id: str
+    call: str
+    key: ProgramKey
+    thread: str
+    parent: str
+    source: str
+    endpoint: str
+    model: str
+    arrived_s: float
+    decision: Decision
+    replica: str
+    predicted_tokens: int
+    predicted_service_s: float | None
+    reason: str = ""
+    told: CallContext | None = None
+    report: CallReport | None = None
+    status: int = 0
+    outcome: str = ""
+    overhead_s: float = 0.0
+    first_byte_s: float = 0.0
+    total_s: float = 0.0
+    failed: tuple[tuple[str, str], ...] = ()
+    hints: tuple[tuple[str, str], ...] = ()
+    saved_s: Mapping[str, float] | None = None
+    tools: tuple[tuple[str, float], ...] = ()
+    joined: tuple[str, ...] = ()
+    lineage: tuple[str, str, str] | None = None
+    counted: ProgramKey | None = None
+    error: str = ""
+    begun: float = 0.0
+    listed: bool = True
+
+    @classmethod
+    def refused(
+        cls, request_id: str, call: str, key: ProgramKey, endpoint: str, arrived_s: float
+    ) -> Receipt:
+        """The receipt of a call that was refused before it had a place. key: with the program "",
+        where that was not known yet."""
+        nowhere = Decision("", False, frozenset(), "refused")
+        receipt = cls(
+            request_id, call, key, "", "", "", endpoint, "", arrived_s, nowhere, "", 0, None
+        )
+        receipt.outcome = "refused"
+        return receipt
+
+    def fail(self, status: int, code: str, now: float) -> None:
+        """The gateway has told the client of an error itself. now: on the performance counter."""
+        self.status = self.status or status
+        self.error = code
+        self.total_s = self.total_s or now - self.begun
+
+    def to_json(self) -> dict[str, Any]:
+        """As the API shows it. Durations in seconds, tokens as counts."""
+        return {
+            "object": "receipt",
+            "request_id": self.request_id,
+            "call": self.call,
+            "session": self.key.program or None,
+            "thread": self.thread or None,
+            "parent": self.parent or None,
+            "joins": list(self.joined),
+            "known_by": self.source or None,
+            "endpoint": self.endpoint,
+            "model": self.model,
+            "arrived_at": self.arrived_s,
+            "outcome": self.outcome or "in_flight",
+            "status": self.status or None,
+            "error": self.error or None,
+            "place": self._place() if self.replica else None,
+            "order": self._order(),
+            "predicted": {
+                "prompt_tokens": self.predicted_tokens,
+                "service_s": self.predicted_service_s,
+            },
+            "actual": self._actual(),
+            "times": {
+                "overhead_s": self.overhead_s,
+                "first_byte_s": self.first_byte_s or None,
+                "total_s": self.total_s or None,
+            },
+            "hints": self._hints(),
+            "saved_s": dict(self.saved_s or {}),
+            "tools_dispatched": [{"name": name, "ahead_s": s} for name, s in self.tools],
+        }
+
+    def _place(self) -> dict[str, Any]:
+        decision = self.decision
+        return {
+            "replica": self.replica,
+            "reason": self._reason(),
+            "scores": {name: dict(given) for name, given in decision.scores.items()},
+            "rejected": dict(decision.rejected),
+            "failed": [{"replica": name, "error": error} for name, error in self.failed],
+        }
+
+    def _reason(self) -> str:
+        if self.reason or self.decision.replica == self.replica:
+            return self.reason or self.decision.reason
+        return f"home of its program; {self.decision.replica} was proposed"
+
+    def _order(self) -> dict[str, Any] | None:
+        """What the engine ordered the call by."""
+        told, report = self.told, self.report
+        if told is None:
+            return None
+        return {
+            "policy": report.policy if report is not None else None,
+            "program_service_s": told.service_s,
+            "program_waiting_s": told.waiting_s,
+            "program_critical_path_s": told.critical_path_s,
+            "queues": list(report.queue_path) if report is not None else [],
+        }
+
+    def _actual(self) -> dict[str, Any] | None:
+        report = self.report
+        if report is None:
+            return None
+        return {
+            "prompt_tokens": report.prompt_tokens,
+            "cached_tokens": report.cached_tokens,
+            "output_tokens": report.output_tokens,
+            "service_s": report.service_s,
+            "waiting_s": report.waiting_s,
+            "preemptions": report.preemptions,
+            "recomputed_tokens": report.recomputed_tokens,
+            "blocks_swapped_out": report.blocks_swapped_out,
+            "blocks_swapped_in": report.blocks_swapped_in,
+        }
+
+    def _hints(self) -> list[dict[str, str]]:
+        fates = [{"hint": name, "fate": fate, "by": "gateway"} for name, fate in self.hints]
+        for text in self.report.hints if self.report is not None else ():
+            name, _, fate = text.partition("=")
+            fates.append({"hint": name.removeprefix("weft_"), "fate": fate, "by": "engine"})
+        return fates
+
+
+class Receipts:
+    """The last receipts. limit: how many, 0 for none at all; the tenant that has most gives way to
+    others. max_age_s: older ones are gone.
+
+    There is no index: one for each way to ask cost a call more than all else of its receipt, and
+    whoever asks waits some 50 ns for each one that his tenant has.
+    """
+
+    def __init__(self, limit: int, max_age_s: float) -> None:
+        self.on: Final = limit > 0
+        """Whether any are kept."""
+        self._room = FairRoom[Receipt](max(1, limit))
+        self._max_age_s = max_age_s
+
+    def __len__(self) -> int:
+        return len(self._room)
+
+    def add(self, receipt: Receipt) -> None:
+        """Keep one; another may go."""
+        if self.on:
+            self._room.put(receipt.key.tenant, receipt)
+
+    def find(self, tenant: str, request_id: str, now_s: float) -> Receipt | None:
+        """The receipt of a tenant's request, None where there is none (any more). Of two requests
+        with one id it is the later one's."""
+        self._expire(tenant, now_s)
+        for receipt in reversed(self._room.of(tenant)):
+            if receipt.request_id == request_id:
+                return receipt
+        return None
+
+    def story(self, key: ProgramKey, now_s: float) -> list[Receipt]:
+        """A program's receipts, in the order of their calls' arrival."""
+        self._expire(key.tenant, now_s)
+        return [receipt for receipt in self._room.of(key.tenant) if receipt.key == key]
+
+    def move(
+        self, tenant: str, owner: str, program: str, shown: Callable[[str, str, str], str]
+    ) -> None:
+        """What lineage has found out late: `owner` is a part of `program`, or on its own where both
+        are the same. Its calls are told of there from now on. `shown`: the name of a thread, by its
+        owner, its name there and the program."""
+        for receipt in self._room.of(tenant):
+            if receipt.lineage is None or receipt.key.program == program:
+                continue
+            own, thread, parent = receipt.lineage
+            if own == owner or (owner != program and receipt.key.program == owner):
+                receipt.counted = receipt.counted or receipt.key
+                receipt.key = ProgramKey(tenant, program)
+                receipt.thread = shown(own, thread, program)
+                # A call that was taken for another's twin came from a thread of that one.
+                came = parent if own != program or thread != own else ""
+                receipt.parent = shown(own, came, program) if came else ""
+
+    def of(self, tenant: str, now_s: float) -> list[Receipt]:
+        """All of a tenant's, in the order of their calls' arrival."""
+        self._expire(tenant, now_s)
+        return list(self._room.of(tenant))
+
+    def unlist(self, key: ProgramKey, now_s: float) -> bool:
+        """A program's handle was deleted: its calls so far make no finished session. Whether they
+        made one."""
+        listed = [one for one in self.story(key, now_s) if one.listed]
+        for receipt in listed:
+            receipt.listed = False
+        return bool(listed)
+
+    def _expire(self, tenant: str, now_s: float) -> None:
+        """Forget a tenant's old ones, before anybody looks."""
+        while (oldest := self._room.oldest(tenant)) is not None:
+            if oldest.arrived_s >= now_s - self._max_age_s:
+                return
+            self._room.drop(tenant, oldest)

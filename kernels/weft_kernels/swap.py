@@ -1,0 +1,158 @@
+"""Move KV blocks between their scattered places and one contiguous buffer.
+
+Agentix (section 4.2.2) gathers a displaced call's blocks into one buffer and moves that in a single
+transfer, instead of one transfer for each block and layer. `gather_blocks` and `scatter_blocks` do
+the first half, `swap_out` and `swap_in` the whole.
+
+`layers` are a cache's tensors, one a layer, or what `weft_kernels.layers.prepare` made of them:
+that saves looking at them each time. `blocks` are block numbers, the same for every layer. A
+buffer is a contiguous tensor of bytes or of the layers' type; it holds block after block, each
+`staging_bytes( layers, 1)` long, so that one block's bytes can be kept or dropped alone.
+
+Every function checks its arguments before it writes anything and raises ValueError; an empty list
+of blocks does nothing. Work on a GPU is put on the current stream.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from typing import Final, TypeAlias
+
+import torch
+
+from weft_kernels import reference, transfer
+from weft_kernels.checks import block_list, check_buffer
+from weft_kernels.layers import KVLayers, prepare
+from weft_kernels.layout import Kind
+from weft_kernels.transfer import STAGING_LIMIT, Copies
+
+Layers: TypeAlias = Sequence[torch.Tensor] | KVLayers
+Blocks: TypeAlias = Sequence[int] | torch.Tensor
+
+_CPU: Final = torch.device("cpu")
+
+
+def staging_bytes(layers: Layers, count: int, kind: Kind = "fused") -> int:
+    """The bytes that `count` blocks of all layers take in a buffer."""
+    if count < 0:
+        raise ValueError(f"{count} blocks")
+    return prepare(layers, kind).block_bytes * count
+
+
+def gather_blocks(
+    layers: Layers, blocks: Blocks, staging: torch.Tensor, kind: Kind = "fused"
+) -> None:
+    """Copy the blocks of all layers to the front of the staging buffer, in the list's order.
+
+    The staging buffer is on the layers' device. A block may be named twice.
+    """
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=False)
+    if len(chosen):
+        check_buffer(held, len(chosen), staging, "staging", on=held.device)
+        copies_for(held.device).gather(held, _on(held.device, chosen), staging)
+
+
+def scatter_blocks(
+    staging: torch.Tensor, layers: Layers, blocks: Blocks, kind: Kind = "fused"
+) -> None:
+    """Copy the front of the staging buffer to the blocks of all layers: undoes `gather_blocks`.
+
+    Blocks that are not in the list stay as they are. No block may be named twice.
+    """
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=True)
+    if len(chosen):
+        check_buffer(held, len(chosen), staging, "staging", on=held.device)
+        copies_for(held.device).scatter(held, _on(held.device, chosen), staging)
+
+
+def swap_out(
+    layers: Layers,
+    blocks: Blocks,
+    host: torch.Tensor,
+    kind: Kind = "fused",
+    *,
+    staging_limit: int = STAGING_LIMIT,
+    wait: bool = True,
+) -> None:
+    """Copy the blocks to the front of a host buffer.
+
+    From a GPU the buffer must be pinned, and holds the blocks when the current stream has come to
+    this point: record an event, and wait for it before reading. With `wait` off the current stream
+    is held up for the gathering only; the transfer runs beside it, and a later `swap_in` from the
+    same buffer waits for it by itself. The blocks themselves may be
+    overwritten by whatever is put on the stream from now on. `staging_limit` bounds the device
+    memory (bytes) used meanwhile, but for two blocks at least; up to it there is one transfer.
+    """
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=False)
+    if not len(chosen):
+        return
+    check_buffer(held, len(chosen), host, "host", on=_CPU)
+    if held.device == _CPU:
+        reference.gather(held, chosen, host)
+    else:
+        numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
+        copies = copies_for(held.device)
+        transfer.swap_out(held, numbers, far, copies, staging_limit, wait=wait)
+
+
+def swap_in(
+    host: torch.Tensor,
+    layers: Layers,
+    blocks: Blocks,
+    kind: Kind = "fused",
+    *,
+    staging_limit: int = STAGING_LIMIT,
+    wait: bool = True,
+) -> torch.cuda.Event | None:
+    """Copy the front of a host buffer to the blocks: undoes `swap_out`.
+
+    To a GPU the buffer must be pinned, and stay as it is until the current stream has come to this
+    point. No block may be named twice. `staging_limit` is as in `swap_out`. With `wait` off the
+    current stream goes on at once: the event that is returned says when the blocks are in place,
+    None that they are.
+    """
+    held = prepare(layers, kind)
+    chosen = block_list(blocks, held.blocks, unique=True)
+    if not len(chosen):
+        return None
+    check_buffer(held, len(chosen), host, "host", on=_CPU)
+    if held.device == _CPU:
+        reference.scatter(held, chosen, host)
+        return None
+    numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
+    copies = copies_for(held.device)
+    return transfer.swap_in(held, numbers, far, copies, staging_limit, wait=wait)
+
+
+def warm_up(layers: Layers, kind: Kind = "fused") -> None:
+    """Compile what swaps of these layers need, and wait for it: else the first swap would. Copies
+    the first block to a staging buffer and back, which changes nothing."""
+    held = prepare(layers, kind)
+    staging = torch.empty(held.block_bytes, dtype=torch.uint8, device=held.device)
+    gather_blocks(held, [0], staging)
+    scatter_blocks(staging, held, [0])
+    if held.device != _CPU:
+        torch.cuda.synchronize(held.device)
+
+
+@cache
+def copies_for(device: torch.device) -> Copies:
+    """Triton's kernels for a GPU; plain torch for a CPU, and, with a warning, without Triton."""
+    if device.type == "cuda":
+        try:
+            from weft_kernels import triton_swap
+        except ImportError as error:
+            warnings.warn(f"KV swaps without Triton, more slowly: {error}", stacklevel=2)
+        else:
+            return triton_swap
+    return reference
+
+
+def _on(device: torch.device, blocks: torch.Tensor) -> torch.Tensor:
+    """The block numbers where the copy runs, without waiting for the device."""
+    return blocks if device == _CPU else blocks.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,92 @@
+"""What an experiment is, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from weft_bench.experiments.cells import Cell, Estimate, Measured, Values
+from weft_bench.experiments.headline import Headline
+
+Kind = Literal["simulated", "cpu", "gpu"]
+
+# What decides the outcome of a simulation: a change in it makes measured cells stale.
+SIMULATION: Final = (
+    "engine_patches",
+    "gateway/weft_gateway/model",
+    "gateway/weft_gateway/policies/route",
+    "gateway/weft_gateway/programs/memory.py",
+    "gateway/weft_gateway/programs/rules.py",
+    "loadgen/weft_bench/arrivals.py",
+    "loadgen/weft_bench/experiments/reuse.py",
+    "loadgen/weft_bench/experiments/simulating.py",
+    "loadgen/weft_bench/fit.py",
+    "loadgen/weft_bench/parts.py",
+    "loadgen/weft_bench/schema.py",
+    "loadgen/weft_bench/sim",
+    "loadgen/weft_bench/stats.py",
+    "loadgen/weft_bench/streams.py",
+    "loadgen/weft_bench/synthetic.py",
+    "loadgen/weft_bench/traces",
+    "loadgen/weft_bench/workloads",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of text under columns; the first `labels` columns are words, the others numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    labels: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a plot: estimates over x."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[Estimate]
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """Panels beside each other, each a title and its lines. x, y: labels of the axes."""
+
+    x: str
+    y: str
+    panels: Sequence[tuple[str, Sequence[Series]]]
+    log_y: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One experiment.
+
+    name: what it is called on the command line, in words of a file name. source: paper and figure,
+    or what asks for it. published: what the paper prints, in a sentence; empty where nobody has
+    published one. kind: what the figures come from; kinds are never shown in one table. cells: what
+    to measure; the argument asks for the quick form, at most a minute on two cores. measure: one
+    cell's figures, in a process that plays nothing else; a function of a module's top level.
+    tables, plots, findings: what is made of them; findings are sentences with figures in them.
+    headline: what it comes to, in one line of the page's summary.
+    code: files and folders, from the project's root, that decide the outcome. exclusive: measured
+    in real time, so that nothing else may run beside a cell.
+    """
+
+    name: str
+    title: str
+    source: str
+    published: str
+    cells: Callable[[bool], Sequence[Cell]]
+    measure: Callable[[Cell], Values]
+    tables: Callable[[Measured], Sequence[Table]]
+    plots: Callable[[Measured], Sequence[Plot]] = field(default=lambda found: ())
+    findings: Callable[[Measured], Sequence[str]] = field(default=lambda found: ())
+    headline: Callable[[Measured], Headline] = field(default=lambda found: Headline("", ()))
+    kind: Kind = "simulated"
+    code: Sequence[str] = SIMULATION
+    exclusive: bool = False

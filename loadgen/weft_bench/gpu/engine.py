@@ -1,0 +1,166 @@
+"""One engine and its gateway, started for a bench, and what vLLM counts of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Final
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from weft_bench.gpu.systems import (
+    GATEWAY_ENVIRONMENT,
+    EngineOptions,
+    System,
+    engine_command,
+    engine_environment,
+    gateway_command,
+)
+from weft_bench.processes import NotReady, free_port, running
+
+_IDLE_S: Final = 60.0
+_POLL_S: Final = 0.1
+_GATEWAY_S: Final = 120.0
+_ERROR: Final = re.compile(r"(?<![\w`.])[A-Z]\w*(?:Error|Exception|Version): .{1,400}")
+_ERRORS: Final = 4
+_LAST_LINES: Final = 12
+
+
+class EngineError(RuntimeError):
+    """The engine does not do what a bench needs. The message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Totals of one engine since its start, from its `/metrics`; tokens of prompts that the prefix
+    cache was asked for and that it had."""
+
+    queried: float = 0.0
+    hit: float = 0.0
+    preemptions: float = 0.0
+    prompt_tokens: float = 0.0
+    output_tokens: float = 0.0
+
+    def since(self, earlier: Counts) -> Counts:
+        """What has been added."""
+        return Counts(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
+
+
+_SERIES: Final = {
+    "queried": "vllm:prefix_cache_queries_total",
+    "hit": "vllm:prefix_cache_hits_total",
+    "preemptions": "vllm:num_preemptions_total",
+    "prompt_tokens": "vllm:prompt_tokens_total",
+    "output_tokens": "vllm:generation_tokens_total",
+}
+_BUSY: Final = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_CACHE: Final = "vllm:cache_config_info"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A ready engine behind a gateway. start_s: how long the engine took. log: what it prints."""
+
+    engine: str
+    gateway: str
+    start_s: float
+    log: Path
+
+
+@contextmanager
+def started(
+    system: System,
+    options: EngineOptions,
+    model: Path,
+    device: str,
+    logs: Path,
+    wait_s: float,
+    *,
+    experiments: bool = False,
+) -> Iterator[Started]:
+    """Start both, end both after the block. logs: folder for what they print. wait_s: for the
+    engine. EngineError with why an engine did not come up, NotReady for a gateway."""
+    port = free_port()
+    engine = f"http://127.0.0.1:{port}"
+    command = engine_command(system, options, model, port, device)
+    variables = {**os.environ, **engine_environment(system, options, experiments=experiments)}
+    log = logs / "engine.log"
+    begun = time.monotonic()
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(running(command, f"{engine}/health", log, variables, wait_s))
+        except NotReady:
+            raise EngineError(f"the engine did not start: {cause(log)}") from None
+        start_s = time.monotonic() - begun
+        # Not before: an engine takes minutes, in which somebody else may take the port.
+        port = free_port()
+        gateway = f"http://127.0.0.1:{port}"
+        line = gateway_command(system, engine, port)
+        ready, variables = f"{gateway}/ready", {**os.environ, **GATEWAY_ENVIRONMENT}
+        stack.enter_context(running(line, ready, logs / "gateway.log", variables, _GATEWAY_S))
+        yield Started(engine, gateway, start_s, log)
+
+
+def cause(log: Path) -> str:
+    """Why an engine is not there, by what it printed: its errors, the first ones first, and the
+    end. vLLM's last error only says that there was one; the one that counts may be far above."""
+    text = log.read_text(errors="replace")
+    errors = list(dict.fromkeys(found.strip() for found in _ERROR.findall(text)))
+    end = "\n".join(text.splitlines()[-_LAST_LINES:])
+    said = "\n".join(errors[:_ERRORS]) or "it said nothing of an error; it may be slow"
+    return f"{said}\nThe end of its log:\n{end}"
+
+
+def series(text: str) -> Mapping[str, float]:
+    """Sums of a `/metrics` page over its labels, by sample."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name] = found.get(sample.name, 0.0) + sample.value
+    return found
+
+
+def counts_of(text: str) -> Counts:
+    """The counts on a `/metrics` page. EngineError where it is not vLLM's."""
+    found = series(text)
+    if missing := [name for name in _SERIES.values() if name not in found]:
+        raise EngineError(f"the engine's /metrics has no {missing[0]}")
+    return Counts(**{name: found[sample] for name, sample in _SERIES.items()})
+
+
+def cache_of(text: str) -> tuple[int, int]:
+    """KV blocks of the engine, and tokens in one. EngineError."""
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == _CACHE:
+                try:
+                    return int(sample.labels["num_gpu_blocks"]), int(sample.labels["block_size"])
+                except (KeyError, ValueError):
+                    break
+    raise EngineError(f"the engine's /metrics has no {_CACHE} with its blocks")
+
+
+async def metrics(client: httpx.AsyncClient, engine: str) -> str:
+    """The engine's `/metrics`. httpx.HTTPError."""
+    return (await client.get(f"{engine}/metrics")).raise_for_status().text
+
+
+async def fresh(client: httpx.AsyncClient, engine: str) -> None:
+    """Wait until nothing runs, then empty prefix cache and swap. EngineError, httpx.HTTPError."""
+    deadline = time.monotonic() + _IDLE_S
+    while True:
+        found = series(await metrics(client, engine))
+        if not any(found.get(name, 0.0) for name in _BUSY):
+            answer = await client.post(f"{engine}/reset_prefix_cache?reset_external=true")
+            if answer.raise_for_status().json().get("success"):
+                return
+        if time.monotonic() > deadline:
+            raise EngineError("the engine is still busy with calls that nobody waits for")
+        await asyncio.sleep(_POLL_S)

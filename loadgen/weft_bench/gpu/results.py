@@ -1,0 +1,98 @@
+"""The results of many runs in one file: each run adds its cells, and none mixes with another's
+host, versions or configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from weft_bench.report import gpu as report
+from weft_bench.report.figures import write_json
+
+COMMAND: Final = "weft bench gpu"
+
+
+class ResultsError(ValueError):
+    """The file holds something else than this run would add to. The message says what differs."""
+
+
+@dataclass(slots=True)
+class Results:
+    """host: as `Host.record` and `Host.versions` tell. configuration: what all cells have alike.
+    cells: figures by `Cell.key`. capacity: programs a second, by workload. engines: how each system
+    was started, by its name."""
+
+    host: dict[str, Any]
+    versions: dict[str, str]
+    configuration: dict[str, Any]
+    cells: dict[str, dict[str, float]] = field(default_factory=dict)
+    capacity: dict[str, float] = field(default_factory=dict)
+    engines: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def set_capacity(self, given: Mapping[str, float]) -> None:
+        """Take rates that were given, not measured. Raises ResultsError where cells were played
+        with others: systems would be compared that had different programs to play."""
+        for workload, rate in given.items():
+            known = self.capacity.get(workload, rate)
+            played = any(key.startswith(f"{workload}/") for key in self.cells)
+            if played and known != rate:
+                raise ResultsError(
+                    f"cells of {workload} were played with a capacity of {known:g} programs/s, not "
+                    f"{rate:g}"
+                )
+            self.capacity[workload] = rate
+
+
+_ALIKE: Final = ("host", "versions", "configuration")
+_ADDED: Final = ("cells", "capacity", "engines")
+
+
+def merge(mine: Results, document: Mapping[str, Any]) -> None:
+    """Take the cells of an earlier document. Raises ResultsError where it is of another host, of
+    other versions or another configuration."""
+    if document.get("command") != COMMAND:
+        raise ResultsError(f"holds no results of {COMMAND}")
+    for part in _ALIKE:
+        theirs = document.get(part)
+        ours = json.loads(json.dumps(getattr(mine, part)))
+        if theirs != ours:
+            raise ResultsError(f"is of another {part}: {_difference(theirs, ours)}")
+    for part in _ADDED:
+        earlier = document.get(part)
+        if not isinstance(earlier, dict):
+            raise ResultsError(f"has no {part}")
+        getattr(mine, part).update(earlier)
+
+
+def load(path: Path, mine: Results) -> None:
+    """Merge what the file holds, if it is there. ResultsError."""
+    if not path.exists() or not path.stat().st_size:
+        return
+    try:
+        document = json.loads(path.read_text())
+        if not isinstance(document, dict):
+            raise ValueError("no object")
+    except ValueError as error:
+        raise ResultsError(f"{path} is no JSON object: {error}") from None
+    try:
+        merge(mine, document)
+    except ResultsError as error:
+        raise ResultsError(f"{path} {error}; write to another file with --json") from None
+
+
+def save(path: Path, mine: Results) -> None:
+    """Write all of it; a run that is interrupted leaves the old file or the new one. OSError."""
+    part = path.with_name(f"{path.name}.part")
+    extra = {name: getattr(mine, name) for name in ("host", "versions", *_ADDED)}
+    write_json(part, COMMAND, mine.configuration, report.figures(mine.cells), extra)
+    part.replace(path)
+
+
+def _difference(theirs: Any, ours: Any) -> str:
+    if not isinstance(theirs, dict):
+        return f"{theirs!r}, not {ours!r}"
+    names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+    return ", ".join(f"{name} {theirs.get(name)!r}, here {ours.get(name)!r}" for name in names)

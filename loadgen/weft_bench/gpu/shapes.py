@@ -1,0 +1,92 @@
+"""Folders of models that have a shape and a tokenizer, and no weights: `--load-format dummy`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A Llama's shape. parameters: of all weights, for what they take in memory. dtype: as vLLM
+    names it; byte_size: of one number, bytes."""
+
+    hidden: int
+    intermediate: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    tied: bool
+    dtype: str = "bfloat16"
+    byte_size: int = 2
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the weights are; norms, a ten-thousandth, are left out."""
+        attention = self.hidden * self.head_size * (2 * self.heads + 2 * self.kv_heads)
+        layer = attention + 3 * self.hidden * self.intermediate
+        return self.layers * layer + (1 if self.tied else 2) * self.vocabulary * self.hidden
+
+    @property
+    def weight_bytes(self) -> int:
+        """What the weights take, bytes."""
+        return self.parameters * self.byte_size
+
+    @property
+    def token_bytes(self) -> int:
+        """KV of one token, keys and values of all layers, bytes."""
+        return 2 * self.layers * self.kv_heads * self.head_size * self.byte_size
+
+
+# 8b and 1b: the `config.json` of Llama 3.1 8B and Llama 3.2 1B. tiny is for a CPU; its vocabulary
+# is larger than the tokenizer's too, as theirs are.
+SHAPES: Final[Mapping[str, Shape]] = {
+    "8b": Shape(4096, 14_336, 32, 32, 8, 128, 128_256, False),
+    "1b": Shape(2048, 8192, 16, 32, 8, 64, 128_256, True),
+    "tiny": Shape(64, 128, 2, 4, 2, 32, 8192, False, "float32", 4),
+}
+
+
+def config(shape: Shape, context: int) -> dict[str, Any]:
+    """The model's `config.json`. context: longest call, tokens."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.intermediate,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.kv_heads,
+        "head_dim": shape.head_size,
+        "vocab_size": shape.vocabulary,
+        "tie_word_embeddings": shape.tied,
+        "max_position_embeddings": context,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500_000.0,
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "bos_token_id": None,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
+        "torch_dtype": shape.dtype,
+    }
+
+
+def write(folder: Path, name: str, context: int) -> None:
+    """Write config and tokenizer of a shape, by its name, into a new folder. ImportError where what
+    makes the tokenizer is not installed (it comes with the engine), OSError."""
+    from weft_deploy.local import demo
+    from weft_deploy.local.demo import corpus, tokenizer
+    from weft_deploy.local.demo_model import VOCABULARY
+
+    folder.mkdir(parents=True)
+    template = (Path(demo.__file__).parent / "chat_template.jinja").read_text("utf-8")
+    tokenizer.save(tokenizer.train(corpus.pieces(), VOCABULARY), folder, template, context)
+    text = json.dumps(config(SHAPES[name], context), indent=2)
+    (folder / "config.json").write_text(text + "\n")

@@ -1,0 +1,103 @@
+"""The bytes of every answer, made once where they can be. Pure.
+
+A streamed answer is HTTP chunks, one per SSE event, so that each can be its own write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from weft_bench.simulated.http import END_OF_BODY, STREAM_HEAD, chunk, json_response, response
+
+WORD: Final = " weft"
+CREATED: Final = 1_700_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one answer."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+    def to_bytes(self) -> bytes:
+        """The `usage` object as JSON."""
+        return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (
+            self.prompt_tokens,
+            self.output_tokens,
+            self.prompt_tokens + self.output_tokens,
+        )
+
+
+def models(name: str) -> bytes:
+    """The whole response of `GET /v1/models`."""
+    card = {
+        "id": name,
+        "object": "model",
+        "created": CREATED,
+        "owned_by": "weft-mock-engine",
+        "mock": True,
+        "root": name,
+        "parent": None,
+    }
+    return json_response({"object": "list", "data": [card]})
+
+
+def event(data: bytes) -> bytes:
+    """One SSE event as one HTTP chunk."""
+    return chunk(b"data: %b\n\n" % data)
+
+
+class Answers:
+    """Answers of one kind (`chat` or text completions) under one model name."""
+
+    def __init__(self, model: str, *, chat: bool) -> None:
+        self._chat = chat
+        identity: dict[str, Any] = {
+            "id": "chatcmpl-mock" if chat else "cmpl-mock",
+            "object": "chat.completion" if chat else "text_completion",
+            "created": CREATED,
+            "model": model,
+        }
+        self._plain: dict[int, bytes] = {}
+        self._identity = identity
+        chunk = identity | ({"object": "chat.completion.chunk"} if chat else {})
+        self._first = event(self._chunk(chunk, {"role": "assistant", "content": ""}, None))
+        self._word = event(self._chunk(chunk, {"content": WORD}, None))
+        self._last = event(self._chunk(chunk, {}, "length"))
+        self._usage_open = orjson.dumps(chunk | {"choices": []})[:-1] + b',"usage":'
+
+    def _chunk(self, base: dict[str, Any], delta: dict[str, str], finish: str | None) -> bytes:
+        said = {"delta": delta} if self._chat else {"text": delta.get("content", "")}
+        choice = {"index": 0, **said, "logprobs": None, "finish_reason": finish}
+        return orjson.dumps(base | {"choices": [choice]})
+
+    def plain(self, usage: Usage) -> bytes:
+        """A whole response of `usage.output_tokens` words."""
+        words = usage.output_tokens
+        opened = self._plain.get(words)
+        if opened is None:
+            text = WORD * words
+            said = (
+                {"message": {"role": "assistant", "content": text}}
+                if self._chat
+                else {"text": text}
+            )
+            choice = {"index": 0, **said, "logprobs": None, "finish_reason": "length"}
+            body = self._identity | {"choices": [choice]}
+            opened = self._plain[words] = orjson.dumps(body)[:-1] + b',"usage":'
+        return response(200, opened + usage.to_bytes() + b"}")
+
+    def stream(self, usage: Usage, *, include_usage: bool) -> tuple[bytes, ...]:
+        """A streamed response, one item per write: a role chunk (chat), one chunk per word, the
+        finish reason, usage if asked for, `[DONE]`."""
+        parts = [STREAM_HEAD + self._first] if self._chat else [STREAM_HEAD + self._word]
+        parts += [self._word] * (usage.output_tokens - (0 if self._chat else 1))
+        end = self._last
+        if include_usage:
+            end += event(self._usage_open + usage.to_bytes() + b"}")
+        parts.append(end + event(b"[DONE]") + END_OF_BODY)
+        return tuple(parts)

@@ -1,0 +1,183 @@
+"""`weft bench overhead`: what a proxy costs, beside its peers, in one run on one machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from rich.progress import Progress
+
+from weft_bench.processes import NotReady, cpu_seconds, free_port, running
+from weft_bench.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
+from weft_bench.report import overhead as report
+from weft_bench.report.figures import machine, write_json
+from weft_bench.report.overhead import DIRECT, Cell, Cells
+
+_ENGINES: Final = 2
+# A slow proxy at one call at once must not take minutes.
+_SLOW_SHARE: Final = {"litellm": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadOptions:
+    """Options of the command; see `weft bench overhead --help`. A cell has `requests` at least, and
+    takes `seconds` at least: a fast proxy's would be over before it could be told from noise."""
+
+    peers: tuple[str, ...] = ("litellm", "vllm-router")
+    concurrency: tuple[int, ...] = (1, 8, 64)
+    requests: int = 600
+    seconds: float = 2.0
+    rounds: int = 3
+    session: bool = False
+    distinct: bool = False
+    plugin: bool = False
+    json_file: str = ""
+
+
+def run(options: OverheadOptions) -> int:
+    """Measure and report. Returns the exit status: 1 if ours had errors, 2 for bad options."""
+    unknown = [peer for peer in options.peers if peer not in PEERS]
+    if unknown:
+        known = ", ".join(PEERS)
+        print(f"weft bench overhead: unknown peers {unknown}; known are {known}", file=sys.stderr)
+        return 2
+    absent: dict[str, str] = {}
+    try:
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
+            engines = _start_engines(options, Path(folder), processes)
+            urls, pids = _start(options, engines, Path(folder), processes, absent)
+            cells = _measure(options, urls, pids, engines)
+    except NotReady as error:
+        print(f"weft bench overhead: ours did not start\n{error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    report.show(cells)
+    for name, reason in absent.items():
+        print(f"{name}: absent ({reason})")
+    print(machine())
+    if options.json_file:
+        configuration: dict[str, Any] = {**asdict(options), "absent": absent}
+        write_json(
+            Path(options.json_file), "weft bench overhead", configuration, report.figures(cells)
+        )
+    return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
+
+
+def _start_engines(options: OverheadOptions, work: Path, processes: ExitStack) -> list[str]:
+    engines = []
+    for number in range(_ENGINES):
+        port = free_port()
+        command = [sys.executable, "-m", "weft_bench.mock_engine", "--port", str(port)]
+        command += ["--plugin"] if options.plugin else []
+        url = f"http://127.0.0.1:{port}"
+        processes.enter_context(running(command, f"{url}/health", work / f"mock{number}.log"))
+        engines.append(url)
+    return engines
+
+
+def _start(
+    options: OverheadOptions,
+    engines: list[str],
+    work: Path,
+    processes: ExitStack,
+    absent: dict[str, str],
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Start every proxy in front of the engines; all run until the end, so that each round meets
+    them equally warm. Their URLs and process ids by name."""
+    urls, pids = {DIRECT: engines[0]}, {}
+    for proxy in (OURS, *(PEERS[name] for name in options.peers)):
+        try:
+            urls[proxy.name], pids[proxy.name] = _start_proxy(proxy, engines, work, processes)
+        except (Absent, NotReady, OSError) as error:
+            if proxy is OURS:
+                raise
+            absent[proxy.name] = str(error).strip().splitlines()[-1] if str(error) else "no reason"
+    return urls, pids
+
+
+def _start_proxy(
+    proxy: Proxy, engines: list[str], work: Path, processes: ExitStack
+) -> tuple[str, int]:
+    if proxy.requirement:
+        print(f"{proxy.name}: looking for {proxy.requirement} ...", flush=True)
+    programs = ensure(proxy)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    pid = processes.enter_context(
+        running(
+            proxy.command(programs, engines, port, work),
+            url + proxy.ready,
+            work / f"{proxy.name}.log",
+            environment(proxy),
+        )
+    )
+    return url, pid
+
+
+def _measure(
+    options: OverheadOptions, urls: dict[str, str], pids: dict[str, int], engines: list[str]
+) -> Cells:
+    """Rounds over all cells, every proxy in turn, so that a drift of the machine meets all."""
+    samples: dict[tuple[str, bool, int], list[Cell]] = {}
+    cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
+    with Progress() as progress:
+        bar = progress.add_task("measuring", total=(options.rounds + 1) * len(cells) * len(urls))
+        # The first round warms everybody up and is thrown away.
+        for round_ in range(options.rounds + 1):
+            for stream, width in cells:
+                for name, url in urls.items():
+                    count = max(width, options.requests // _SLOW_SHARE.get(name, 1))
+                    count = count if round_ else max(width, count // 5)
+                    before, used = answered(engines), _used(pids, name)
+                    seconds = options.seconds if round_ else 0.0
+                    count, cell = _load(options, url, count, width, stream, seconds)
+                    cell = checked(cell, count, answered(engines) - before)
+                    cell = replace(cell, cpu_us=1e6 * (_used(pids, name) - used) / count)
+                    if round_:
+                        samples.setdefault((name, stream, width), []).append(cell)
+                    progress.advance(bar)
+    return {key: report.median(found) for key, found in samples.items()}
+
+
+def _used(pids: dict[str, int], name: str) -> float:
+    return cpu_seconds(pids[name]) if name in pids else 0.0
+
+
+def answered(engines: Sequence[str]) -> int:
+    """Calls that the mock engines have answered since they started."""
+    found = 0
+    for url in engines:
+        for line in httpx.get(f"{url}/metrics", trust_env=False).text.splitlines():
+            name, _, value = line.partition(" ")
+            found += int(value) if name == "mock_engine_requests_total" else 0
+    return found
+
+
+def checked(cell: Cell, count: int, at_engines: int) -> Cell:
+    """The cell with what no engine has seen among its errors: a rate counts only answers that an
+    engine gave."""
+    return replace(cell, errors=max(cell.errors, count - at_engines))
+
+
+def _load(
+    options: OverheadOptions, url: str, count: int, width: int, stream: bool, seconds: float
+) -> tuple[int, Cell]:
+    """How many requests were sent, and what came of them."""
+    command = [
+        sys.executable, "-m", "weft_bench.load_client", url, "--requests", str(count),
+        "--concurrency", str(width), "--seconds", str(seconds), *(["--stream"] if stream else []),
+        *(["--session", "bench"] if options.session else []),
+        *(["--distinct"] if options.distinct else []),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    return found.pop("requests"), Cell(**found)

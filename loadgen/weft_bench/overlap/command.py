@@ -1,0 +1,221 @@
+"""`weft bench overlap`: agents' requests with more and more overlap, on the same engines.
+
+The rows are those of Sutradhara's Table 2, each with all that the one before it has. All rows play
+the same requests with the same arrivals, and which row is first changes from seed to seed: what
+else the machine does meets all alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from weft_bench.local_stack import StackError, stack_at
+from weft_bench.order import OrderError, kept_order, set_order
+from weft_bench.overlap.plan import Plan, slowdown
+from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
+from weft_bench.overlap.probe import Machine, Probe, ProbeError
+from weft_bench.overlap.prompts import RESERVE, ready
+from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
+from weft_bench.report import overlap as report
+from weft_bench.report.figures import machine, write_json
+from weft_bench.stats import mean
+from weft_bench.streams import poisson_arrivals, stream
+
+_CALL_S: Final = 1800.0
+# Calls in the order of their requests' arrival, in the paper's baseline too (section 5.1).
+ORDER: Final = "program_fifo"
+# Requests in the system at once in Table 2: 0.0075 a second, each for 61.57 s.
+PAPER_LOAD: Final = 0.0075 * 61.57
+# Median prompts that an engine's cache holds: what an A100 of 80 GB has left beside Qwen3-14B, some
+# 40 GB, by 160 KiB a token and 20,000 tokens a prompt (section 5.1).
+CACHED_PROMPTS: Final = 12
+# Requests that are played once before all others, so that tools get their part of what requests
+# really take.
+_FIRST: Final = 10
+_BLOCK: Final = 32
+_OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapOptions:
+    """Options of the command; see `weft bench overlap --help`. _OF_OWN_ENGINES are of engines that
+    the command starts. rate: requests a second, 0: as many at once as in the paper. kv_blocks: 0:
+    as many as the paper's cache holds, by its prompts."""
+
+    base_url: str = ""
+    requests: int = 12
+    rate: float = 0.0
+    seeds: int = 4
+    seed: int = 0
+    changed: float = 1.0
+    replicas: int = 1
+    max_model_len: int = 32_768
+    kv_blocks: int = 0
+    json_file: str = ""
+
+
+@dataclass(slots=True)
+class Measured:
+    """What came of it. rows: results by row, seed by seed. notes: how it was set up."""
+
+    rows: dict[str, list[list[Result]]] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def run(options: OverlapOptions) -> int:
+    """Play and report. Returns the exit status: 1 when a request failed, 2 for bad input."""
+    try:
+        with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
+            measured = asyncio.run(_measure(options, base))
+    except (ProbeError, OrderError, StackError, ValueError) as error:
+        print(f"weft bench overlap: {error}", file=sys.stderr)
+        return 2
+    except httpx.HTTPError as error:
+        print(f"weft bench overlap: no answer: {type(error).__name__} {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    report.show(measured.rows)
+    print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
+    print(machine())
+    if options.json_file:
+        write_json(
+            Path(options.json_file),
+            "weft bench overlap",
+            {**configuration(options), **measured.notes},
+            report.figures(measured.rows),
+        )
+    failures = [
+        f"{name}, request {r.number}: {error}"
+        for name, seeds in measured.rows.items()
+        for results in seeds
+        for r in results
+        for error in r.errors
+    ]
+    for failure in failures[:5]:
+        print(f"error: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def configuration(options: OverlapOptions) -> dict[str, Any]:
+    """The options that had a meaning."""
+    unused = _OF_OWN_ENGINES if options.base_url else ("base_url",)
+    return {name: value for name, value in asdict(options).items() if name not in unused}
+
+
+def setup(
+    options: OverlapOptions, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Options of `weft up` and variables for the engines. environment: this process's; what it says
+    of engines stays, but tags are on. ValueError where that is no JSON object."""
+    unit = (options.max_model_len - RESERVE) / LARGEST_PROMPT
+    blocks = options.kv_blocks or int(CACHED_PROMPTS * unit / _BLOCK)
+    line = ["--replicas", str(options.replicas), "--policy", ORDER, "--"]
+    line += ["--max-model-len", str(options.max_model_len)]
+    line += ["--num-gpu-blocks-override", str(blocks)]
+    try:
+        given = json.loads(environment.get("WEFT_ENGINE_SETTINGS") or "{}")
+        settings = {**given, "tags": True}
+    except (ValueError, TypeError):
+        raise ValueError("WEFT_ENGINE_SETTINGS is no JSON object") from None
+    return line, {"WEFT_ENGINE_SETTINGS": json.dumps(settings)}
+
+
+async def _measure(options: OverlapOptions, base: str) -> Measured:
+    limits = httpx.Limits(max_connections=None)
+    async with (
+        httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
+        AsyncExitStack() as stack,
+    ):
+        # Engines of our own end with us.
+        await stack.enter_async_context(
+            kept_order(client, base) if options.base_url else nullcontext()
+        )
+        await set_order(client, base, ORDER, reset_cache=True)
+        probe = Probe(client, base)
+        with _progress() as progress:
+            first = min(_FIRST, options.requests)
+            bar = progress.add_task("probe", total=1 + first + options.seeds * options.requests)
+            found = await probe.machine(RESERVE)
+            progress.advance(bar)
+
+            async def planned(seed: int, count: int) -> list[Plan]:
+                plans = []
+                for request in generate(seed, count, options.changed):
+                    plans.append(await _plan(probe, found, seed, request))
+                    progress.advance(bar)
+                return plans
+
+            seeds = range(options.seed, options.seed + options.seeds)
+            plans = {seed: await planned(seed, options.requests) for seed in seeds}
+            unseen = await planned(seeds.stop, first)
+
+            async def played(row: Row, seed: int, plan: list[Plan], slower: float) -> list[Result]:
+                name = f"seed {seed} {row.name}" if seed in plans else "tools' times"
+                bar = progress.add_task(name, total=len(plan))
+                await set_order(client, base, ORDER, reset_cache=True)
+                player = OverlapPlayer(client, base, found.model, row, uuid4().hex[:8])
+                arrivals = poisson_arrivals(stream(seed, "arrivals"), rate(slower), len(plan))
+                works = [one.work(slower) for one in plan]
+                return await player.play(works, arrivals, partial(progress.advance, bar))
+
+            def rate(slower: float) -> float:
+                whole = [p.e2e_s(slower) for plan in plans.values() for p in plan]
+                return options.rate or PAPER_LOAD / mean(whole)
+
+            slower = slowdown(unseen, await played(ROWS[0], seeds.stop, unseen, 1.0))
+            notes = _notes(options, found, rate(slower), slower)
+            measured = Measured({row.name: [] for row in ROWS}, notes)
+            for turn, (seed, plan) in enumerate(plans.items()):
+                for row in (*ROWS[turn % len(ROWS) :], *ROWS[: turn % len(ROWS)]):
+                    measured.rows[row.name].append(await played(row, seed, plan, slower))
+        return measured
+
+
+async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) -> Plan:
+    turns = ready(seed, request, found.unit_words)
+    told = [await probe.answer(found.model, turn) for turn in turns[:-1]]
+    prefill_s = sum(found.prefill_s(turn.size * found.unit) for turn in request.turns)
+    model_s = prefill_s + sum(seconds for _, seconds in told)
+    # An answer's length goes with its calls: those of two are the measure of the final one.
+    calls = sum(len(turn.calls) for turn in request.turns)
+    two_calls = 2 * sum(tokens for tokens, _ in told) / calls
+    final = max(1, round(request.final * two_calls))
+    return Plan(request, turns, model_s, final, final * found.token_s)
+
+
+def _notes(options: OverlapOptions, found: Machine, rate: float, slower: float) -> dict[str, Any]:
+    one = found.unit
+    return {
+        "context": found.context,
+        "median prompt": f"{one} tokens",
+        "its prefill": f"{found.prefill_s(one):.3f} s",
+        "a token": f"{1000 * found.token_s:.2f} ms",
+        "rate": f"{rate:.3f}/s",
+        "turns with another system prompt": f"{options.changed:.0%}",
+        "requests take": f"{slower:.2f} of what the probe says",
+        "tools' times": "from the shape's shares of FTR and that",
+    }
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description:>20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("requests"),
+        TimeElapsedColumn(),
+    )

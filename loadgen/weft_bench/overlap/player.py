@@ -1,0 +1,281 @@
+"""Plays agents' requests against a gateway with more or less overlap, over HTTP only.
+
+What an orchestrator does in Sutradhara's figure 6: (a) one thing after the other, (b) the next
+prompt's tool-independent part is prefilled while tools run, (c) tools start while the model still
+writes its next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+import httpx
+
+from weft_bench.overlap.probe import forced
+from weft_bench.overlap.prompts import ReadyTurn, tools
+
+_EVENT: Final = "event: tool_call_dispatch"
+_DATA: Final = "data: "
+# A handle that nobody takes ends by itself.
+_PREFILL_TTL_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A configuration of Table 2. split: prefill ahead while tools run. dispatch: start each tool
+    when its call is complete. tags: engines evict by what prompts hold."""
+
+    name: str
+    split: bool = False
+    dispatch: bool = False
+    tags: bool = False
+
+
+ROWS: Final = (
+    Row("baseline"),
+    Row("+ splitting", split=True),
+    Row("+ dispatch", split=True, dispatch=True),
+    Row("+ tags", split=True, dispatch=True, tags=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One request. seconds: how long each tool of each turn runs. final_tokens: of the answer."""
+
+    number: int
+    turns: Sequence[ReadyTurn]
+    seconds: Sequence[Sequence[float]]
+    final_tokens: int
+
+
+@dataclass(slots=True)
+class Result:
+    """What happened to one request. ftr_s: until the first token of the final answer (FTR), e2e_s:
+    until its last, since submission; tool_s: between an answer and its tools' end, over all turns:
+    seconds. extended: turns that extended a prefill. dispatched: tools told by the gateway while
+    the answer ran. saved_s: seconds by overlap, as the calls' receipts say. prompt_tokens: of all
+    turns; computed_tokens: those that were not cached, prefills included."""
+
+    number: int
+    ftr_s: float = 0.0
+    e2e_s: float = 0.0
+    tool_s: float = 0.0
+    extended: int = 0
+    dispatched: int = 0
+    saved_s: dict[str, float] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    computed_tokens: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+class PlayError(RuntimeError):
+    """A request cannot go on. The message says why."""
+
+
+@dataclass(slots=True)
+class _Answer:
+    text: str = ""
+    finish: str = ""
+    tokens: int = 0
+    prompt_tokens: int = 0
+    first_at: float = 0.0
+
+
+class OverlapPlayer:
+    """Plays one row once. `run_id` keeps the programs of different plays apart. tool: what a tool
+    does for so many seconds."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        base: str,
+        model: str,
+        row: Row,
+        run_id: str,
+        tool: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
+    ) -> None:
+        self._client = client
+        self._base = base
+        self._model = model
+        self._row = row
+        self._run = run_id
+        self._tool = tool
+        self._tools = tools()
+
+    async def play(
+        self, works: Sequence[Work], arrivals: Sequence[float], on_done: Callable[[], None]
+    ) -> list[Result]:
+        """Submit each request at its arrival, seconds from now, whatever became of the others."""
+        begun = time.monotonic()
+
+        async def one(work: Work, arrival: float) -> Result:
+            await asyncio.sleep(max(0.0, begun + arrival - time.monotonic()))
+            result = await self._request(work)
+            on_done()
+            return result
+
+        return await asyncio.gather(*map(one, works, arrivals))
+
+    async def _request(self, work: Work) -> Result:
+        result = Result(work.number)
+        name = f"{self._run}-{work.number}"
+        session = f"{self._base}/v1/sessions/{quote(name, safe='')}"
+        headers = {"x-weft-program": name}
+        submitted = time.monotonic()
+        try:
+            prefill = ""
+            for turn, following, seconds in zip(
+                work.turns, work.turns[1:], work.seconds, strict=False
+            ):
+                prefill = await self._turn(turn, following, seconds, prefill, headers, result)
+            await self._final(work, prefill, headers, submitted, result)
+            story = _checked(await self._client.get(f"{session}/story"), 200)
+            totals = _checked(await self._client.get(session), 200)
+            result.saved_s = {name: float(s) for name, s in story["saved_s"].items()}
+            result.computed_tokens = totals["prompt_tokens"] - totals["cached_tokens"]
+        except (httpx.HTTPError, PlayError, KeyError, ValueError) as error:
+            result.errors.append(f"{type(error).__name__}: {error}")
+        with contextlib.suppress(httpx.HTTPError):
+            await self._client.delete(session)
+        return result
+
+    async def _turn(
+        self,
+        turn: ReadyTurn,
+        following: ReadyTurn,
+        seconds: Sequence[float],
+        prefill: str,
+        headers: Mapping[str, str],
+        result: Result,
+    ) -> str:
+        """An answer with tool calls, and its tools. Returns the handle of the next turn's prefill,
+        "" where there is none."""
+        running: dict[int, asyncio.Task[None]] = {}
+
+        def start(index: int) -> None:
+            if index not in running and index < len(seconds):
+                running[index] = asyncio.create_task(self._tool(seconds[index]))
+
+        def told(index: int) -> None:
+            result.dispatched += 1
+            start(index)
+
+        try:
+            body = {**forced(self._model, turn.answer), "messages": turn.messages}
+            on_call = told if self._row.dispatch else None
+            answer = await self._ask(body, prefill, headers, on_call, result)
+            ended = time.monotonic()
+            if answer.text != turn.answer:
+                raise PlayError(f"not the calls that were forced: {answer.text[-200:]!r}")
+            for index in range(len(seconds)):
+                start(index)
+            asked = None
+            if self._row.split and not all(task.done() for task in running.values()):
+                asked = asyncio.create_task(self._submit(following, headers))
+            await asyncio.gather(*running.values())
+            result.tool_s += time.monotonic() - ended
+            return await asked if asked is not None else ""
+        finally:
+            for task in running.values():
+                task.cancel()
+
+    async def _final(
+        self,
+        work: Work,
+        prefill: str,
+        headers: Mapping[str, str],
+        submitted: float,
+        result: Result,
+    ) -> None:
+        body = {
+            "model": self._model,
+            "messages": work.turns[-1].messages,
+            "tools": self._tools,
+            "tool_choice": "none",
+            "max_tokens": work.final_tokens,
+            "temperature": 0,
+            # As long as it is to be, whatever the model would say.
+            "ignore_eos": True,
+        }
+        answer = await self._ask(body, prefill, headers, None, result)
+        result.e2e_s = time.monotonic() - submitted
+        result.ftr_s = answer.first_at - submitted
+        if answer.tokens != work.final_tokens:
+            raise PlayError(f"{answer.tokens} tokens of {work.final_tokens} came")
+
+    async def _submit(self, turn: ReadyTurn, headers: Mapping[str, str]) -> str:
+        """Have a turn's tool-independent part prefilled. Returns the handle."""
+        body = {
+            "model": self._model,
+            "messages": list(turn.independent),
+            "tools": self._tools,
+            "ttl_s": _PREFILL_TTL_S,
+        }
+        url = f"{self._base}/v1/hints/prefill"
+        return str(_checked(await self._client.post(url, json=body, headers=headers), 201)["id"])
+
+    async def _ask(
+        self,
+        body: dict[str, Any],
+        prefill: str,
+        headers: Mapping[str, str],
+        on_call: Callable[[int], None] | None,
+        result: Result,
+    ) -> _Answer:
+        """One streamed call. on_call: told of each call's index as the gateway tells it."""
+        path = f"hints/prefill/{prefill}/extend" if prefill else "chat/completions"
+        body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        if not self._row.tags:
+            body["weft"] = {"tags": []}
+        if on_call is not None:
+            headers = {**headers, "x-weft-tool-dispatch": "1"}
+        answer = _Answer()
+        url = f"{self._base}/v1/{path}"
+        async with self._client.stream("POST", url, json=body, headers=headers) as stream:
+            if stream.status_code != 200:
+                text = (await stream.aread()).decode(errors="replace")
+                raise PlayError(f"{stream.status_code}: {text[:300]}")
+            event = False
+            async for line in stream.aiter_lines():
+                if line.startswith(_DATA + "{"):
+                    data = json.loads(line.removeprefix(_DATA))
+                    if event and on_call is not None:
+                        on_call(int(data["tool_call"]["index"]))
+                    elif not event:
+                        _take(answer, data)
+                event = line == _EVENT
+        if answer.finish not in ("stop", "length"):
+            raise PlayError(f"the answer ended with {answer.finish or 'nothing'}")
+        result.prompt_tokens += answer.prompt_tokens
+        result.extended += bool(prefill)
+        return answer
+
+
+def _take(answer: _Answer, chunk: Mapping[str, Any]) -> None:
+    if "error" in chunk:
+        raise PlayError(str(chunk["error"])[:300])
+    for choice in chunk["choices"]:
+        text = choice["delta"].get("content")
+        if text:
+            answer.first_at = answer.first_at or time.monotonic()
+            answer.text += text
+        answer.finish = choice.get("finish_reason") or answer.finish
+    usage = chunk.get("usage")
+    if usage:
+        answer.tokens = usage["completion_tokens"]
+        answer.prompt_tokens = usage["prompt_tokens"]
+
+
+def _checked(answer: httpx.Response, status: int) -> dict[str, Any]:
+    if answer.status_code != status:
+        raise PlayError(f"{answer.request.url.path}: {answer.status_code}: {answer.text[:300]}")
+    found: dict[str, Any] = answer.json()
+    return found

@@ -1,0 +1,152 @@
+"""What a machine takes for an agent's requests when nothing else runs: a short measurement, from
+which tools get their times and requests their rate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from weft_bench.overlap.prompts import ReadyTurn, tools, words
+from weft_bench.overlap.shape import LARGEST_PROMPT
+from weft_bench.stats import percentile
+
+# Prompts whose prefill is timed, in median prompts, and how often each.
+_SIZES: Final = (0.5, 1.0, 1.5)
+_TIMES: Final = 3
+_SAMPLE_WORDS: Final = 600
+# A short answer and a long one: the difference is decoding alone.
+_ANSWERS: Final = (16, 144)
+
+
+class ProbeError(RuntimeError):
+    """The engine did not do what a probe asked for. The message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """model: its name. context: tokens. unit: tokens of a median prompt. words_a_token: in running
+    text. linear_s, square_s: seconds of a prefill by its tokens and their square. token_s: seconds
+    of a token decoded freely."""
+
+    model: str
+    context: int
+    unit: int
+    words_a_token: float
+    linear_s: float
+    square_s: float
+    token_s: float
+
+    def prefill_s(self, tokens: float) -> float:
+        """Seconds to compute a prompt of which nothing is cached."""
+        return self.linear_s * tokens + self.square_s * tokens * tokens
+
+    @property
+    def unit_words(self) -> float:
+        """Words of a median prompt."""
+        return self.unit * self.words_a_token
+
+
+class Probe:
+    """Measures through a gateway. Raises ProbeError; httpx.HTTPError where nobody answers."""
+
+    def __init__(self, client: httpx.AsyncClient, base: str) -> None:
+        self._client = client
+        self._base = base
+        self._texts = 0
+
+    async def machine(self, reserve: int) -> Machine:
+        """Measure. reserve: tokens of the context that are not for prompts."""
+        card = (await self._client.get(f"{self._base}/v1/models")).json()["data"][0]
+        model, context = str(card["id"]), int(card.get("max_model_len") or 0)
+        unit = int((context - reserve) / LARGEST_PROMPT)
+        if unit < 1:
+            raise ProbeError(f"a context of {context} tokens is too short: {reserve} are kept free")
+        tokens, _ = await self._prefill(model, _SAMPLE_WORDS)
+        bare, _ = await self._prefill(model, 1)
+        ratio = (_SAMPLE_WORDS - 1) / max(1, tokens - bare)
+        points = []
+        for size in _SIZES:
+            found = [await self._prefill(model, int(size * unit * ratio)) for _ in range(_TIMES)]
+            points.append((found[0][0], percentile([s for _, s in found], 0.5)))
+        linear_s, square_s = fit(points)
+        spent = []
+        for count in _ANSWERS:
+            found_s = [await self._decode(model, count) for _ in range(_TIMES)]
+            spent.append(percentile(found_s, 0.5))
+        token_s = max(0.0, spent[1] - spent[0]) / (_ANSWERS[1] - _ANSWERS[0])
+        return Machine(model, context, unit, ratio, linear_s, square_s, token_s)
+
+    async def answer(self, model: str, turn: ReadyTurn) -> tuple[int, float]:
+        """Tokens of a forced answer and seconds to decode them. Its grammar is compiled now, once,
+        and not in whichever row comes first."""
+        body = {**forced(model, turn.answer), "messages": [{"role": "user", "content": "Begin."}]}
+        await self._post({**body, "max_tokens": 1})
+        begun = time.monotonic()
+        answer = await self._post(body)
+        spent_s = time.monotonic() - begun
+        if answer["choices"][0]["message"]["content"] != turn.answer:
+            raise ProbeError("the engine did not write the calls that it was to write")
+        return int(answer["usage"]["completion_tokens"]), spent_s
+
+    async def _prefill(self, model: str, count: int) -> tuple[int, float]:
+        """Prompt tokens and seconds of a prompt that nobody has sent before."""
+        self._texts += 1
+        text = words(f"probe/{time.monotonic_ns()}/{self._texts}", count)
+        begun = time.monotonic()
+        answer = await self._post(
+            {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+        )
+        return int(answer["usage"]["prompt_tokens"]), time.monotonic() - begun
+
+    async def _decode(self, model: str, count: int) -> float:
+        begun = time.monotonic()
+        messages = [{"role": "user", "content": "Begin."}]
+        await self._post(
+            {"model": model, "messages": messages, "max_tokens": count, "ignore_eos": True}
+        )
+        return time.monotonic() - begun
+
+    async def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._client.post(
+            f"{self._base}/v1/chat/completions", json={**body, "temperature": 0}
+        )
+        if answer.status_code != 200:
+            raise ProbeError(f"the engine refused a probe: {answer.text[:300]}")
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+def forced(model: str, text: str) -> dict[str, Any]:
+    """The part of a chat completion that makes the model write exactly `text`."""
+    return {
+        "model": model,
+        "tools": tools(),
+        # The calls are text, as a model writes them that was told to answer with a JSON array.
+        "tool_choice": "none",
+        "structured_outputs": {"choice": [text]},
+        # A token has at least a character; the grammar ends the answer.
+        "max_tokens": len(text) + 1,
+        "temperature": 0,
+    }
+
+
+def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """(a, b) of seconds = a * tokens + b * tokens^2 by least squares, neither below 0: a longer
+    prompt is never cheaper. points: at least two lengths, each with its seconds."""
+    n2 = sum(n * n for n, _ in points)
+    n3 = sum(n**3 for n, _ in points)
+    n4 = sum(n**4 for n, _ in points)
+    y1 = sum(n * s for n, s in points)
+    y2 = sum(n * n * s for n, s in points)
+    determinant = n2 * n4 - n3 * n3
+    linear = (y1 * n4 - y2 * n3) / determinant
+    square = (y2 * n2 - y1 * n3) / determinant
+    if linear < 0:
+        return 0.0, y2 / n4
+    if square < 0:
+        return y1 / n2, 0.0
+    return linear, square

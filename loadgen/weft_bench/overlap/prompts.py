@@ -1,0 +1,134 @@
+"""Texts for the shape of an agent's requests: prompts, tool calls, outputs. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+from weft_bench.overlap.shape import QUERY, TOOLS, ShapeRequest, ShapeTurn
+from weft_bench.streams import stream
+
+Message = dict[str, Any]
+
+# What a context must hold beside the longest prompt: the tools, 21 calls as they are generated and
+# as they are told back, the longest final answer. Tokens.
+RESERVE: Final = 5120
+# A note on each earlier turn's outputs takes the place of these: words.
+_NOTE_WORDS: Final = 16
+_WORDS: Final = (
+    *("flight", "seat", "ticket", "price", "change", "cancel", "refund", "customer", "account"),
+    *("order", "city", "date", "time", "hotel", "booking", "number", "confirm", "payment", "card"),
+    *("policy", "agent", "result", "value", "status", "list", "find", "update", "get"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyTurn:
+    """One call of the model. independent: its first messages, known before the tools called last
+    have answered. outputs: theirs. answer: the text that is generated, a JSON array of calls; "" in
+    the last turn."""
+
+    independent: tuple[Message, ...]
+    outputs: tuple[Message, ...]
+    answer: str = ""
+
+    @property
+    def messages(self) -> list[Message]:
+        """The whole prompt."""
+        return [*self.independent, *self.outputs]
+
+
+def tools() -> list[Message]:
+    """The tools that there are, as a chat completion has them."""
+    text = {"type": "string"}
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": _tool(number),
+                "description": f"Find {words(f'tool/{number}', 5)}.",
+                "parameters": {"type": "object", "properties": {"query": text}},
+            },
+        }
+        for number in range(TOOLS)
+    ]
+
+
+def words(purpose: str, count: int) -> str:
+    """Running text of `count` words, the same for the same purpose: a longer one begins with the
+    shorter one."""
+    return " ".join(stream(0, f"overlap/text/{purpose}").choices(_WORDS, k=count))
+
+
+def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn]:
+    """The request's turns as prompts. unit_words: words of a median prompt."""
+    own = f"{seed}/{request.number}"
+    query = {"role": "user", "content": words(f"query/{own}", _count(QUERY, request, unit_words))}
+    history: list[Message] = []
+    asked: Message | None = None
+    turns = []
+    for index, turn in enumerate(request.turns):
+        name = f"{own}/{index}"
+        before = request.turns[index - 1].calls if index else ()
+        told = [
+            _output(name, number, turn, len(before), unit_words) for number in range(len(before))
+        ]
+        notes = sum(message["role"] == "tool" for message in history)
+        system = _system(turn, notes, unit_words)
+        independent = [system, query, *history, *([asked] if asked else ())]
+        arguments = [
+            {"query": words(f"arguments/{name}/{number}", 4)} for number in range(len(turn.calls))
+        ]
+        answer = [
+            {"name": _tool(call.tool), "arguments": given}
+            for call, given in zip(turn.calls, arguments, strict=True)
+        ]
+        turns.append(
+            ReadyTurn(tuple(independent), tuple(told), json.dumps(answer) if answer else "")
+        )
+        if asked is not None:
+            # What the tools said is in the prompt once; later turns have a note of it.
+            note = words(f"note/{name}", _NOTE_WORDS)
+            history += [asked, *({**message, "content": note} for message in told)]
+        asked = _asked(name, answer)
+    return turns
+
+
+def _asked(name: str, answer: Sequence[Mapping[str, Any]]) -> Message:
+    """The answer as a client tells it back. `name`: of the turn, unique in its request."""
+    calls = [
+        {
+            "id": _id(name, number),
+            "type": "function",
+            "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
+        }
+        for number, call in enumerate(answer)
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def _output(name: str, number: int, turn: ShapeTurn, count: int, unit_words: float) -> Message:
+    turn_before, _, index = name.rpartition("/")
+    content = words(f"output/{name}/{number}", max(1, round(turn.outputs * unit_words / count)))
+    called = _id(f"{turn_before}/{int(index) - 1}", number)
+    return {"role": "tool", "tool_call_id": called, "content": content}
+
+
+def _system(turn: ShapeTurn, notes: int, unit_words: float) -> Message:
+    size = (turn.size * (1 - QUERY) - turn.outputs) * unit_words - notes * _NOTE_WORDS
+    return {"role": "system", "content": words(f"system/{turn.system}", max(16, round(size)))}
+
+
+def _count(share: float, request: ShapeRequest, unit_words: float) -> int:
+    return ceil(request.turns[0].size * share * unit_words)
+
+
+def _id(name: str, number: int) -> str:
+    return f"call_{name.replace('/', '_')}_{number}"
+
+
+def _tool(number: int) -> str:
+    return f"{_WORDS[number]}_search"

@@ -1,0 +1,79 @@
+"""ASGI middleware of a real engine's API server: what it has answered, under the answers' ids.
+
+Given to vLLM by its own `--middleware weft_bench.peers.call_log.CallLog`. A simulated replica tells
+the same at `/simulated/calls`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+PATH: Final = "/loadgen/calls"
+_CALLS: Final = "/v1/chat/completions"
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+class CallLog:
+    """Notes plain chat completions. `GET /loadgen/calls` tells them, `DELETE` forgets them."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._calls: list[dict[str, Any]] = []
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http" or scope["path"] not in (PATH, _CALLS):
+            await self._app(scope, receive, send)
+        elif scope["path"] == PATH:
+            await self._tell(scope["method"], send)
+        else:
+            await self._note(scope, receive, send)
+
+    async def _tell(self, method: str, send: Send) -> None:
+        if method == "DELETE":
+            self._calls.clear()
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = json.dumps({"calls": self._calls}).encode()
+        await send({"type": "http.response.body", "body": body})
+
+    async def _note(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        begun = time.monotonic()
+        parts: list[bytes] = []
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                parts.append(message.get("body", b""))
+                if not message.get("more_body", False):
+                    call = answered(b"".join(parts), time.monotonic() - begun)
+                    if call is not None:
+                        self._calls.append(call)
+            await send(message)
+
+        await self._app(scope, receive, noting)
+
+
+def answered(body: bytes, seconds: float) -> dict[str, Any] | None:
+    """What an answer says of itself, as a simulated replica would tell it; None for an error or a
+    stream. seconds: in the API server: waiting and service are not told apart."""
+    try:
+        found = json.loads(body)
+        usage = found["usage"]
+        details = usage.get("prompt_tokens_details") or {}
+        return {
+            "id": found["id"],
+            "prompt_tokens": usage["prompt_tokens"],
+            "cached_tokens": details.get("cached_tokens") or 0,
+            "output_tokens": usage["completion_tokens"],
+            "waiting_s": 0.0,
+            "service_s": seconds,
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,281 @@
+"""`weft bench peers`: programs through the peers and through ours, over the same replicas."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from rich.console import Console
+from rich.progress import Progress
+
+from weft_bench.local_stack import StackError
+from weft_bench.peers.fronts import SESSION_HEADERS, Front, fronts
+from weft_bench.peers.plays import play
+from weft_bench.peers.replicas import Replicas, real_replicas, simulated_replicas
+from weft_bench.peers.scenes import (
+    QUICK_SCENES,
+    REAL_SCENES,
+    SIMULATED_SCENES,
+    LongGaps,
+    Scene,
+    scripts,
+)
+from weft_bench.processes import NotReady
+from weft_bench.proxies import Absent
+from weft_bench.report import experiments
+from weft_bench.report import peers as report
+from weft_bench.report.figures import machine, write_json
+from weft_bench.report.peers import Turn
+from weft_bench.schema import TraceError
+
+SIMULATED: Final = "simulated"
+REAL: Final = "real"
+# What `--quick` leaves out: the first takes long to start, of the others there is a like one.
+_NOT_QUICK: Final = (
+    "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
+)  # fmt: skip
+# Behind by more than this a second, the machine and not the cost model sets the pace.
+_MAY_BE_BEHIND: Final = 0.01
+# Long gaps are cut here, seconds of the engines: a run must end.
+_LONGEST_S: Final = {SIMULATED: 15.0, REAL: 5.0}
+
+
+@dataclass(frozen=True, slots=True)
+class PeersOptions:
+    """Options of the command; see `weft bench peers --help`. fronts, workloads: () for all.
+    programs: of a workload, 0 for its own number. gap_factor: of long gaps. page: whose section
+    of these engines is written."""
+
+    data: str
+    engines: str = SIMULATED
+    fronts: tuple[str, ...] = ()
+    orders: tuple[str, ...] = ("fcfs", "plas", "warm_plas")
+    workloads: tuple[str, ...] = ()
+    seeds: int = 3
+    replicas: int = 3
+    preset: str = "8b-a100"
+    slots: int = 4
+    kv_blocks: int = 3000
+    speed_up: float = 5.0
+    programs: int = 0
+    long_gaps: float = 0.1
+    gap_factor: float = 30.0
+    quick: bool = False
+    install: bool = True
+    json_file: str = ""
+    plot: str = ""
+    page: str = ""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was played, and why some was not."""
+
+    turns: list[Turn] = field(default_factory=list)
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+def run(options: PeersOptions) -> int:
+    """Play and report, also what was played before it was stopped. Returns the exit status: 1 if
+    ours had errors or did not start, 2 for bad input. A peer that cannot be had is absent, and
+    changes nothing."""
+    found, status = _Found(), 0
+    try:
+        scenes = _scenes(options)
+        _can_be_written(options)
+        with tempfile.TemporaryDirectory() as folder, _replicas(options, Path(folder)) as replicas:
+            rows = _rows(options, replicas)
+            _play(options, scenes, rows, replicas, Path(folder), found)
+    except (TraceError, ValueError, ImportError, StackError, httpx.HTTPError) as error:
+        print(f"weft bench peers: {error}", file=sys.stderr)
+        return 2
+    except NotReady as error:
+        print(f"weft bench peers: ours did not start\n{error}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    if found.turns:
+        _report(options, found, rows)
+    failed = any(_failed(turn) for turn in found.turns if turn.front.startswith(report.OURS))
+    return status or int(failed)
+
+
+def _scenes(options: PeersOptions) -> list[Scene]:
+    known: Sequence[Scene] = REAL_SCENES if options.engines == REAL else SIMULATED_SCENES
+    known = QUICK_SCENES if options.quick else known
+    names = [scene.name for scene in known]
+    unknown = [name for name in options.workloads if name not in names]
+    if unknown:
+        raise ValueError(f"unknown workloads {unknown}; known are {', '.join(names)}")
+    found = [scene for scene in known if scene.name in (options.workloads or names)]
+    if options.programs:
+        found = [replace(scene, programs=options.programs) for scene in found]
+    return found
+
+
+def command_of(options: PeersOptions) -> str:
+    """The command line that plays the same again, but for where the data is."""
+    words = ["weft bench peers --data DATA --engines", options.engines]
+    unlike = {"data", "engines", "install", "json_file", "plot", "page"}
+    unlike |= {"preset", "speed_up"} if options.engines == REAL else set()
+    for one in fields(options):
+        value = getattr(options, one.name)
+        if one.name in unlike or value == one.default:
+            continue
+        words.append(f"--{one.name.replace('_', '-')}")
+        if isinstance(value, tuple):
+            words.append(",".join(value))
+        elif value is not True:
+            words.append(f"{value:g}" if isinstance(value, float) else str(value))
+    return " ".join(words)
+
+
+def _can_be_written(options: PeersOptions) -> None:
+    """Before an hour has gone: ValueError or ImportError for a page or a plot that cannot be."""
+    if options.plot:
+        importlib.import_module("matplotlib")
+    if options.page:
+        try:
+            report.around_section(Path(options.page), options.engines)
+        except OSError as error:
+            raise ValueError(f"{options.page} cannot be read: {error.strerror}") from None
+
+
+def _replicas(options: PeersOptions, work: Path) -> AbstractContextManager[Replicas]:
+    print(f"starting {options.replicas} {options.engines} replicas ...", flush=True)
+    if options.engines == REAL:
+        return real_replicas(options.replicas, options.slots, options.kv_blocks)
+    return simulated_replicas(
+        options.replicas,
+        options.preset,
+        options.slots,
+        options.kv_blocks,
+        options.speed_up,
+        work,
+    )
+
+
+def _rows(options: PeersOptions, replicas: Replicas) -> dict[str, Front]:
+    known = fronts(replicas.place, options.orders)
+    unknown = [name for name in options.fronts if name not in known]
+    if unknown:
+        raise ValueError(f"unknown fronts {unknown}; known are {', '.join(known)}")
+    return {
+        name: front
+        for name, front in known.items()
+        if name in (options.fronts or known)
+        and (options.fronts or not options.quick or name not in _NOT_QUICK)
+    }
+
+
+def _play(
+    options: PeersOptions,
+    scenes: Sequence[Scene],
+    rows: dict[str, Front],
+    replicas: Replicas,
+    work: Path,
+    found: _Found,
+) -> None:
+    """Every front in turn on the programs of every seed; each seed begins with another front, so
+    that a drift of the machine meets all."""
+    long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S[options.engines])
+    for seed in range(options.seeds):
+        for scene in scenes:
+            with Progress() as progress:
+                told = progress.add_task(f"{scene.name}, seed {seed}: programs", total=None)
+                played = scripts(scene, Path(options.data), seed, replicas, long_gaps)
+                calls = sum(len(script.bodies) for script in played)
+                progress.remove_task(told)
+                for name in _rotated([n for n in rows if n not in found.absent], seed):
+                    bar = progress.add_task(f"{scene.name}, seed {seed}: {name}", total=calls)
+                    try:
+                        slices = play(
+                            rows[name],
+                            played,
+                            replicas,
+                            work,
+                            lambda bar=bar: progress.advance(bar),  # type: ignore[misc]
+                            install=options.install and not options.quick,
+                        )
+                    except (Absent, NotReady, OSError) as error:
+                        if not rows[name].proxy.requirement:
+                            raise
+                        reason = (str(error).strip() or "no reason").splitlines()[-1]
+                        found.absent[name] = reason
+                        continue
+                    found.turns.append(Turn(scene.name, name, seed, slices))
+
+
+def _rotated(names: list[str], seed: int) -> list[str]:
+    step = seed * 5 % max(1, len(names))
+    return names[step:] + names[:step]
+
+
+def _failed(turn: Turn) -> bool:
+    return turn.slices["all"]["errors"] > 0
+
+
+def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> None:
+    order = {name: place for place, name in enumerate(rows)}
+    workloads = list(dict.fromkeys(turn.workload for turn in found.turns))
+    turns = sorted(found.turns, key=lambda t: (workloads.index(t.workload), order[t.front], t.seed))
+    missing = [f"{name}: absent ({reason})" for name, reason in found.absent.items()]
+    command = command_of(options)
+    document = {
+        "title": f"{options.engines.capitalize()} replicas",
+        "kind": options.engines,
+        "source": "the data sets of the workloads, in [workloads](workloads.md)",
+        "published": "",
+        "tables": report.tables(turns),
+        "findings": [*report.findings(turns), *_notes(turns), *missing],
+    }
+    experiments.show(document, Console())
+    print(machine())
+    if options.json_file:
+        means, widths = report.figures(turns)
+        configuration: dict[str, Any] = {
+            **asdict(options),
+            "absent": found.absent,
+            "session_headers": SESSION_HEADERS,
+            "fronts": [
+                {"name": row.name, "version": row.version or "ours", "order": row.order,
+                 "reads": row.reads, "keyed": row.keyed, "told_of_ends": row.ends}
+                for row in rows.values()
+            ],
+        }  # fmt: skip
+        extra = {
+            **document,
+            "half_widths": widths,
+            "turns": [asdict(turn) for turn in turns],
+        }
+        write_json(Path(options.json_file), command, configuration, means, extra)
+    if options.plot:
+        report.draw(Path(options.plot), turns, f"{options.engines} replicas")
+    if options.page:
+        told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
+        image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
+        report.into_page(Path(options.page), options.engines, experiments.markdown(told, image))
+
+
+def _notes(turns: Sequence[Turn]) -> list[str]:
+    """What takes away from the figures."""
+    found = []
+    for turn in turns:
+        of, figures = f"{turn.workload}, {turn.front}, seed {turn.seed}", turn.slices["all"]
+        if figures["behind_s"] > _MAY_BE_BEHIND * figures["duration_s"]:
+            found.append(
+                f"{of}: the machine could not keep the replicas' pace, by "
+                f"{figures['behind_s']:.1f} s of {figures['duration_s']:.1f} s"
+            )
+        if figures["untold"]:
+            found.append(f"{of}: no replica tells of {figures['untold']:.0f} answered calls")
+    return found

@@ -1,0 +1,124 @@
+"""One play: programs at their arrivals through one front, and what the client saw of each call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import quote
+
+from weft_bench.fit import ReadyProgram
+from weft_bench.peers.client import Client
+from weft_bench.peers.contents import known
+from weft_bench.peers.fronts import SESSION_HEADERS, Front
+from weft_bench.replay.closed_loop import closed_loop
+
+_CHAT: Final = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A program as it is played, alike through every front. bodies, blocks: of its calls, as
+    `contents` makes them; gaps_s: behind each call, in our seconds. arrival_s: from the start.
+    alone_s: how long it takes alone, our seconds. long_gaps: whether its gaps were multiplied."""
+
+    program: ReadyProgram
+    bodies: Sequence[bytes]
+    blocks: Sequence[Sequence[int]]
+    gaps_s: Sequence[float]
+    arrival_s: float
+    alone_s: float
+    long_gaps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call as its client saw it, seconds from the play's start. id: of the answer, "" where
+    there is none; error says why then. known_share: of the prompt, what the program had sent
+    before, in answered calls."""
+
+    program: int
+    number: int
+    sent_s: float
+    answered_s: float
+    id: str
+    known_share: float
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Played:
+    """calls: in the order in which they were sent, by program."""
+
+    duration_s: float = 0.0
+    calls: list[Call] = field(default_factory=list)
+
+
+async def drive(
+    base_url: str, front: Front, scripts: Sequence[Script], run: str, on_call: Callable[[], None]
+) -> Played:
+    """Play all. run: keeps the sessions of different plays apart."""
+    client = Client(base_url)
+    played = Played()
+    begun = time.monotonic()
+    try:
+        await asyncio.gather(
+            *(
+                _program(client, front, number, script, f"{run}-{number}", begun, played, on_call)
+                for number, script in enumerate(scripts)
+            )
+        )
+    finally:
+        client.close()
+    played.duration_s = max((c.answered_s for c in played.calls), default=0.0)
+    played.calls.sort(key=lambda c: (c.program, c.sent_s, c.number))
+    return played
+
+
+async def _program(
+    client: Client,
+    front: Front,
+    index: int,
+    script: Script,
+    session: str,
+    begun: float,
+    played: Played,
+    on_call: Callable[[], None],
+) -> None:
+    headers = dict.fromkeys(SESSION_HEADERS, session) if front.keyed else {}
+    sent: set[int] = set()
+
+    async def ask(number: int) -> bool:
+        blocks = script.blocks[number]
+        share = known(blocks, sent) / len(blocks) if blocks else 0.0
+        at = time.monotonic() - begun
+        answer, error = await _answer(client, script.bodies[number], headers)
+        now = time.monotonic() - begun
+        played.calls.append(Call(index, number, at, now, answer, share, error))
+        if not error:
+            sent.update(blocks)
+        on_call()
+        return not error
+
+    await asyncio.sleep(max(0.0, begun + script.arrival_s - time.monotonic()))
+    await closed_loop(script.program, begun, script.gaps_s.__getitem__, ask)
+    if front.ends:
+        path = f"/finish_session?session_id={quote(session, safe='')}"
+        # Whether a front takes note is its own affair: the program is over.
+        await _answer(client, b"", {}, path)
+
+
+async def _answer(
+    client: Client, body: bytes, headers: dict[str, str], path: str = _CHAT
+) -> tuple[str, str]:
+    """The answer's id, and what went wrong."""
+    try:
+        status, answer = await client.post(path, body, headers)
+        if status != 200:
+            return "", f"{status}: {answer[:200].decode(errors='replace')}"
+        return str(json.loads(answer).get("id", "")), ""
+    except (OSError, TimeoutError, ValueError, AttributeError) as error:
+        return "", f"{type(error).__name__}: {error}"

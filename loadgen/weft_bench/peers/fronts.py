@@ -1,0 +1,158 @@
+"""What stands in front of the replicas: every row of the comparison, and how it is set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from weft_bench import proxies
+from weft_bench.proxies import Proxy
+from weft_bench.sim.costs import CostModel
+
+# What every call carries: an agent's session under the names that the fronts document. Each reads
+# its own and passes over the others.
+SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-litellm-session-id")
+ROUND_ROBIN: Final = "weft/round_robin"
+_SMG: Final = "smg==1.13.0"
+_SGLANG: Final = "sglang-router==0.3.2"
+# vllm-router's times, as its documentation has them: they go as fast as the engines' clocks.
+_SCHEDULING_TIMES: Final = {
+    "metrics_interval_seconds": 1.0,
+    "queue_timeout_seconds": 600.0,
+    "force_resume_timeout_seconds": 300.0,
+    "paused_retention_ttl_seconds": 1800.0,
+    "shared_prefix_freshness_warmup_seconds": 100.0,
+    "max_acting_ttl_seconds": 10.0,
+}
+# Looking at engines more often than this would cost more than it tells.
+_SHORTEST_INTERVAL_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The replicas as a front may have to be told of them. kv_tokens: room of one. cost: of its
+    steps, None where nobody knows; speed_up: how much faster than that its clock runs. secret: by
+    which its plugin knows our gateway, "" where it asks for none."""
+
+    model: str
+    kv_tokens: int
+    speed_up: float = 1.0
+    cost: CostModel | None = None
+    secret: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """One row. order: in the replicas. reads: the header by which it knows sessions, "" for none.
+    keyed: whether calls carry SESSION_HEADERS. ends: whether it is told when a session is over, by
+    the path that it documents."""
+
+    name: str
+    proxy: Proxy
+    order: str = "fcfs"
+    reads: str = ""
+    keyed: bool = True
+    ends: bool = False
+
+    @property
+    def version(self) -> str:
+        """Of the peer, as it was installed; "" for ours."""
+        return self.proxy.requirement
+
+
+def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
+    """All rows by name. orders: ours stands under each, with all calls at home under the first, and
+    without any key under the last."""
+    vllm = _vllm_routers(place)
+    told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
+    ours = replace(proxies.OURS, environment=told)
+    round_robin = replace(ours, environment={**told, "WEFT_BALANCER": "round_robin"})
+    rows = [
+        Front(ROUND_ROBIN, round_robin),
+        *vllm,
+        Front("smg/cache_aware", _rust("smg", _SMG, "cache_aware")),
+        Front("smg/manual", _rust("smg", _SMG, "manual"), reads="x-smg-routing-key"),
+        Front("sglang-router/cache_aware", _rust("sglang-router", _SGLANG, "cache_aware")),
+        Front("litellm/session_affinity", _litellm(place.model), reads="x-litellm-session-id"),
+        *(Front(f"weft/{o}", ours, o, reads="x-session-id", ends=True) for o in orders),
+    ]
+    if orders:
+        # Short calls go home too: what Algorithm 2's threshold for them costs and gains.
+        at_home = replace(ours, environment={**told, "WEFT_LOCALITY_THRESHOLD_TOKENS": "0"})
+        first, last = orders[0], orders[-1]
+        rows.append(Front(f"weft/{first}/at-home", at_home, first, reads="x-session-id", ends=True))
+        rows.append(Front(f"weft/{last}/no-key", ours, last, keyed=False))
+    return {row.name: row for row in rows}
+
+
+def _vllm_routers(place: Place) -> list[Front]:
+    """vllm-router's rows: two policies, and its program scheduling over a third."""
+    name, key = "vllm-router", "x-session-id"
+
+    def made(policy: str, scheduling: dict[str, Any] | None = None) -> Proxy:
+        return proxies.vllm_router(name, policy, scheduling)
+
+    return [
+        Front(f"{name}/sticky_least_loaded", made("sticky_least_loaded"), reads=key, ends=True),
+        Front(f"{name}/cache_aware", made("cache_aware")),
+        Front(
+            f"{name}/programs",
+            made("consistent_hash", scheduling(place)),
+            reads=key,
+            ends=True,
+        ),
+    ]
+
+
+def scheduling(place: Place) -> dict[str, Any]:
+    """vllm-router's configuration of program scheduling: with the global queue that it recommends,
+    the replicas' room, and their costs where they are known, as its documentation asks for."""
+    fast = place.speed_up
+    found: dict[str, Any] = {
+        # Sessions by header; its default takes only a field of the body of its own.
+        "program_scheduling_enable_key": "auto",
+        "global_queue": True,
+        "token_capacity_per_target": place.kv_tokens,
+        **{name: seconds / fast for name, seconds in _SCHEDULING_TIMES.items()},
+    }
+    interval = "metrics_interval_seconds"
+    found[interval] = max(_SHORTEST_INTERVAL_S, found[interval])
+    cost = place.cost
+    if cost is not None:
+        step = cost.step_s + cost.weights_s
+        found["prefill_cost_model"] = {
+            "intercept_seconds": step / fast,
+            "linear_seconds_per_1k_tokens": 1000 * cost.prefill_token_s / fast,
+            "quadratic_seconds_per_1k_tokens_squared": 0.0,
+        }
+        found["decode_throughput_model"] = {
+            "fixed_step_seconds": step / fast,
+            "batch_step_seconds_per_request": cost.decode_sequence_s / fast,
+            "context_step_seconds_per_token": cost.context_token_s / fast,
+        }
+    return found
+
+
+def _rust(name: str, requirement: str, policy: str) -> Proxy:
+    """smg, and the router that it comes from: of one command line."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        line = [
+            str(programs / name), "launch", "--worker-urls", *engines, "--policy", policy,
+            "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(port + 1),
+            "--prometheus-host", "127.0.0.1",
+        ]  # fmt: skip
+        if name == "smg":
+            line += ["--backend", "vllm", "--disable-tokenizer-autoload"]
+        if policy == "manual":
+            line += ["--assignment-mode", "min_load"]
+        return line
+
+    return Proxy(name, requirement, command)
+
+
+def _litellm(model: str) -> Proxy:
+    checks = '  optional_pre_call_checks: ["session_affinity"]\n'
+    return proxies.litellm("litellm", model, checks)

@@ -1,0 +1,142 @@
+"""What a play comes to: calls of the client and answers of the replicas, joined. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from weft_bench.peers.drive import Call, Script
+from weft_bench.stats import mean, percentile
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A call as its replica tells it: where it was, tokens, and our seconds. used_s: waiting and
+    service in the engine."""
+
+    replica: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    used_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One program. completion_s: arrival to last answer; alone_s: the same with a replica to
+    itself; both in our seconds, gaps included. moves: calls that went to another replica than the
+    one before, of `followers` that had one before. recomputed_tokens: of prompts, computed though
+    a replica had computed them for this program. front_s: seconds of its calls outside engines.
+    untold: answered calls of which no replica tells."""
+
+    completion_s: float
+    alone_s: float
+    calls: int
+    followers: int
+    moves: int
+    prompt_tokens: int
+    cached_tokens: int
+    recomputed_tokens: int
+    output_tokens: int
+    front_s: float
+    untold: int
+    errors: tuple[str, ...]
+    long_gaps: bool
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as long as alone."""
+        return self.completion_s / self.alone_s
+
+
+def outcomes(
+    scripts: Sequence[Script],
+    calls: Sequence[Call],
+    answers: Mapping[str, Answer],
+    block_tokens: int,
+) -> list[Outcome]:
+    """One for each program, in their order. calls: by program, in the order in which they were
+    sent; answers: by id. block_tokens: what a replica caches is whole blocks."""
+    by_program = {p: list(found) for p, found in groupby(calls, key=lambda c: c.program)}
+    return [
+        _outcome(script, by_program.get(number, []), answers, block_tokens)
+        for number, script in enumerate(scripts)
+    ]
+
+
+def _outcome(
+    script: Script, calls: Sequence[Call], answers: Mapping[str, Answer], block_tokens: int
+) -> Outcome:
+    good = [call for call in calls if not call.error]
+    told = [(call, answers[call.id]) for call in good if call.id in answers]
+    places = [answer.replica for _, answer in told]
+    return Outcome(
+        completion_s=max((c.answered_s for c in calls), default=0.0) - script.arrival_s,
+        alone_s=script.alone_s,
+        calls=len(good),
+        followers=max(0, len(places) - 1),
+        moves=migrations(places),
+        prompt_tokens=sum(answer.prompt_tokens for _, answer in told),
+        cached_tokens=sum(answer.cached_tokens for _, answer in told),
+        recomputed_tokens=sum(
+            recomputed(a.prompt_tokens, a.cached_tokens, c.known_share, block_tokens)
+            for c, a in told
+        ),
+        output_tokens=sum(answer.output_tokens for _, answer in told),
+        front_s=sum(c.answered_s - c.sent_s - a.used_s for c, a in told),
+        untold=len(good) - len(told),
+        errors=tuple(call.error for call in calls if call.error),
+        long_gaps=script.long_gaps,
+    )
+
+
+def migrations(places: Sequence[int]) -> int:
+    """How often a call went to another replica than the call before it."""
+    return sum(a != b for a, b in pairwise(places))
+
+
+def recomputed(prompt: int, cached: int, known_share: float, block_tokens: int) -> int:
+    """Tokens of a prompt that were computed before and again: what was known, in whole blocks, and
+    was not in the cache. A prompt's last token is always computed, and counts for nobody."""
+    # Shares are of whole blocks: the sum is a count of them but for rounding.
+    whole = prompt // block_tokens
+    reach = min(round(known_share * whole), (prompt - 1) // block_tokens) * block_tokens
+    return max(0, reach - cached)
+
+
+def jain(values: Sequence[float]) -> float:
+    """Jain's index, (sum x)^2 / (n sum x^2): 1 if all are equal, 1/n if one has everything; 0 of
+    nothing (Jain, Chiu and Hawe 1984)."""
+    squares = sum(value * value for value in values)
+    return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
+
+
+def summarise(programs: Sequence[Outcome], scale: float) -> dict[str, float]:
+    """The figures of some programs of one play. Programs with an error count as errors and in
+    nothing else. scale: the engines' seconds in one of ours; times are in theirs, but for
+    `front_ms`, which is a front's own time a call, ours."""
+    good = [p for p in programs if not p.errors]
+    times = [p.completion_s * scale for p in good]
+    prompt, followers = sum(p.prompt_tokens for p in good), sum(p.followers for p in good)
+    calls = sum(p.calls for p in good)
+    recomputed_tokens = sum(p.recomputed_tokens for p in good)
+    return {
+        "programs": len(good),
+        "calls": calls,
+        "mean": mean(times),
+        "p50": percentile(times, 0.50),
+        "p95": percentile(times, 0.95),
+        "p99": percentile(times, 0.99),
+        "slowdown": mean([p.slowdown for p in good]),
+        "jain": jain([p.slowdown for p in good]),
+        "migrations": sum(p.moves for p in good),
+        "migrated": sum(p.moves for p in good) / followers if followers else 0.0,
+        "recomputed_tokens": recomputed_tokens,
+        "recomputed": recomputed_tokens / prompt if prompt else 0.0,
+        "hit_rate": sum(p.cached_tokens for p in good) / prompt if prompt else 0.0,
+        "output_tokens": sum(p.output_tokens for p in good),
+        "front_ms": 1000 * sum(p.front_s for p in good) / calls if calls else 0.0,
+        "untold": sum(p.untold for p in programs),
+        "errors": sum(bool(p.errors) for p in programs),
+    }

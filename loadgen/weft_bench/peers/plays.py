@@ -1,0 +1,94 @@
+"""One front's turn: started anew, asked until it answers, played through, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+from weft_bench.peers.client import Client
+from weft_bench.peers.drive import Played, Script, drive
+from weft_bench.peers.fronts import SESSION_HEADERS, Front
+from weft_bench.peers.outcome import Outcome, outcomes, summarise
+from weft_bench.peers.replicas import Replicas
+from weft_bench.processes import NotReady, free_port, running
+from weft_bench.proxies import ensure, environment
+
+ALL: Final = "all"
+REST: Final = "rest"
+LONG: Final = "long gaps"
+_START_S: Final = 60.0
+# Sessions that are asked for before the play: each front has met each replica then.
+_PROBES: Final = 12
+
+
+def play(
+    front: Front,
+    scripts: Sequence[Script],
+    replicas: Replicas,
+    work: Path,
+    on_call: Callable[[], None],
+    *,
+    install: bool,
+) -> dict[str, dict[str, float]]:
+    """Play the programs through a front; its figures by slice. Raises Absent where it cannot be
+    installed, NotReady where it does not start or does not answer."""
+    programs = ensure(front.proxy, install=install)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = front.proxy.command(programs, replicas.urls, port, work)
+    log = work / f"{front.name.replace('/', '-')}.log"
+    with running(command, url + front.proxy.ready, log, environment(front.proxy), _START_S):
+        asyncio.run(_warm(url, replicas.place.model))
+        replicas.reset(front.order)
+        behind_s = replicas.behind_s()
+        played = asyncio.run(drive(url, front, scripts, uuid4().hex[:8], on_call))
+        behind_s = replicas.behind_s() - behind_s
+        found = outcomes(scripts, played.calls, replicas.answers(), replicas.block_tokens)
+    return sliced(found, played, replicas.place.speed_up, behind_s)
+
+
+def sliced(
+    found: Sequence[Outcome], played: Played, scale: float, behind_s: float
+) -> dict[str, dict[str, float]]:
+    """The figures of all programs, and of those with long gaps and the rest where there are any.
+    scale: the engines' seconds in one of ours. behind_s: of the whole play."""
+    figures = {ALL: summarise(found, scale)}
+    answered = sum(not call.error for call in played.calls)
+    figures[ALL]["calls_per_s"] = answered / played.duration_s if played.duration_s else 0.0
+    figures[ALL]["duration_s"] = played.duration_s
+    figures[ALL]["behind_s"] = behind_s
+    if any(one.long_gaps for one in found):
+        figures[REST] = summarise([one for one in found if not one.long_gaps], scale)
+        figures[LONG] = summarise([one for one in found if one.long_gaps], scale)
+    return figures
+
+
+async def _warm(url: str, model: str) -> None:
+    """Until it has answered: a router may be up before it knows its replicas."""
+    client = Client(url)
+    deadline = time.monotonic() + _START_S
+    body = json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": "Are you there?"}],
+         "max_tokens": 1}
+    ).encode()  # fmt: skip
+    try:
+        for number in range(_PROBES):
+            headers = dict.fromkeys(SESSION_HEADERS, f"probe-{uuid4().hex[:8]}-{number}")
+            while True:
+                try:
+                    status, answer = await client.post("/v1/chat/completions", body, headers)
+                except (OSError, TimeoutError) as error:
+                    status, answer = 0, str(error).encode()
+                if status == 200:
+                    break
+                if time.monotonic() > deadline:
+                    told = answer[:200].decode(errors="replace")
+                    raise NotReady(f"it does not answer: {status} {told}")
+                await asyncio.sleep(0.2)
+    finally:
+        client.close()

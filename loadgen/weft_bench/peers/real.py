@@ -1,0 +1,67 @@
+"""What only real engines have to be asked: their tokens, and how long a program takes alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from uuid import uuid4
+
+from weft_bench.fit import ReadyProgram, message_bytes
+from weft_bench.peers.client import Client
+from weft_bench.peers.contents import messages_of
+from weft_bench.peers.drive import Script, drive
+from weft_bench.peers.fronts import Front
+from weft_bench.peers.replicas import Replicas
+from weft_bench.proxies import OURS
+from weft_bench.schema import TraceError, TraceProgram
+
+# No front at all: straight to a replica.
+_DIRECT: Final = Front("direct", OURS, keyed=False)
+_SAMPLE: Final = 4000
+
+
+def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
+    """Characters a token of this program's messages, by the engine's own count: the denser of its
+    first message and the rest. Raises TraceError where the engine refuses to count."""
+    messages = messages_of(program.calls[-1])
+    samples = [_text(messages[:1]), _text(messages[1:])]
+    return min(asyncio.run(_ratio(text, replicas)) for text in samples if text)
+
+
+def alone_real(
+    replicas: Replicas,
+) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
+    """`lone` for real replicas: played, with nobody beside it and an empty cache."""
+
+    def lone(program: ReadyProgram, bodies: Sequence[bytes], gaps_s: Sequence[float]) -> float:
+        replicas.reset("fcfs")
+        blocks: list[Sequence[int]] = [()] * len(bodies)
+        script = Script(program, bodies, blocks, gaps_s, 0.0, 0.0, False)
+        run = uuid4().hex[:8]
+        played = asyncio.run(drive(replicas.urls[0], _DIRECT, [script], run, lambda: None))
+        failed = [call.error for call in played.calls if call.error]
+        if failed:
+            raise TraceError(f"{program.id} fails on an engine of its own: {failed[0]}")
+        return played.duration_s
+
+    return lone
+
+
+async def _ratio(text: str, replicas: Replicas) -> float:
+    client = Client(replicas.urls[0])
+    probe = [{"role": "user", "content": text}]
+    body = {"model": replicas.place.model, "messages": probe, "max_tokens": 1}
+    try:
+        status, answer = await client.post("/v1/chat/completions", json.dumps(body).encode(), {})
+    finally:
+        client.close()
+    if status != 200:
+        raise TraceError(f"the engine refused a probe: {answer[:200].decode(errors='replace')}")
+    return message_bytes(probe) / float(json.loads(answer)["usage"]["prompt_tokens"])
+
+
+def _text(messages: Sequence[Mapping[str, Any]]) -> str:
+    contents = [str(message.get("content") or "") for message in messages]
+    return "\n".join(contents)[:_SAMPLE]

@@ -1,0 +1,142 @@
+"""What is played: recorded workloads, bounded, with a slice of programs whose tools are slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Final
+
+from weft_bench.fit import ReadyProgram, fit
+from weft_bench.peers.contents import blocks_of, body_of, messages_of, prompt_of
+from weft_bench.peers.drive import Script
+from weft_bench.peers.real import alone_real, ratio_of
+from weft_bench.peers.replicas import Replicas
+from weft_bench.schema import TraceCall, TraceError, TraceProgram
+from weft_bench.simulated.alone import Lone, alone
+from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.traces.files import read_trace
+
+# Characters a token: what a simulated replica counts, exactly.
+_SIMULATED_RATIO: Final = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One workload. folder: in the folder of data sets. programs: how many are played; rate: of
+    their arrivals, per second of the engines' clock. calls: of a program at most, its first;
+    longest_gap_s: of its gaps, the engines' seconds."""
+
+    name: str
+    folder: str
+    programs: int
+    rate: float
+    calls: int
+    longest_gap_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LongGaps:
+    """Slow tools: a share of the programs has its gaps multiplied, to at most `longest_s`, the
+    engines' seconds."""
+
+    share: float
+    factor: float
+    longest_s: float
+
+    def of(self, programs: int, seed: int) -> frozenset[int]:
+        """Which ones, out of so many."""
+        count = round(self.share * programs)
+        return frozenset(stream(seed, "long gaps").sample(range(programs), count))
+
+
+# At these rates sticky routing keeps replicas of four slots and 3,000 blocks busy, and not more.
+SIMULATED_SCENES: Final = (
+    Scene("coding_sessions", "coding_sessions", 36, 0.6, 8, 3.0),
+    Scene("tau_airline", "tau_airline", 80, 3.0, 8, 3.0),
+    Scene("tree_of_thoughts", "tree_of_thoughts", 30, 0.28, 50, 3.0),
+)
+REAL_SCENES: Final = (
+    Scene("coding_sessions", "coding_sessions", 24, 4.0, 4, 1.0),
+    Scene("tau_airline", "tau_airline", 24, 8.0, 4, 1.0),
+    Scene("tree_of_thoughts", "tree_of_thoughts", 16, 4.0, 30, 1.0),
+)
+QUICK_SCENES: Final = (Scene("tau_airline", "tau_airline", 12, 4.0, 3, 1.0),)
+
+
+def scripts(
+    scene: Scene,
+    data: Path,
+    seed: int,
+    replicas: Replicas,
+    long_gaps: LongGaps,
+) -> list[Script]:
+    """The scene's programs as they are played: the same for every front. data: the folder of data
+    sets. Raises TraceError."""
+    name, programs = read_trace(data / scene.folder, seed, replicas.context)
+    first = next(programs)
+    programs = chain([first], programs)
+    ratio = _SIMULATED_RATIO if replicas.simulated else ratio_of(first, replicas)
+    lone = alone_simulated(replicas) if replicas.simulated else alone_real(replicas)
+    ready = list(islice(_fitting(programs, scene, replicas.context, ratio), scene.programs))
+    if len(ready) < scene.programs:
+        raise TraceError(f"{name} has {len(ready)} programs that fit, not {scene.programs}")
+    arrivals = poisson_arrivals(stream(seed, "arrivals"), scene.rate, len(ready))
+    slow = long_gaps.of(len(ready), seed)
+    fast = replicas.place.speed_up
+    found = []
+    for number, (program, arrival) in enumerate(zip(ready, arrivals, strict=True)):
+        gaps = [min(scene.longest_gap_s, c.call.gap_s) for c in program.calls]
+        # A program without gaps has none to be long.
+        is_slow = number in slow and any(gaps[:-1])
+        if is_slow:
+            gaps = [min(long_gaps.longest_s, long_gaps.factor * gap) for gap in gaps]
+        gaps = [gap / fast for gap in gaps]
+        model = replicas.place.model
+        bodies = [body_of(c.call, c.call.messages, model, c.max_tokens) for c in program.calls]
+        found.append(
+            Script(
+                program,
+                bodies,
+                [blocks_of(body, replicas.block_tokens) for body in bodies],
+                gaps,
+                arrival / fast,
+                lone(program, bodies, gaps),
+                is_slow,
+            )
+        )
+    return found
+
+
+def alone_simulated(
+    replicas: Replicas,
+) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
+    """`lone` for simulated replicas: in virtual time."""
+    shape, fast = replicas.shape, replicas.place.speed_up
+    assert shape is not None
+
+    def lone(program: ReadyProgram, bodies: Sequence[bytes], gaps_s: Sequence[float]) -> float:
+        calls = [
+            Lone(prompt_of(body), call.max_tokens, call.call.needs(number), gap * fast)
+            for number, (call, body, gap) in enumerate(
+                zip(program.calls, bodies, gaps_s, strict=True)
+            )
+        ]
+        return alone(calls, shape) / fast
+
+    return lone
+
+
+def _fitting(
+    programs: Iterator[TraceProgram], scene: Scene, context: int, ratio: float
+) -> Iterator[ReadyProgram]:
+    for program in programs:
+        calls = tuple(_as_chat(call) for call in program.calls[: scene.calls])
+        found = fit(replace(program, calls=calls), context, ratio)
+        if found is not None:
+            yield found
+
+
+def _as_chat(call: TraceCall) -> TraceCall:
+    return replace(call, messages=messages_of(call), prompt_ids=(), tags=())

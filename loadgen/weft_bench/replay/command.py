@@ -1,0 +1,286 @@
+"""`weft bench replay`: the same programs, once per policy, on the same replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain, product
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from weft_bench.arrivals import arrivals
+from weft_bench.counters import simulated
+from weft_bench.fit import ReadyProgram, fit, message_bytes
+from weft_bench.local_stack import StackError, stack_at
+from weft_bench.order import OrderError, kept_order, set_order
+from weft_bench.replay.player import Gaps, Play, Player
+from weft_bench.report import replay as report
+from weft_bench.report.figures import machine, write_json
+from weft_bench.schema import TraceError, TraceProgram
+from weft_bench.streams import stream
+from weft_bench.synthetic import generate
+from weft_bench.traces.coding import DEFAULT_SHRINK
+from weft_bench.traces.files import read_trace, shrunk
+
+_DEFAULT_CONTEXT: Final = 4096
+_CALL_S: Final = 1800.0
+# The order that must be told what every program still costs.
+TOLD_ORDER: Final = "srpt"
+# Options that mean nothing to engines which run already.
+_OF_OWN_ENGINES: Final = (
+    "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOptions:
+    """Options of the command; see `weft bench replay --help`. _OF_OWN_ENGINES are of engines that
+    the command starts; 0: vLLM's own value. tags: each policy is played once for each: with the
+    tags of what prompts hold, or without."""
+
+    trace: str = ""
+    policies: tuple[str, ...] = ("fcfs", "plas")
+    base_url: str = ""
+    programs: int = 24
+    rate: float = 1.0
+    arrivals: str = "poisson"
+    seed: int = 0
+    gap_scale: float = 1.0
+    max_gap_s: float = 10.0
+    output_scale: float = 1.0
+    replicas: int = 2
+    slots: int = 4
+    kv_blocks: int = 0
+    max_model_len: int = 0
+    swap_gib: float = 0.0
+    tags: tuple[bool, ...] = (True,)
+    first_quantum_s: float = 0.1
+    json_file: str = ""
+    plot: str = ""
+
+
+class ReplayError(RuntimeError):
+    """The replay cannot go on. The message says why."""
+
+
+def run(options: ReplayOptions) -> int:
+    """Replay and report. Returns the exit status: 1 when a program failed, 2 for bad input."""
+    try:
+        # Before anything is started: a trace that cannot be read is told at once.
+        name, programs = _load(options)
+        _check_arrivals(options, programs)
+        with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
+            results, notes = asyncio.run(_replay(options, base))
+    except (TraceError, ReplayError, OrderError, StackError) as error:
+        print(f"weft bench replay: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    # No table mixes these with real ones, and none looks like one.
+    kind = "simulated: " if notes.get("engines") == "simulated" else ""
+    title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
+    report.show(results, title)
+    print("; ".join(f"{key} {value}" for key, value in notes.items()))
+    print(machine())
+    if options.json_file:
+        write_json(
+            Path(options.json_file),
+            "weft bench replay",
+            {**configuration(options), "trace_name": name, **notes},
+            report.figures(results),
+        )
+    if options.plot:
+        report.plot(results, title, Path(options.plot))
+    failures = [
+        f"{r.id}: {e}" for played in results.values() for r in played.programs for e in r.errors
+    ]
+    for failure in failures[:5]:
+        print(f"error: {failure}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def configuration(options: ReplayOptions) -> dict[str, Any]:
+    """The options that had a meaning."""
+    unused = _OF_OWN_ENGINES if options.base_url else ("base_url",)
+    return {name: value for name, value in asdict(options).items() if name not in unused}
+
+
+def setup(
+    options: ReplayOptions, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """Options of `weft up` and variables for the engines of a bench.
+
+    environment: this process's; what it already says of engines stays where no option does. Raises
+    ReplayError where that is not JSON.
+    """
+    line = ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
+    if options.kv_blocks:
+        line += ["--num-gpu-blocks-override", str(options.kv_blocks)]
+    if options.max_model_len:
+        line += ["--max-model-len", str(options.max_model_len)]
+    orders: dict[str, Any] = {"first_quantum_s": options.first_quantum_s}
+    if TOLD_ORDER in options.policies:
+        orders["experiments"] = True
+    settings: dict[str, Any] = {"tags": any(options.tags)}
+    if options.swap_gib:
+        settings["swap_gib"] = options.swap_gib
+    variables = {}
+    for name, ours in (("WEFT_ORDER_OPTIONS", orders), ("WEFT_ENGINE_SETTINGS", settings)):
+        try:
+            given = json.loads(environment.get(name) or "{}")
+            variables[name] = json.dumps({**given, **ours})
+        except (ValueError, TypeError):
+            raise ReplayError(f"{name} is no JSON object: {environment[name]}") from None
+    return line, variables
+
+
+def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
+    """The workload's name and its programs, more of them than are played."""
+    if options.trace:
+        return read_trace(Path(options.trace), options.seed, context)
+    return "synthetic tool dialogues", iter(generate(options.seed, options.programs))
+
+
+async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
+    limits = httpx.Limits(max_connections=None)
+    async with (
+        httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
+        AsyncExitStack() as stack,
+    ):
+        model, context = await _model(client, base)
+        only_simulated = await _simulated(client, base)
+        # Engines of our own end with us.
+        await stack.enter_async_context(
+            kept_order(client, base) if options.base_url else nullcontext()
+        )
+        # One that the engines refuse is told before any has been played.
+        for policy in options.policies:
+            await set_order(client, base, policy, reset_cache=True)
+        trace, programs = _load(options, context)
+        first = next(programs)
+        ratio = await _bytes_per_token(client, base, model, first)
+        programs = chain([first], programs)
+        ready = _fit(options, programs, context, ratio)
+        recorded = [program.arrival_s for program in ready]
+        times = arrivals(options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded)
+        notes: dict[str, Any] = {
+            "programs": len(ready),
+            "calls": sum(len(p.calls) for p in ready),
+            "cut at the context": sum(p.cut for p in ready),
+            "first message shortened": sum(p.trimmed for p in ready),
+            "context": context,
+            "bytes per token": round(ratio, 2),
+        }
+        if only_simulated:
+            notes["engines"] = "simulated"
+        if shrunk(trace):
+            notes["lengths divided by"] = DEFAULT_SHRINK
+        gaps = Gaps(options.gap_scale, options.max_gap_s)
+        results: dict[str, Play] = {}
+        with _progress() as progress:
+            for policy, tagged in product(options.policies, options.tags):
+                name = variant(policy, tagged, options.tags)
+                await set_order(client, base, policy, reset_cache=True)
+                bar = progress.add_task(name, total=notes["calls"])
+                told = policy == TOLD_ORDER
+                player = Player(
+                    base, model, client, uuid4().hex[:8], gaps, tell_work=told, tell_tags=tagged
+                )
+                try:
+                    results[name] = await player.play(ready, times, partial(progress.advance, bar))
+                except (httpx.HTTPError, ValueError) as error:
+                    raise ReplayError(f"the engines' state cannot be read: {error}") from None
+        return results, notes
+
+
+def _check_arrivals(options: ReplayOptions, programs: Iterator[TraceProgram]) -> None:
+    """Raises ReplayError where no program would ever come."""
+    first = next(programs, None)
+    if first is None:
+        raise ReplayError(f"{options.trace} has no programs")
+    draw = stream(options.seed, "arrivals")
+    try:
+        arrivals(options.arrivals, draw, options.rate, [first.arrival_s])
+    except ValueError as error:
+        raise ReplayError(f"{error}") from None
+
+
+def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
+    """What one play is called: the policy, and whether with tags where that differs."""
+    return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
+
+
+def _fit(
+    options: ReplayOptions, programs: Iterable[TraceProgram], context: int, ratio: float
+) -> list[ReadyProgram]:
+    ready: list[ReadyProgram] = []
+    for program in programs:
+        fitted = fit(program, context, ratio, options.output_scale)
+        if fitted is not None:
+            ready.append(fitted)
+        if len(ready) == options.programs:
+            break
+    if not ready:
+        raise ReplayError(f"no program fits a context of {context} tokens")
+    return ready
+
+
+async def _model(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
+    try:
+        card = (await client.get(f"{base}/v1/models")).json()["data"][0]
+    except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
+        raise ReplayError(f"no model is served at {base}: {error}") from None
+    return str(card["id"]), int(card.get("max_model_len") or _DEFAULT_CONTEXT)
+
+
+async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
+    try:
+        return simulated((await client.get(f"{base}/weft/state")).json())
+    except (httpx.HTTPError, ValueError) as error:
+        raise ReplayError(str(error)) from None
+
+
+async def _bytes_per_token(
+    client: httpx.AsyncClient, base: str, model: str, program: TraceProgram
+) -> float:
+    """Asks the engine how long messages are in its tokens. The denser of two samples counts: the
+    first message, often prose, and what comes after it, often tools' JSON."""
+    messages = program.calls[-1].messages
+    samples = [text for text in (_text(messages[:1]), _text(messages[1:])) if text]
+    ratios = []
+    name = f"probe-{uuid4().hex[:8]}"
+    for text in samples:
+        probe = [{"role": "user", "content": text}]
+        body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
+        headers = {"x-weft-program": name}
+        answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
+        if answer.status_code != 200:
+            raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
+        ratios.append(message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"]))
+    await client.delete(f"{base}/v1/sessions/{name}")
+    return min(ratios, default=4.0)
+
+
+def _text(messages: Sequence[Mapping[str, Any]]) -> str:
+    # A few thousand bytes tell the ratio and fit any context.
+    return "\n".join(str(message.get("content") or "") for message in messages)[:4000]
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description:>12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("calls"),
+        TimeElapsedColumn(),
+    )

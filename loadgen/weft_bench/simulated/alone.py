@@ -1,0 +1,66 @@
+"""How long a program takes with a simulated replica all to itself. Pure, in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft_engine.wire import CallContext
+
+from weft_bench.sim.presets import EngineShape
+from weft_bench.simulated import tokens
+from weft_bench.simulated.batcher import Batcher
+from weft_bench.simulated.engine import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Lone:
+    """One call. prompt: as whole tokens of four bytes. needs: the calls that must have answered, by
+    their numbers; gap_s: after its answer, before those that need it."""
+
+    prompt: bytes
+    output_tokens: int
+    needs: tuple[int, ...]
+    gap_s: float
+
+
+def alone(calls: Sequence[Lone], shape: EngineShape) -> float:
+    """Seconds from the program's arrival to its last answer, gaps included, on an engine whose
+    cache is empty at first. Every call must fit the engine: ValueError."""
+    engine = Batcher(shape, "fcfs", {})
+    left = [len(call.needs) for call in calls]
+    due = [0.0] * len(calls)
+    coming = [(0.0, number) for number, count in enumerate(left) if not count]
+    now = last = 0.0
+    while True:
+        while coming and coming[0][0] <= now:
+            _add(engine, calls, heapq.heappop(coming)[1], now)
+        ends = engine.start(now, coming[0][0] if coming else math.inf)
+        if ends is None:
+            if not coming:
+                return last
+            now = coming[0][0]
+            continue
+        while coming and coming[0][0] < ends:
+            at, number = heapq.heappop(coming)
+            _add(engine, calls, number, at)
+        now = ends
+        for report in engine.finish(now).reports:
+            done, last = int(report.call), now
+            for number, call in enumerate(calls):
+                if done in call.needs:
+                    left[number] -= 1
+                    due[number] = max(due[number], now + calls[done].gap_s)
+                    if not left[number]:
+                        heapq.heappush(coming, (due[number], number))
+
+
+def _add(engine: Batcher, calls: Sequence[Lone], number: int, now: float) -> None:
+    call = calls[number]
+    length = len(call.prompt) // tokens.TOKEN_BYTES
+    if not engine.fits(length + call.output_tokens):
+        raise ValueError(f"call {number} has {length} tokens and never fits")
+    text = call.prompt + tokens.words(call.output_tokens).encode()
+    engine.add(Work(CallContext(str(number), "p"), text, length, call.output_tokens), now)

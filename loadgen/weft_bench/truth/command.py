@@ -1,0 +1,307 @@
+"""`weft bench truth`: is the simulator true to life? One workload on a real engine on this machine
+and in the simulator with a cost model fitted to that engine.
+
+The engine has a core of its own, where there are two, and the client, the gateway and the API
+server another: else they take the engine's time, which no simulator has. Its steps are measured
+while it is idle. How much slower it is while programs are played is fitted on another workload,
+played under the first order; what is compared was not used for fitting.
+
+A machine's speed drifts, so nothing is played once: rounds of all orders, each round beginning with
+another one and each order between two plays of the calibration; medians over rounds count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+import httpx
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from weft_bench.cores import engines_apart
+from weft_bench.fit import ReadyProgram
+from weft_bench.local_stack import StackError, local_stack
+from weft_bench.replay.command import TOLD_ORDER, ReplayOptions, setup
+from weft_bench.replay.player import Gaps, Player
+from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.stats import mean, percentile
+from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.truth import scene
+
+if TYPE_CHECKING:
+    from weft_bench.sim.presets import EngineShape
+
+# Mean program latency of the simulator may be off by so much of the real one.
+CLOSE: Final = 0.15
+_CALL_S: Final = 1800.0
+_BLOCK_TOKENS: Final = 32
+_NO_LIMIT_S: Final = 1e9
+_FIT_ROUNDS: Final = 5
+# Orders whose real means differ by less are not told apart.
+_APART: Final = 0.05
+_HALVINGS: Final = 10
+
+
+Scene = tuple[list[ReadyProgram], list[float]]
+# Of each round: mean program latency of each order, seconds.
+Rounds = list[dict[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class TruthOptions:
+    """Options of the command; see `weft bench truth --help`."""
+
+    policies: tuple[str, ...] = ("fcfs", "plas")
+    programs: int = 30
+    rate: float = 6.0
+    slots: int = 2
+    kv_blocks: int = 1000
+    seed: int = 0
+    rounds: int = 3
+    json_file: str = ""
+
+
+def run(options: TruthOptions) -> int:
+    """Compare and report. Returns the exit status: 1 where the simulator is not true to life, 2
+    where it cannot be told."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    calibration, compared = _scenes(options)
+    try:
+        from weft_deploy.local.demo_model import ensure_demo_model
+
+        from weft_bench.fitting.step_probe import ProbeError
+
+        with tempfile.TemporaryDirectory() as folder:
+            model = scene.model(ensure_demo_model(), Path(folder))
+            line, variables = setup(
+                ReplayOptions(
+                    policies=options.policies, replicas=1, slots=options.slots,
+                    kv_blocks=options.kv_blocks, max_model_len=scene.CONTEXT,
+                ),
+                os.environ,
+            )  # fmt: skip
+            print("starting an engine and a gateway ...", flush=True)
+            line = ["--model", str(model), *line, *scene.ARGUMENTS]
+            with local_stack(line, variables) as base, engines_apart() as apart:
+                told = "a core of its own" if apart else "no core of its own"
+                print(f"the engine has {told}", flush=True)
+                shape = _fitted(options, base)
+                calibrated, real = asyncio.run(_play_rounds(options, base, calibration, compared))
+    except (StackError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
+        print(f"weft bench truth: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    simulated = _simulate_rounds(options, shape, calibrated, calibration, compared)
+    return _report(options, real, simulated)
+
+
+def fitted_slowdown(simulated: Callable[[float], float], real: float) -> float:
+    """The factor on all costs with which the simulation takes as long as reality, from 1/2 to 16.
+    simulated: mean latency with a factor, which grows with it."""
+    low, high = 0.5, 16.0
+    for _ in range(_HALVINGS):
+        middle = sqrt(low * high)
+        if simulated(middle) < real:
+            low = middle
+        else:
+            high = middle
+    return sqrt(low * high)
+
+
+def slower(shape: EngineShape, factor: float) -> EngineShape:
+    """The same engine with all costs multiplied."""
+    cost = {name: factor * value for name, value in asdict(shape.cost).items()}
+    return replace(shape, cost=replace(shape.cost, **cost), call_s=factor * shape.call_s)
+
+
+def in_turn(policies: Sequence[str], number: int) -> list[str]:
+    """The orders in the order in which a round plays them."""
+    first = number % len(policies)
+    return [*policies[first:], *policies[:first]]
+
+
+def medians(rounds: Rounds) -> dict[str, float]:
+    """The median of each order over the rounds."""
+    return {policy: percentile([found[policy] for found in rounds], 0.5) for policy in rounds[0]}
+
+
+def _scenes(options: TruthOptions) -> tuple[Scene, Scene]:
+    """What is played to calibrate, and what is compared."""
+    found = []
+    for seed in (options.seed + 1_000_003, options.seed):
+        programs = scene.workload(seed, options.programs)
+        draw = stream(seed, "arrivals")
+        found.append((programs, poisson_arrivals(draw, options.rate, len(programs))))
+    return found[0], found[1]
+
+
+def same_order(real: Mapping[str, float], simulated: Mapping[str, float]) -> bool:
+    """Whether every two orders that differ in real by more than 5% differ alike when simulated."""
+    names = list(real)
+    return all(
+        (real[a] - real[b]) * (simulated[a] - simulated[b]) > 0
+        for i, a in enumerate(names)
+        for b in names[:i]
+        if abs(real[a] - real[b]) > _APART * min(real[a], real[b])
+    )
+
+
+def _fitted(options: TruthOptions, base: str) -> EngineShape:
+    from weft_bench.fitting.command import FitOptions, measure, show
+
+    health = httpx.get(f"{base}/health", timeout=30.0, trust_env=False).json()
+    engine = str(health["replicas"][0]["url"])
+    asked = FitOptions(
+        engine=engine,
+        slots=options.slots,
+        kv_blocks=options.kv_blocks,
+        block_tokens=_BLOCK_TOKENS,
+        context=scene.CONTEXT,
+        rounds=_FIT_ROUNDS,
+    )
+    shape, measured = measure(asked)
+    show(shape, measured)
+    return shape
+
+
+async def _play_rounds(
+    options: TruthOptions, base: str, calibration: Scene, compared: Scene
+) -> tuple[list[float], Rounds]:
+    """Mean latencies of the calibration, before, between and after all others, and of these."""
+    limits = httpx.Limits(max_connections=None)
+    first = options.policies[0]
+    real: Rounds = []
+    async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
+        card = (await client.get(f"{base}/v1/models")).json()["data"][0]
+        with Progress(transient=True) as progress:
+            plays = options.rounds * len(options.policies)
+            bar = progress.add_task("played", total=2 * plays + 1)
+
+            async def play(policy: str, scene: Scene) -> float:
+                latency = await _play(policy, base, client, str(card["id"]), scene)
+                progress.advance(bar)
+                return latency
+
+            calibrated = [await play(first, calibration)]
+            for number in range(options.rounds):
+                found = {}
+                for policy in in_turn(options.policies, number):
+                    found[policy] = await play(policy, compared)
+                    calibrated.append(await play(first, calibration))
+                real.append(found)
+    return calibrated, real
+
+
+async def _play(
+    policy: str, base: str, client: httpx.AsyncClient, model: str, scene: Scene
+) -> float:
+    """Play programs under an order with an empty cache: their mean latency, seconds."""
+    answer = await client.post(f"{base}/weft/policy", json={"policy": policy, "reset_cache": True})
+    if not answer.raise_for_status().json()["applied"]:
+        raise ValueError(f"policy {policy}: {answer.text[:300]}")
+    gaps, told = Gaps(1.0, _NO_LIMIT_S), policy == TOLD_ORDER
+    player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
+    played = await player.play(*scene, lambda: None)
+    errors = [error for program in played.programs for error in program.errors]
+    if errors:
+        raise ValueError(f"policy {policy}: {errors[0]}")
+    return mean([program.response_s for program in played.programs])
+
+
+def _simulate_rounds(
+    options: TruthOptions,
+    shape: EngineShape,
+    calibrated: Sequence[float],
+    calibration: Scene,
+    compared: Scene,
+) -> Rounds:
+    """The same in virtual time, each order as fast as the calibration around it was."""
+    first = options.policies[0]
+    slowdown = [
+        fitted_slowdown(
+            lambda factor: _simulate(first, slower(shape, factor), calibration), latency
+        )
+        for latency in calibrated
+    ]
+    told = ", ".join(f"{factor:.2f}" for factor in slowdown)
+    print(f"while programs are played, slower by {told}")
+    if max(slowdown) > (1 + CLOSE) * min(slowdown):
+        print("the machine was not steady: this comparison tells less")
+    around = pairwise(slowdown)
+    found: Rounds = []
+    for number in range(options.rounds):
+        engines = {
+            policy: slower(shape, sqrt(before * after))
+            for policy, (before, after) in zip(
+                in_turn(options.policies, number), around, strict=False
+            )
+        }
+        found.append({name: _simulate(name, engine, compared) for name, engine in engines.items()})
+    return found
+
+
+def _simulate(policy: str, shape: EngineShape, scene: Scene) -> float:
+    """Mean program latency in the simulator, seconds."""
+    from weft_bench.sim.engine import EngineSettings
+    from weft_bench.sim.world import Setup, simulate
+
+    orders = {"first_quantum_s": ReplayOptions().first_quantum_s, "experiments": True}
+    programs, arrivals = scene
+    # The gateway tags nothing of prompts that come as token ids.
+    plain = [_untagged(program) for program in programs]
+    played = simulate(plain, arrivals, Setup([shape], EngineSettings(policy, orders)))
+    return mean([program.response_s for program in played.programs])
+
+
+def _untagged(program: ReadyProgram) -> ReadyProgram:
+    calls = []
+    for ready in program.calls:
+        parts = tuple(replace(part, kind="") for part in ready.call.parts)
+        calls.append(replace(ready, call=replace(ready.call, parts=parts)))
+    return replace(program, calls=tuple(calls))
+
+
+def _report(options: TruthOptions, real_rounds: Rounds, simulated_rounds: Rounds) -> int:
+    real, simulated = medians(real_rounds), medians(simulated_rounds)
+    title = f"mean program latency, s: medians of {len(real_rounds)} rounds"
+    table = Table(title=title, title_justify="left")
+    headings = ("order", "real, here", "its range", "simulated", "simulated / real")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "order" else "right")
+    figures = []
+    for policy in options.policies:
+        ratio = simulated[policy] / real[policy]
+        seen = [found[policy] for found in real_rounds]
+        table.add_row(
+            policy, f"{real[policy]:.3f}", f"{min(seen):.3f} to {max(seen):.3f}",
+            f"{simulated[policy]:.3f}", f"{ratio:.3f}",
+        )  # fmt: skip
+        figures += [
+            Figure(f"real/{policy}/response_mean", real[policy], "s"),
+            Figure(f"simulated/{policy}/response_mean", simulated[policy], "s"),
+            Figure(f"simulated_over_real/{policy}", ratio, "1"),
+        ]
+    Console().print(table)
+    far = [p for p in options.policies if abs(simulated[p] / real[p] - 1) > CLOSE]
+    ordered = same_order(real, simulated)
+    print(f"within {CLOSE:.0%}: {'no: ' + ', '.join(far) if far else 'yes'}")
+    apart = max(real.values()) > (1 + _APART) * min(real.values())
+    alike = "yes" if ordered else "no"
+    print(f"the orders stand alike: {alike if apart else 'they do not differ in real'}")
+    print(machine())
+    if options.json_file:
+        configuration: dict[str, Any] = asdict(options)
+        write_json(Path(options.json_file), "weft bench truth", configuration, figures)
+    return 1 if far or not ordered else 0

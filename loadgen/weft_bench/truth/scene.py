@@ -1,0 +1,86 @@
+"""What `weft bench truth` plays: programs on which orders differ, and a model whose steps take
+longer than all that is around them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from weft_bench.fit import ReadyProgram, fit
+from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.streams import stream
+
+CONTEXT: Final = 4096
+# Steps of the demo model are about as long as what the API server does for a token of theirs.
+_LARGER: Final[dict[str, Any]] = {
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+}
+# Engine arguments that go with it: it has no weights, and answers of a length that is set.
+ARGUMENTS: Final = ("--load-format", "dummy")
+_SYSTEM_TOKENS: Final = 256
+# Each fifth program asks so many at once, so many times; the others are short chains.
+_EVERY: Final = 5
+_WIDE: Final = 8
+_LEVELS: Final = 3
+_LONGEST_CHAIN: Final = 3
+_LONG_ANSWER: Final = 40
+_SHORT_ANSWER: Final = 16
+_GAP_S: Final = 0.05
+_LONGEST_GAP_S: Final = 0.2
+
+
+def model(demo: Path, folder: Path) -> Path:
+    """The demo model's shape, larger and without weights. Returns its folder."""
+    target = folder / "model"
+    target.mkdir()
+    for path in demo.iterdir():
+        if path.is_file() and path.suffix != ".safetensors":
+            shutil.copy(path, target)
+    config = json.loads((demo / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps({**config, **_LARGER}))
+    return target
+
+
+def workload(seed: int, count: int) -> list[ReadyProgram]:
+    """So many programs, with exact lengths, as token ids. Calls that are asked side by side fill an
+    engine which goes by calls, and those of short programs wait behind them: such an engine is
+    told from one that goes by programs."""
+    found = []
+    for number in range(count):
+        draw = stream(seed, f"truth/{number}")
+        wide = number % _EVERY == _EVERY - 1
+        width, mean = (_WIDE, _LONG_ANSWER) if wide else (1, _SHORT_ANSWER)
+        levels = _LEVELS if wide else 1 + draw.randrange(_LONGEST_CHAIN)
+        parts: tuple[Part, ...] = (Part("system", _SYSTEM_TOKENS, "system"),)
+        calls: list[TraceCall] = []
+        last: tuple[int, ...] = ()
+        for level in range(levels):
+            name = f"truth-{number}/{level}"
+            side = [_call(draw, f"{name}/{i}", parts, mean, last) for i in range(width)]
+            last = tuple(range(len(calls), len(calls) + width))
+            calls += side
+            # What was recorded of the last of them, not what this model has answered.
+            recorded = Part(f"{name}/recorded", side[-1].output_tokens, "assistant")
+            parts = (*side[-1].parts, recorded)
+        ready = fit(TraceProgram(f"truth-{number}", tuple(calls)), CONTEXT, 1.0)
+        if ready is not None:
+            found.append(ready)
+    return found
+
+
+def _call(
+    draw: Random, name: str, parts: tuple[Part, ...], mean: int, after: tuple[int, ...]
+) -> TraceCall:
+    asked = 16 + min(160, int(draw.expovariate(1 / 48)))
+    return TraceCall(
+        parts=(*parts, Part(f"{name}/asked", asked, "tool")),
+        output_tokens=8 + min(4 * mean, int(draw.expovariate(1 / mean))),
+        gap_s=min(_LONGEST_GAP_S, draw.expovariate(1 / _GAP_S)),
+        after=after,
+    )

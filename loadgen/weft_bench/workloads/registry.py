@@ -1,0 +1,21 @@
+"""The synthetic workloads by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft_bench.synthetic import program
+from weft_bench.workloads import agentix, sutradhara
+from weft_bench.workloads.workload import Workload
+
+_ALL: Final = (
+    *agentix.WORKLOADS,
+    *sutradhara.WORKLOADS,
+    Workload(
+        "dialogues",
+        "Agentix, section 6.1: calls as BFCL's, with texts",
+        program,
+        {"calls mean": 10.75, "calls max": 70},
+    ),
+)
+WORKLOADS: Final = {workload.name: workload for workload in _ALL}

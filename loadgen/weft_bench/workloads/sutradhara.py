@@ -1,0 +1,244 @@
+"""The workloads of Sutradhara: its production trace (section 3, Figures 3 and 4) and the two open
+benchmarks of section 5.1, BFCL v4 web search and SWE-Bench.
+
+Published are depths, fan-outs, prompt lengths, what part of the time tools take and how much their
+times vary; the shapes around them are ours. The paper does not print token counts of the two
+benchmarks: those of SWE-Bench are of the recorded issue-fixing runs of LMCache's agent traces
+(6,016 prompt and 114 output tokens a call), those of web search are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import takewhile
+from random import Random
+from typing import Final
+
+from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.stats import percentile
+from weft_bench.workloads.draws import LogitShare, LongTail, TwoPhase, pick, popularity
+from weft_bench.workloads.workload import Dialogue, Purposes, Workload
+
+# A nominal engine, as a 14B model on one A100 behaves when it is not crowded: what the published
+# shares of time are turned into seconds with, since traces hold tools' time and not engines'.
+PREFILL_TOKENS_S: Final = 5000.0
+DECODE_TOKENS_S: Final = 30.0
+
+# Iterations: median 2, at most 7, all with tools but the last. The paper's figure is a histogram
+# without numbers; these shares have its median and its tail.
+_DEPTHS: Final = (0.12, 0.50, 0.20, 0.09, 0.05, 0.03, 0.01)
+# Tools that one iteration asks for: median 2, at most 21.
+_FAN_OUT: Final = LongTail(2.75, 0.8, 0.5, 21.49)
+# What all prompts begin with; then instructions for the tools at hand, other ones in each
+# iteration, a few of them common; then the person's words with the context of their company.
+_COMMON: Final = Part("production/system", 5000, "system")
+_INSTRUCTIONS: Final = popularity(24)
+_INSTRUCTION_TOKENS: Final = tuple(4500 + 1000 * (rank % 6) for rank in range(24))
+_ASKED: Final = LongTail(3600, 0.5, 200, 30_000)
+# What all tools of one iteration give back, cut to what is kept of it.
+_FOUND: Final = LongTail(8600, 0.4, 50, 30_000)
+# An answer that asks for tools is a fifth of one that a person reads.
+_ASKING: Final = LongTail(110, 0.5, 20, 600)
+_FINAL: Final = LongTail(550, 0.5, 50, 3000)
+# Tools' part of the time to the final answer's first token: 32% at the median, 61% at p90, 85% at
+# p99. Around a tool's own median times spread as a log-normal of 0.55: p75 1.45 and p90 2.02 times
+# the median, where the paper's six tools have 1.23 to 1.52 and 1.60 to 3.28.
+_TOOLS_SHARE: Final = LogitShare(0.32, 1.0)
+_TOOL_SPREAD: Final = 0.55
+# Of so many requests the one with the most tool calls is replayed.
+_OF: Final = 10
+
+
+def production(seed: int, number: int) -> TraceProgram:
+    """One request of the production trace. Its prompts are not append-only: the instructions in
+    the middle change with the tools at hand, so that only what lies before them is shared."""
+    draw = Purposes(seed, f"production/{number}")
+    name = f"production-{seed}-{number}"
+    system, fans, found = draw.of("system"), draw.of("fans"), draw.of("found")
+    answers, gaps = draw.of("answers"), draw.of("gaps")
+    history: tuple[Part, ...] = (Part(f"{name}/asked", _ASKED.whole(draw.of("asked")), "user"),)
+    depth = 1 + pick(draw.of("depth"), _DEPTHS)
+    calls: list[TraceCall] = []
+    for turn in range(depth):
+        kind = pick(system, _INSTRUCTIONS)
+        instructions = Part(f"production/tools/{kind}", _INSTRUCTION_TOKENS[kind], "system")
+        last = turn == depth - 1
+        answer = Part(
+            f"{name}/answer/{turn}", (_FINAL if last else _ASKING).whole(answers), "assistant"
+        )
+        fan = 0 if last else _FAN_OUT.whole(fans)
+        calls.append(
+            TraceCall(
+                parts=(_COMMON, instructions, *history),
+                output_tokens=answer.tokens,
+                answer=answer.name,
+                tool_s=tuple(gaps.lognormvariate(0.0, _TOOL_SPREAD) for _ in range(fan)),
+            )
+        )
+        history += (answer,)
+        each = max(1, _FOUND.whole(found) // fan) if fan else 0
+        history += tuple(Part(f"{name}/found/{turn}.{tool}", each, "tool") for tool in range(fan))
+    share = _TOOLS_SHARE.draw(draw.of("share"))
+    return TraceProgram(name, tuple(_timed(calls, share)))
+
+
+def production_wide(seed: int, number: int) -> TraceProgram:
+    """The request with the most tool calls of ten of the production trace: section 5.1 replays "a
+    stratified sample of 120 requests, characterized by a high degree of tool-call fan-outs per
+    request", of which no more is said."""
+    ten = (production(seed, _OF * number + place) for place in range(_OF))
+    return max(ten, key=lambda program: sum(len(call.tool_s) for call in program.calls))
+
+
+def _timed(calls: list[TraceCall], share: float) -> list[TraceCall]:
+    """The calls with tools scaled so that they take this share of the time to the final token."""
+    longest = sum(max(call.tool_s, default=0.0) for call in calls)
+    factor = engine_s(calls) * share / (1 - share) / longest if longest else 0.0
+    timed = []
+    for call in calls:
+        tools = tuple(seconds * factor for seconds in call.tool_s)
+        timed.append(
+            TraceCall(
+                parts=call.parts,
+                output_tokens=call.output_tokens,
+                answer=call.answer,
+                gap_s=max(tools, default=0.0),
+                tool_s=tools,
+            )
+        )
+    return timed
+
+
+def engine_s(calls: Iterable[TraceCall]) -> float:
+    """What a nominal engine takes until the last call's first token, seconds, nothing cached."""
+    done = list(calls)
+    prompts = sum(part.tokens for call in done for part in call.parts)
+    return prompts / PREFILL_TOKENS_S + sum(c.output_tokens for c in done[:-1]) / DECODE_TOKENS_S
+
+
+def production_figures(programs: Iterable[TraceProgram]) -> Mapping[str, float]:
+    """What the paper prints of this trace only. Shares are between 0 and 1.
+
+    tools' share: of the time to the final answer's first token, over programs that use tools.
+    prompt before tools: the part of a prompt that is known when the answer before it ends, over
+    calls after tools.
+    """
+    shares: list[float] = []
+    known: list[float] = []
+    final: list[float] = []
+    asking: list[float] = []
+    for program in programs:
+        tools = sum(call.gap_s for call in program.calls)
+        if tools:
+            shares.append(tools / (tools + engine_s(program.calls)))
+        for call in program.calls:
+            (asking if call.tool_s else final).append(float(call.output_tokens))
+        for call in program.calls[1:]:
+            whole = sum(part.tokens for part in call.parts)
+            new = takewhile(lambda part: part.kind == "tool", reversed(call.parts))
+            known.append(1 - sum(part.tokens for part in new) / whole)
+    return {
+        "tools' share p50": percentile(shares, 0.5),
+        "tools' share p90": percentile(shares, 0.9),
+        "tools' share p99": percentile(shares, 0.99),
+        "prompt before tools p10": percentile(known, 0.1),
+        "prompt before tools p90": percentile(known, 0.9),
+        "final over asking output": percentile(final, 0.5) / (percentile(asking, 0.5) or 1.0),
+    }
+
+
+def _fan(rng: Random) -> int:
+    """How many tools one iteration asks for: about two."""
+    return 1 + pick(rng, (0.3, 0.45, 0.2, 0.05))
+
+
+_WEB_HEAD: Final = Part("web_search/system", 1500, "system")
+_WEB_CALLS: Final = LongTail(4.23, 0.45, 1.5, 14.49)
+_WEB_TOOL_S: Final = TwoPhase(mean=1.09, variance=1.7, quick=0.6)
+_WEB_ASKED: Final = LongTail(60, 0.4, 10, 200)
+_WEB_FOUND: Final = LongTail(700, 0.7, 30, 5000)
+_WEB_ANSWER: Final = LongTail(75, 0.6, 10, 600)
+
+
+def web_search(seed: int, number: int) -> TraceProgram:
+    """One question that is searched for over several steps, with about two tools in each."""
+    draw = Purposes(seed, f"web_search/{number}")
+    task = Dialogue(f"web_search-{seed}-{number}", (_WEB_HEAD,))
+    task.say("user", _WEB_ASKED.whole(draw.of("asked")))
+    _steps(task, draw, (_WEB_CALLS, _WEB_ANSWER, _WEB_FOUND), _WEB_TOOL_S)
+    return task.program()
+
+
+_SWE_HEAD: Final = Part("swe/system", 1100, "system")
+_SWE_CALLS: Final = LongTail(20.0, 0.45, 2.5, 80.49)
+_SWE_TOOL_S: Final = TwoPhase(mean=0.29, variance=1.14, quick=0.1)
+_SWE_ASKED: Final = LongTail(400, 0.8, 40, 4000)
+_SWE_FOUND: Final = LongTail(155, 1.3, 5, 6000)
+_SWE_ANSWER: Final = LongTail(114, 0.6, 15, 900)
+
+
+def swe(seed: int, number: int) -> TraceProgram:
+    """One issue that is fixed over many steps: files read, commands run, about two in each."""
+    draw = Purposes(seed, f"swe/{number}")
+    task = Dialogue(f"swe-{seed}-{number}", (_SWE_HEAD,))
+    task.say("user", _SWE_ASKED.whole(draw.of("asked")))
+    _steps(task, draw, (_SWE_CALLS, _SWE_ANSWER, _SWE_FOUND), _SWE_TOOL_S)
+    return task.program()
+
+
+def _steps(
+    task: Dialogue, draw: Purposes, tails: tuple[LongTail, LongTail, LongTail], tool: TwoPhase
+) -> None:
+    """Append-only iterations. tails: of iterations, of answers and of what one tool gives back."""
+    iterations, answer, found = tails
+    answers, fans = draw.of("answers"), draw.of("fans")
+    gaps, results = draw.of("gaps"), draw.of("found")
+    count = iterations.whole(draw.of("calls"))
+    for index in range(count):
+        last = index == count - 1
+        used = () if last else tuple(tool.draw(gaps) for _ in range(_fan(fans)))
+        task.call(answer.whole(answers), max(used, default=0.0), used)
+        if used:
+            task.say("tool", *(found.whole(results) for _ in used))
+
+
+WORKLOADS: Final = (
+    Workload(
+        "production",
+        "Sutradhara, sections 3 and 5.4.3, Figures 3 and 4",
+        production,
+        {
+            "calls p50": 2,
+            "calls max": 7,
+            "fan-out p50": 2,
+            "fan-out max": 21,
+            "prompt p50": 20_000,
+            "tool mean": 6.0,
+            "tools' share p50": 0.32,
+            "tools' share p90": 0.61,
+            "tools' share p99": 0.85,
+            "prompt before tools p10": 0.5,
+            "prompt before tools p90": 0.8,
+            "final over asking output": 5,
+        },
+        production_figures,
+    ),
+    Workload(
+        "production_wide",
+        "Sutradhara, section 5.1: requests of the production trace with a high tool-call fan-out",
+        production_wide,
+        {"calls max": 7, "fan-out max": 21},
+    ),
+    Workload(
+        "web_search",
+        "Sutradhara, section 5.1: BFCL v4 web search",
+        web_search,
+        {"calls mean": 4.23, "fan-out mean": 2, "tool mean": 1.09, "tool variance": 1.7},
+    ),
+    Workload(
+        "swe",
+        "Sutradhara, section 5.1: SWE-Bench",
+        swe,
+        {"calls mean": 20.0, "fan-out mean": 2, "tool mean": 0.29, "tool variance": 1.14},
+    ),
+)
