@@ -5,38 +5,15 @@ Everything else in the plugin speaks to `SchedulerHooks`, whose methods are ours
 
 from __future__ import annotations
 
-import importlib.util
-import logging
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError, version
 from itertools import compress, islice
 from typing import Any
 
 from weft_engine.release import check_version, installed_version
 
 Rank = tuple[int, float, int]
-
-logger = logging.getLogger("vllm.weft")
-
-
-def warn_of_kernels_package() -> str:
-    """Warn when a Hugging Face distribution named `kernels` is installed: its import name is
-    ours, and transformers then imports ours in its place. Returns the warning, "" if all is well.
-    """
-    try:
-        found = version("kernels")
-    except PackageNotFoundError:
-        return ""
-    spec = importlib.util.find_spec("kernels")
-    origin = spec.origin if spec else "nothing"
-    message = (
-        f"a package named 'kernels' ({found}) is installed beside Weft, which has a folder of "
-        f"that name; `import kernels` now gives {origin}. Remove it: pip uninstall kernels"
-    )
-    logger.warning(message)
-    return message
 
 
 check_version(installed_version())
@@ -56,14 +33,12 @@ __all__ = [
     "SchedulerOutput",
     "check_start",
     "rearranged",
-    "warn_of_kernels_package",
 ]
 
 
 def check_start(vllm_config: Any, channel: str) -> None:
     """Raise ValueError where reports of calls would get lost on their way: one API server binds the
-    channel, on the machine of the engine cores. Warns of a package that takes our name."""
-    warn_of_kernels_package()
+    channel, on the machine of the engine cores."""
     if not channel:
         return
     parallel = vllm_config.parallel_config

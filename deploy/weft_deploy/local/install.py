@@ -93,11 +93,6 @@ def discard_unfinished(site: Path) -> list[str]:
     return sorted(path.name.removesuffix(".dist-info") for path in unfinished)
 
 
-def foreign_kernels(site: Path) -> str:
-    """The name of an installed distribution called `kernels`, which hides ours; "" if none."""
-    return next((path.name for path in site.glob("kernels-*.dist-info")), "")
-
-
 class Installer:
     """Runs the steps and says what it does."""
 
@@ -156,9 +151,6 @@ class Installer:
 
     def warn(self) -> None:
         """Say what would fail later, and oddly."""
-        foreign = foreign_kernels(self._site)
-        if foreign:
-            self.say(f"warning: {foreign} hides Weft's folder of that name: pip uninstall kernels")
         if platform.system() == "Linux" and (self._site / "vllm").is_dir():
             try:
                 ctypes.CDLL("libnuma.so.1")

@@ -1,4 +1,4 @@
-"""What is warned of, and keeping queues in order."""
+"""Queues stay in order."""
 
 from __future__ import annotations
 
@@ -22,15 +22,6 @@ class Waiting:
     """What a queue is of."""
 
     request_id: str
-
-
-def test_a_foreign_package_named_kernels_is_warned_of(tmp_path, monkeypatch):
-    assert compat.warn_of_kernels_package() == ""
-    info = tmp_path / "kernels-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels\nVersion: 1.0\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert "pip uninstall kernels" in compat.warn_of_kernels_package()
 
 
 @given(

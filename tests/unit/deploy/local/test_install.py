@@ -94,9 +94,3 @@ def test_trouble_is_one_line_and_a_status(raised, status, said, monkeypatch, cap
     assert said in line
     monkeypatch.setattr(install, "install", lambda *_: None)
     assert install.main() == 0
-
-
-def test_a_foreign_kernels_distribution_is_noticed(tmp_path):
-    assert install.foreign_kernels(tmp_path) == ""
-    (tmp_path / "kernels-0.9.dist-info").mkdir()
-    assert install.foreign_kernels(tmp_path) == "kernels-0.9.dist-info"
