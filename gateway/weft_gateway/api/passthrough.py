@@ -15,6 +15,7 @@ from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
 from weft_gateway.api.relay import check_status
 from weft_gateway.api.services import Services
+from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
@@ -29,6 +30,7 @@ _RESPONSE_METHODS: Final = {
     b"/cancel": ("POST",),
     b"/input_items": ("GET",),
 }
+_ANTHROPIC: Final = b"/v1/messages/"
 _METHODS: Final = {
     b"/v1/messages/count_tokens": ("POST",),
     b"/tokenize": ("POST",),
@@ -85,9 +87,10 @@ class Passthrough:
             answer = await s.chains.find(tenant, response_id)
         except TableUnavailable:
             raise errors.table_unavailable(s.settings.retry_after_s) from None
-        if answer is None or all(replica.name != answer.replica for replica in s.registry):
+        holder = None if answer is None else s.registry.get(answer.replica)
+        if holder is None or holder.circuit.dead:
             raise errors.response_not_found(response_id)
-        return answer.replica
+        return holder.name
 
     async def _try(
         self,
@@ -125,6 +128,9 @@ class Passthrough:
         else:
             if exchange.status == 404 and not last:
                 return None
+            if exchange.status >= 400:
+                shape: ErrorShape = "anthropic" if target.startswith(_ANTHROPIC) else "openai"
+                answer = errors.engine_error(exchange.status, answer, shape)
             kept, _ = for_client(exchange.headers)
             kept.append((b"x-weft-replica", replica.name.encode()))
             await respond(send, exchange.status, kept, answer)

@@ -9,8 +9,9 @@ from time import perf_counter
 from typing import Final
 
 import orjson
+from weft_engine.wire import CallReport
 
-from weft_gateway.api import reports
+from weft_gateway.api import errors
 from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Send
 from weft_gateway.api.ledger import OpenCall
@@ -18,12 +19,18 @@ from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.request import Request
 from weft_gateway.api.services import Services
 from weft_gateway.api.watch import Watch, remember, tell_whole
-from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.errors import (
+    ReplicaBadAnswer,
+    ReplicaError,
+    ReplicaFault,
+    ReplicaTimeout,
+    ReplicaWrongCall,
+)
 from weft_gateway.engine.headers import for_client, header_safe
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.engine.response import Headers
-from weft_gateway.engine.sse import StreamFilter
+from weft_gateway.engine.sse import StreamFilter, read_report
 from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
@@ -93,7 +100,12 @@ class Relay:
 
         Raises ReplicaError only where nothing has been sent to the client; ClientGone when it left.
         """
-        headers, report = for_client(self._exchange.headers)
+        headers, text = for_client(self._exchange.headers)
+        report = None
+        if text is not None:
+            report = read_report(text, self._call.call)
+            if report is None:
+                self._s.metrics.dropped.labels(self._replica.name).inc()
         headers += (
             (b"x-weft-program", header_safe(self._call.key.program)),
             (b"x-weft-replica", self._replica.name.encode()),
@@ -117,7 +129,7 @@ class Relay:
             raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
         self._metrics.latency.observe(perf_counter() - self._request.begun)
 
-    async def _plain(self, headers: Headers, report: bytes | None, send: Send) -> None:
+    async def _plain(self, headers: Headers, report: CallReport | None, send: Send) -> None:
         exchange, call = self._exchange, self._call
         body = await exchange.read_all()
         status = exchange.status
@@ -127,6 +139,12 @@ class Relay:
         exchange.close()
         self._first_byte(status)
         self._mark(status)
+        if status == 404 and self._request.holder:  # The replica has been restarted.
+            raise errors.previous_response_not_found(
+                self._request.body["previous_response_id"], 404
+            )
+        if not good:
+            body = errors.engine_error(status, body, self._request.endpoint.errors)
         if good and self._request.endpoint.chained:
             self._stores(_plain_id(body))
             await self._remember()
@@ -134,12 +152,9 @@ class Relay:
             tell_whole(self._s, call.key, self._request, body)
         if self._request.asked is not None:
             await remember(self._s, self._request, body if good else None, False)
-        parsed = reports.parse(report, call.call)
-        if parsed is None and report is not None:
-            self._s.metrics.dropped.labels(self._replica.name).inc()
-        await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, parsed)
+        await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, report)
         if self._watch is not None and good:
-            await self._watch.closed(body, parsed)
+            await self._watch.closed(body, report)
         if call.saved_s and self._asks_what_was_saved():
             headers.append((SAVED_HEADER, _saved(call.saved_s)))
         headers.append((b"content-length", str(len(body)).encode()))
@@ -149,7 +164,8 @@ class Relay:
     async def _stream(self, headers: Headers, send: Send) -> None:
         exchange = self._exchange
         good = exchange.status < 400
-        stream = StreamFilter(self._request.endpoint.terminals if good else ())
+        terminals = self._request.endpoint.terminals if good else ()
+        stream = StreamFilter(terminals, self._call.call)
         watch, heard, size = self._watch, self._heard, 0
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
@@ -186,6 +202,9 @@ class Relay:
             outcome = Outcome.OK if good else Outcome.ERROR
             self._mark(exchange.status)
         except ReplicaError as error:
+            exchange.cancel(error)
+            if isinstance(error, ReplicaWrongCall):
+                await self._disown()
             rest, outcome = self._broken(stream, error, sent + passed)
             passed += rest
         exchange.close()
@@ -199,7 +218,9 @@ class Relay:
         last: what the client got last."""
         rest = stream.cut()
         registry, name = self._s.registry, self._replica.name
-        if stream.ended:  # The client has its whole answer.
+        if isinstance(error, ReplicaWrongCall):
+            rest = b""
+        elif stream.ended:  # The client has its whole answer.
             registry.succeeded(name)
             if not isinstance(error, ReplicaTimeout):
                 registry.suspicion.set()
@@ -222,10 +243,9 @@ class Relay:
         if self._request.asked is not None:
             raw = b"".join(self._heard or ()) if outcome is Outcome.OK else None
             await remember(self._s, self._request, raw, True)
-        report = reports.accept(stream.report, self._call.call)
-        dropped = stream.dropped + (stream.report is not report)
-        if dropped:
-            self._s.metrics.dropped.labels(self._replica.name).inc(dropped)
+        report = stream.report
+        if stream.dropped:
+            self._s.metrics.dropped.labels(self._replica.name).inc(stream.dropped)
         await self._s.ledger.close(self._call, outcome, report)
         if self._watch is not None:
             self._s.ledger.dispatched(self._call, self._watch.ahead_s())
@@ -280,6 +300,12 @@ class Relay:
         if stored is not None:
             key, thread = self._continued_as()
             await self._s.chains.remember(key, stored, self._replica.name, thread)
+
+    async def _disown(self) -> None:
+        """The answer was not this call's, and nor is its id."""
+        self._stored = None
+        if self._response_id:
+            await self._s.chains.forget(self._call.key.tenant, self._response_id)
 
     def _continued_as(self) -> tuple[ProgramKey, str]:
         """The program and the thread of a call that goes on from this answer by its id."""

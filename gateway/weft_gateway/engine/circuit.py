@@ -14,10 +14,10 @@ _MAX_WAIT: Final = 16
 @dataclass(frozen=True, slots=True)
 class Circuit:
     """A replica's record. healthy: may get calls. alive: its process answers, as far as is known;
-    one that is alive and not healthy may get the calls that nobody else can take. failures: failed
-    calls or checks in a row. last_error: the code of the latest failure, kept until the next
-    success. trips: how often failing calls have taken it out since one succeeded. wait: good checks
-    after which it is back.
+    one that is alive and not healthy may get the calls that nobody else can take. dead: a check has
+    found that its process has ended. failures: failed calls or checks in a row. last_error: the
+    code of the latest failure, kept until the next success. trips: how often failing calls have
+    taken it out since one succeeded. wait: good checks after which it is back.
 
     A refused connection says that nobody is there, so one is enough. Other failures may be the
     call's own fault, so only `threshold` of them in a row take a replica out. A good health check
@@ -33,6 +33,7 @@ class Circuit:
     alive: bool = False
     trips: int = 0
     wait: int = 0
+    dead: bool = False
 
     def failed(self, error: ReplicaError) -> Circuit:
         """After a call failed."""
@@ -51,22 +52,25 @@ class Circuit:
             return self
         return replace(self, failures=0, last_error="", trips=0)
 
-    def checked(self, good: bool, error: str = "health_check", *, sure: bool = True) -> Circuit:
+    def checked(
+        self, good: bool, error: str = "health_check", *, sure: bool = True, gone: bool = False
+    ) -> Circuit:
         """After a health check. `sure`: a bad one says that the replica is down. Otherwise it only
-        was late, as a busy replica may be, and counts as a failed call does."""
+        was late, as a busy replica may be, and counts as a failed call does. `gone`: a bad one says
+        that the process has ended."""
         if not good:
             failures = self.failures + 1
             if sure or failures >= self.threshold:
-                return self._gone(failures, error)
+                return replace(self._gone(failures, error), dead=gone)
             return replace(self, failures=failures, last_error=error)
         # A check proves that the process answers, not that calls succeed: what failed calls said
         # stays on record until one succeeds.
         if self.healthy:
             return self
         if self.wait > 1:
-            return replace(self, alive=True, wait=self.wait - 1)
+            return replace(self, alive=True, dead=False, wait=self.wait - 1)
         failures = self.threshold - 1 if self.trips else 0
-        return replace(self, healthy=True, alive=True, failures=failures, wait=0)
+        return replace(self, healthy=True, alive=True, dead=False, failures=failures, wait=0)
 
     def _gone(self, failures: int, error: str) -> Circuit:
         """Nobody is there. Whoever comes back is another process, with a clean record."""

@@ -100,6 +100,10 @@ class Registry:
     def __getitem__(self, name: str) -> Replica:
         return self._replicas[name]
 
+    def get(self, name: str) -> Replica | None:
+        """The replica of that name, None where the settings have it no longer."""
+        return self._replicas.get(name)
+
     def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
         """The replicas as policies see them. `in_flight`: calls open per replica."""
         return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])

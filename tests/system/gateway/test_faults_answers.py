@@ -240,3 +240,56 @@ async def test_a_status_that_no_engine_has_is_a_bad_answer(
         got = await gateway.call(path)
         assert got.status_code == 502
         assert got.json()["error"]["code"] == "replica_bad_answer"
+
+
+OPENAI = {"error": {"message": "max_tokens: too small", "type": "BadRequestError", "code": 400}}
+INVALID = {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (OPENAI, "max_tokens: too small"),
+        ({"detail": "Not Found"}, "Not Found"),
+        (INVALID, "Field required"),
+    ],
+)
+async def test_an_engines_error_reaches_clients_of_anthropic_in_their_shape(
+    path: str, told: Any, message: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain(told, "400 Bad Request")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(path)
+        assert (got.status_code, got.json()["type"]) == (400, "error")
+        assert got.json()["error"]["type"] == "invalid_request_error"
+        assert got.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "param"),
+    [({"detail": "Not Found"}, "Not Found", None), (INVALID, "Field required", "input")],
+)
+async def test_an_engines_error_in_the_shape_of_fastapi_becomes_one_of_openai(
+    told: Any, message: str, param: str | None, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if request.method == "POST" and request.target == "/v1/responses":
+            await wire.plain({"id": "resp_1"})
+        else:
+            await wire.plain(told, "404 Not Found")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await gateway.call("/v1/responses", body={"input": "x"})
+        for method, path in (
+            ("POST", "/v1/embeddings"),
+            ("POST", "/tokenize"),
+            ("GET", "/v1/responses/resp_1/input_items"),
+            ("DELETE", "/v1/responses/resp_1"),
+        ):
+            got = await gateway.client.request(method, path, json={"model": "tiny"})
+            error = got.json()["error"]
+            assert (got.status_code, error["message"], error["param"]) == (404, message, param)
+            assert error["type"] == "invalid_request_error"
