@@ -17,10 +17,10 @@ from weft_gateway.api import admin, failures, hints, models, sessions, status, s
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.ledger import Ledger
-from weft_gateway.api.limits import TenantLimits
 from weft_gateway.api.openapi import describe_hot_routes
 from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.services import Services
+from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator

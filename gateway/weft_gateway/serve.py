@@ -16,7 +16,7 @@ from typing import Final, cast
 
 import uvicorn
 
-from weft_gateway.api import errors
+from weft_gateway import errors
 from weft_gateway.api.connections import Edge
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.edge import EdgeProtocol

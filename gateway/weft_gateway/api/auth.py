@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from weft_gateway.api.errors import ApiError
 from weft_gateway.engine.lower import tenant_salt
+from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import tenant_of
 
 

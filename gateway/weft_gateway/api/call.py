@@ -13,25 +13,27 @@ from typing import Final
 
 from weft_engine.wire import CALL_HEADER
 
-from weft_gateway.api import errors, failures, reports
+from weft_gateway import errors
+from weft_gateway.api import failures
 from weft_gateway.api.context import context_of
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Departure, Receive, Scope, Send
 from weft_gateway.api.ledger import OpenCall
-from weft_gateway.api.limits import Admitted
 from weft_gateway.api.placing import choose_home, prompt_tokens, taught_bytes
 from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.relay import Relay
 from weft_gateway.api.request import Request, join_lineage, read_request
 from weft_gateway.api.services import Services
-from weft_gateway.api.turns import LIGHT_BYTES
 from weft_gateway.api.watch import remember
+from weft_gateway.calls import reports
+from weft_gateway.calls.limits import Admitted
+from weft_gateway.calls.turns import LIGHT_BYTES
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.errors import ClientGone, ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_engine, sane_request_id
 from weft_gateway.engine.lower import CONTEXT_HEADER, ReplicaKind, TooDeep, lower
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Opening, Outcome, ProgramKey, RouteRequest
 from weft_gateway.programs.identity import Identity, IdentityError, resolve
 from weft_gateway.programs.idle import Kind

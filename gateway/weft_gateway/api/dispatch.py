@@ -7,7 +7,6 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from weft_gateway.api import failures
 from weft_gateway.api.call import CallHandler
-from weft_gateway.api.errors import unknown_route, wrong_id, wrong_method
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
 from weft_gateway.api.passthrough import Passthrough, methods
 from weft_gateway.api.prefills import PrefillDesk
@@ -16,6 +15,7 @@ from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
 from weft_gateway.engine.errors import ClientGone
+from weft_gateway.errors import unknown_route, wrong_id, wrong_method
 from weft_gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"

@@ -10,13 +10,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
+from weft_gateway import errors
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
 from weft_gateway.api.services import Services
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import UnsafeHead, sane_request_id
+from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import IdentityError
 from weft_gateway.programs.table import TableUnavailable
 

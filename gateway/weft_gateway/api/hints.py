@@ -16,14 +16,14 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from weft_gateway.api import errors
+from weft_gateway import errors
 from weft_gateway.api.body import call_body, described, is_skimmed, read_model
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import read_body
 from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.request import model_of
 from weft_gateway.api.services import Services
 from weft_gateway.api.sessions import program_key
+from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey, Told
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.overlap import told

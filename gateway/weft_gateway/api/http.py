@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Protocol
 
-from weft_gateway.api.errors import ApiError
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.response import Headers
+from weft_gateway.errors import ApiError
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from weft_engine.wire import CallReport
 
-from weft_gateway.api.limits import Admitted, TenantLimits
+from weft_gateway.calls.limits import Admitted, TenantLimits
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.tokens import Counted, TokenCounter

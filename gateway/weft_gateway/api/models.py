@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from weft_gateway.api.errors import model_not_found
 from weft_gateway.api.services import Services
+from weft_gateway.errors import model_not_found
 
 
 def router(services: Services) -> APIRouter:

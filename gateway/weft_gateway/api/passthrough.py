@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
+from weft_gateway import errors
 from weft_gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
 from weft_gateway.api.relay import check_status
 from weft_gateway.api.services import Services
@@ -20,6 +19,7 @@ from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
+from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.table import TableUnavailable
 

@@ -9,7 +9,7 @@ from typing import Any
 from weft_gateway.api.body import is_skimmed
 from weft_gateway.api.request import Request
 from weft_gateway.api.services import Services
-from weft_gateway.api.turns import LIGHT_BYTES
+from weft_gateway.calls.turns import LIGHT_BYTES
 from weft_gateway.engine.beginnings import beginning_of
 from weft_gateway.engine.tokens import Counted
 from weft_gateway.model import Beginning, Decision, RouteRequest

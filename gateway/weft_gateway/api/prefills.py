@@ -17,13 +17,13 @@ from typing import Any, Final
 import orjson
 from weft_engine.wire import CALL_HEADER, CallContext
 
-from weft_gateway.api import errors, reports
+from weft_gateway import errors
 from weft_gateway.api.auth import Caller
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.ledger import OpenCall
 from weft_gateway.api.placing import choose_home
 from weft_gateway.api.request import Request
 from weft_gateway.api.services import Services
+from weft_gateway.calls import reports
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.headers import for_client
@@ -31,6 +31,7 @@ from weft_gateway.engine.lower import lower, program_digest, tenant_digest
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.engine.sse import read_report
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
 from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
 from weft_gateway.policies.retain.fair import FairRoom

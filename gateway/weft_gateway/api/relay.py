@@ -11,8 +11,7 @@ from typing import Final
 import orjson
 from weft_engine.wire import CallReport
 
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
+from weft_gateway import errors
 from weft_gateway.api.http import Send
 from weft_gateway.api.ledger import OpenCall
 from weft_gateway.api.prefills import PrefillDesk
@@ -31,6 +30,7 @@ from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.engine.response import Headers
 from weft_gateway.engine.sse import StreamFilter, read_report
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id

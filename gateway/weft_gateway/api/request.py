@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from time import time
 from typing import Any
 
-from weft_gateway.api import errors
+from weft_gateway import errors
 from weft_gateway.api.auth import Caller
 from weft_gateway.api.body import call_body, is_skimmed
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Receive, Scope, read_body
-from weft_gateway.api.limits import Admitted
 from weft_gateway.api.services import Services
-from weft_gateway.api.turns import LIGHT_BYTES
+from weft_gateway.calls.limits import Admitted
+from weft_gateway.calls.turns import LIGHT_BYTES
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.headers import query_of
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted
+from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.overlap.dispatch import HEADER as DISPATCH_HEADER

@@ -13,8 +13,8 @@ import httpx
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.http import DepartureWatch
 from weft_gateway.api.ledger import Ledger
-from weft_gateway.api.limits import TenantLimits
-from weft_gateway.api.turns import Turns
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator

@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from weft_gateway.api.body import check_depth, described, read_model
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.services import Services
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Program, ProgramKey
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
 from weft_gateway.telemetry.finished import finished, known_by, regrouped

@@ -10,9 +10,9 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.services import Services
 from weft_gateway.api.sessions import path_id, program_key
+from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.overlap.dispatch import EVENT
 from weft_gateway.telemetry import threads

@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
 from weft_gateway.api.kept import Kept
 from weft_gateway.api.services import Services
-from weft_gateway.api.turns import LIGHT_BYTES
 from weft_gateway.api.web import may_connect
 from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
+from weft_gateway.calls.turns import LIGHT_BYTES
+from weft_gateway.errors import ApiError
 from weft_gateway.overlap.events import EventReader
 
 log = logging.getLogger(__name__)

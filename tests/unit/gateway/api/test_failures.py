@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from weft_gateway.api import failures
-from weft_gateway.api.errors import ApiError
+from weft_gateway.errors import ApiError
 
 pytestmark = pytest.mark.anyio
 

@@ -4,9 +4,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import DepartureWatch, read_body
 from weft_gateway.engine.errors import ClientGone
+from weft_gateway.errors import ApiError
 
 pytestmark = pytest.mark.anyio
 
