@@ -49,7 +49,7 @@ async def test_an_attack_meets_its_bound(
             work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await work
-        metrics = gateway.services.metrics.render().decode()
+        metrics = gateway.parts.metrics.render().decode()
         assert 'code="internal_error"' not in metrics
 
 

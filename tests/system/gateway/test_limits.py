@@ -104,8 +104,8 @@ async def test_a_call_that_fails_gives_its_place_back(
         else:
             body = {"model": "unknown"} if fault == "model" else {}
             assert (await gateway.call(body=body, headers=key("a"))).status_code >= 400
-        limiter = gateway.services.limiter
-        tenant = gateway.services.auth.caller({b"authorization": b"Bearer a"}).tenant
+        limiter = gateway.parts.limiter
+        tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)
 
 

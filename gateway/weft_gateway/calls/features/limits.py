@@ -1,0 +1,38 @@
+"""Limits of tenants: a call is admitted, its tokens are corrected, its place is released."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from weft_gateway.calls.call import Call
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.placement import PromptCounter
+
+
+class LimitsObserver(CallObserver):
+    """Admits calls by the limits of their tenants."""
+
+    def __init__(self, limits: TenantLimits, counter: PromptCounter) -> None:
+        self._limits = limits
+        self._counter = counter
+
+    def arrived(self, call: Call) -> Awaitable[None]:
+        """ApiError 429 for a call over the limits."""
+        return self._admit(call)
+
+    def closed(self, call: Call) -> None:
+        """The engine has counted the tokens."""
+        if call.report is not None and call.admitted is not None:
+            used = call.report.prompt_tokens + call.report.output_tokens
+            self._limits.used(call.admitted, used)
+
+    def ended(self, call: Call) -> None:
+        """The call is in flight no longer."""
+        admitted, call.admitted = call.admitted, None
+        if admitted is not None:
+            self._limits.release(admitted)
+
+    async def _admit(self, call: Call) -> None:
+        tokens = self._counter.prompt_tokens(call)
+        call.admitted = await self._limits.admit(call.caller.tenant, tokens)
