@@ -355,9 +355,9 @@ class Gateway:
             await asyncio.sleep(every_s)
 
 
-def create_app(settings: Settings, table: ProcessTable | None = None) -> Gateway:
-    """The gateway. The lifespan of its application starts and ends the background work."""
-    return Gateway(settings, table)
+def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
+    """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
+    return Gateway(settings, table).app
 
 
 def _fastapi(gateway: Gateway) -> FastAPI:

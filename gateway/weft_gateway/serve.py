@@ -20,7 +20,7 @@ from weft_gateway import errors
 from weft_gateway.api.connections import Edge
 from weft_gateway.api.edge import EdgeProtocol
 from weft_gateway.api.websocket_server import DrainingSocket
-from weft_gateway.app import Gateway, create_app
+from weft_gateway.app import Gateway
 from weft_gateway.config import Settings
 from weft_gateway.engine.errors import ShuttingDown
 
@@ -119,7 +119,7 @@ def run(settings: Settings) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not settings.replicas:
         log.warning("no replica is named (--replica or WEFT_REPLICAS): every call will get a 503")
-    gateway = create_app(settings)
+    gateway = Gateway(settings)
     edge = Edge(settings, gateway.metrics, _files_for(settings.max_connections))
     server = Server(server_config(gateway, edge), gateway)
     # uvicorn takes these signals while it runs and raises them again when it is done. It has done

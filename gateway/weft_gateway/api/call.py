@@ -7,7 +7,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.body import call_body, is_skimmed
+from weft_gateway.api.body import call_body, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import Receive, Scope, Send, read_body
 from weft_gateway.calls.call import Call
@@ -102,10 +102,12 @@ class CallEndpoint:
         # Who calls is settled before a large body is taken in.
         call.caller = caller = self._auth.caller(headers)
         raw = await read_body(headers, receive, self._max_body_bytes)
-        raw, body = await call_body(raw, self._read_body_bytes, self._turns, caller.tenant)
-        call.raw, call.body = raw, body
-        if len(raw) > LIGHT_BYTES:
+        if len(raw) <= LIGHT_BYTES:
+            raw, body = light_body(raw)
+        else:
+            raw, body = await call_body(raw, self._read_body_bytes, self._turns, caller.tenant)
             call.skimmed = is_skimmed(body)
+        call.raw, call.body = raw, body
         call.target = call.endpoint.path.encode() + query_of(scope["query_string"])
         call.hints = read_hints(body, headers, DEFAULT_LIMITS, b"" if call.skimmed else raw)
         call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), body.get("weft"))

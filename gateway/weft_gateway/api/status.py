@@ -51,7 +51,7 @@ def router(
     auth: Authenticator,
     table: ProcessTable,
     registry: Registry,
-    metrics: Metrics,
+    counts: Metrics,
     tasks: Supervisor,
     retry_after_s: int,
 ) -> APIRouter:
@@ -105,17 +105,17 @@ def router(
         return await state(request, ready=True)
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
-    async def show() -> Response:
+    async def metrics() -> Response:
         """The text exposition format."""
         census = await table.census()
-        metrics.programs.set(census.alive)
-        metrics.begun.value = census.created
-        metrics.ended.value = census.ended
-        metrics.local.set(table.local)
+        counts.programs.set(census.alive)
+        counts.begun.value = census.created
+        counts.ended.value = census.ended
+        counts.local.set(table.local)
         in_flight = await table.count()
         for replica in registry:
-            metrics.healthy.labels(replica.name).set(replica.circuit.healthy)
-            metrics.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
-        return Response(metrics.render(), media_type=CONTENT_TYPE_LATEST)
+            counts.healthy.labels(replica.name).set(replica.circuit.healthy)
+            counts.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
+        return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 
     return api

@@ -39,7 +39,8 @@ class Disconnect:
     def watch(self) -> None:
         """Watch from now on. The task ends by itself: once the answer is sent, `receive` brings the
         disconnect too."""
-        self._task = asyncio.get_running_loop().create_task(self._watch())
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def stops(self, work: Cancellable) -> None:
         """Cancel `work` when the client goes. Raises ClientGone if it has already."""
@@ -72,19 +73,16 @@ class DisconnectMonitor:
 
     def __init__(self, tick_s: float = 0.1) -> None:
         self._tick_s = tick_s
-        self._new: set[Disconnect] = set()
         self._all: set[Disconnect] = set()
 
     def expect(self, receive: Receive) -> Disconnect:
         """A disconnect that is watched for from the next tick on."""
         disconnect = Disconnect(receive)
-        self._new.add(disconnect)
         self._all.add(disconnect)
         return disconnect
 
     def done(self, disconnect: Disconnect) -> None:
         """The call is over."""
-        self._new.discard(disconnect)
         self._all.discard(disconnect)
 
     def end_all(self, error: Exception) -> int:
@@ -95,6 +93,5 @@ class DisconnectMonitor:
         """Tick until cancelled."""
         while True:
             await asyncio.sleep(self._tick_s)
-            new, self._new = self._new, set()
-            for disconnect in new:
+            for disconnect in tuple(self._all):
                 disconnect.watch()

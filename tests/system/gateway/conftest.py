@@ -18,7 +18,7 @@ import httptools
 import httpx
 import pytest
 import uvicorn
-from weft_gateway.app import Gateway, create_app
+from weft_gateway.app import Gateway
 from weft_gateway.config import load
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.serve import server_config
@@ -265,7 +265,7 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         # Checks are made at the start and on suspicion; between them a test is not disturbed.
         defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
-        parts = create_app(load(**defaults | settings), table=table)
+        parts = Gateway(load(**defaults | settings), table=table)
         config = server_config(parts)
         config.port = 0
         server = uvicorn.Server(config)
