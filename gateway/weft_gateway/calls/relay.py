@@ -130,7 +130,7 @@ class StreamRelay:
             self._looked_at = bool(self._taps) or self._call.recorded is not None
         stream = self._filter
         passed = stream.feed(data)
-        if self._looked_at:
+        if self._looked_at and passed:
             passed = self._look(passed)
         if not data or complete:
             self._unsent = passed

@@ -259,13 +259,16 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
 
     @contextlib.asynccontextmanager
     async def start(
-        *engines: Engine | str, table: ProcessTable | None = None, **settings: Any
+        *engines: Engine | str,
+        table: ProcessTable | None = None,
+        build: type[Gateway] = Gateway,
+        **settings: Any,
     ) -> AsyncIterator[Weft]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         # Checks are made at the start and on suspicion; between them a test is not disturbed.
         defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
-        parts = Gateway(load(**defaults | settings), table=table)
+        parts = build(load(**defaults | settings), table=table)
         config = server_config(parts)
         config.port = 0
         server = uvicorn.Server(config)

@@ -40,7 +40,7 @@ class StoredAnswers(CallObserver):
 
         def tap(data: bytes) -> bytes:
             nonlocal begun
-            if not begun and data:
+            if not begun:
                 begun = True
                 self._named(call, data)
             return data
