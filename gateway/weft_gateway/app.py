@@ -203,14 +203,13 @@ class Gateway:
         placement = Placement(router, registry, table, counter, retry_after_s)
         reports = Reports(registry, admin_http, s.engine_secret)
         self.lifecycle = lifecycle = Lifecycle(
-            table, placement, observers, advisor, idle, reports.ask, spawner, metrics.error
+            table, placement, advisor, idle, reports.ask, spawner, metrics.error
         )
-        engines = Engines(registry, counter, tenants, turns, observers, tag_prompts=s.tag_prompts)
+        engines = Engines(registry, counter, tenants, turns, tag_prompts=s.tag_prompts)
         path = CallPath(
             placement,
             lifecycle,
             engines,
-            observers,
             next_call,
             metrics.error,
             attempts=s.attempts_per_call,
@@ -222,6 +221,7 @@ class Gateway:
             placement,
             lifecycle,
             engines,
+            observers,
             advisor,
             reports.ask,
             spawner,

@@ -71,7 +71,8 @@ class CallEndpoint:
         request_id = sane_request_id(headers.get(b"x-request-id"))
         if request_id is None:
             request_id = b"req" + call_id.removeprefix("call").encode()
-        call = Call(call_id, endpoint, scope["headers"], request_id, begun)
+        hooks = self._observers.of(endpoint)
+        call = Call(call_id, endpoint, scope["headers"], request_id, begun, hooks)
         if program is not None:
             call.program_in_path = program
         if prefill_id:
@@ -79,7 +80,9 @@ class CallEndpoint:
         try:
             try:
                 await self._read(call, scope, headers, receive)
-                await self._identifier.identify(call)
+                pending = self._identifier.identify(call)
+                if pending is not None:
+                    await pending
                 client = self._disconnects.expect(receive)
                 try:
                     await self._path.serve(call, client, send)
@@ -89,7 +92,9 @@ class CallEndpoint:
                 call.error = error
                 raise
             finally:
-                await notify(self._observers.ended, call)
+                pending = notify(hooks.ended, call)
+                if pending is not None:
+                    await pending
         except ClientGone:
             return
         except Exception as error:

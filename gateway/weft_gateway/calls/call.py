@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.calls.limits import Admitted
-from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 from weft_gateway.engine.tokens import Counted
 from weft_gateway.model import Beginning, Decision, Outcome, Program, ProgramKey
 from weft_gateway.model.hint import NO_HINTS, Hints
@@ -47,6 +47,26 @@ class Placed:
     prefix: Beginning | None
 
 
+# Takes bytes of a stream; returns those for the client.
+Tap = Callable[[bytes], bytes]
+Hook = Callable[["Call"], Awaitable[None] | None]
+HeadHook = Callable[["Call"], Tap | None]
+
+
+@dataclass(slots=True)
+class Hooks:
+    """What observers do in the course of a call (`weft_gateway.calls.observers`)."""
+
+    arrived: list[Hook] = field(default_factory=list)
+    opened: list[Hook] = field(default_factory=list)
+    sending: list[Hook] = field(default_factory=list)
+    head: list[HeadHook] = field(default_factory=list)
+    closed: list[Hook] = field(default_factory=list)
+    ended: list[Hook] = field(default_factory=list)
+
+
+# The gateway's own calls, which compute what turns begin with.
+PREFILL: Final = replace(BY_PATH["/v1/chat/completions"], name="prefill")
 UNKNOWN_CALLER: Final = Caller("", "")
 UNIDENTIFIED: Final = Identity(ProgramKey("", ""), MAIN_THREAD, "", "none", True)
 _NO_PROGRAM: Final = Program(ProgramKey("", ""), 0.0)
@@ -59,18 +79,26 @@ def call_ids() -> Callable[[], str]:
     return lambda: f"call-{prefix}-{next(count):x}"
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """One call, from its request to its last byte. Each part of the path fills in what it finds.
+    Durations are in seconds on the performance counter, since `begun`."""
 
-    Most attributes have their first value on the class: a call then costs only what it uses.
-    Durations are in seconds on the performance counter, since `begun`.
-    """
+    # id: to engines and the process table. headers: as ASGI has them. request_id: the client's, or
+    # one made for it. begun: when the request arrived. hooks: of the endpoint.
+    id: str
+    endpoint: Endpoint
+    headers: list[tuple[bytes, bytes]]
+    request_id: bytes
+    begun: float
+    hooks: Hooks
 
     # The request. target: path and query for the engine. skimmed: the content of the body was too
     # long to be read. model: "" where the engine decides. program: as the path named it.
     # prefill_id: of the prefill that the path names. tool_dispatch: the client wants complete tool
-    # calls in its stream. tags: the only tags of the prompt. internal: the gateway's own call.
+    # calls in its stream. tags: the only tags of the prompt.
     target: bytes = b""
+    body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER
     raw: bytes = b""
     skimmed: bool = False
@@ -80,7 +108,6 @@ class Call:
     hints: Hints = NO_HINTS
     tool_dispatch: bool = False
     tags: tuple[int, ...] | None = None
-    internal: bool = False
 
     # Whose call it is. holder: the replica that stores the answer that this call continues, or "".
     # asked: how lineage has placed the call, until it has learned the outcome. prefill: the one
@@ -141,23 +168,6 @@ class Call:
     tools: tuple[tuple[str, float], ...] = ()
     error: Exception | None = None
     receipt: Receipt | None = None
-
-    def __init__(
-        self,
-        call_id: str,
-        endpoint: Endpoint,
-        headers: list[tuple[bytes, bytes]],
-        request_id: bytes,
-        begun: float,
-    ) -> None:
-        """headers: as ASGI has them. request_id: the client's, or one made for it. begun: when the
-        request arrived."""
-        self.id = call_id
-        self.endpoint = endpoint
-        self.headers = headers
-        self.request_id = request_id
-        self.begun = begun
-        self.body: dict[str, Any] = {}
 
     @property
     def key(self) -> ProgramKey:

@@ -8,7 +8,6 @@ from typing import Final
 from weft_engine.wire import CALL_HEADER, CallContext
 
 from weft_gateway.calls.call import Call
-from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.placement import PromptCounter
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
@@ -41,7 +40,6 @@ class Engines:
         counter: PromptCounter,
         tenants: Tenants,
         turns: Turns,
-        observers: Observers,
         *,
         tag_prompts: bool,
     ) -> None:
@@ -49,7 +47,6 @@ class Engines:
         self._counter = counter
         self._tenants = tenants
         self._turns = turns
-        self._observers = observers
         self._tag_prompts = tag_prompts
 
     def exchange(self, call: Call) -> Exchange:
@@ -78,7 +75,7 @@ class Engines:
             fields.append((_CONTEXT_FIELD, carried))
         head = replica.request_head("POST", call.target, fields, len(body))
         call.overhead_s = perf_counter() - call.begun
-        for sending in self._observers.sending:
+        for sending in call.hooks.sending:
             sending(call)
         await exchange.start(head, body)
 

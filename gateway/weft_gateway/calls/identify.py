@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from weft_gateway import errors
@@ -28,20 +29,31 @@ class Identifier:
         self._retry_after_s = retry_after_s
         self._traceparent = traceparent
 
-    async def identify(self, call: Call) -> None:
+    def identify(self, call: Call) -> Awaitable[None] | None:
         """Set the call's model, program, thread, and the replica that stores the answer which it
-        continues. ApiError."""
-        endpoint, body = call.endpoint, call.body
-        if endpoint.chained and body.get("previous_response_id") is not None:
-            call.holder = await self._holder(call.caller.tenant, body["previous_response_id"])
+        continues. What is returned is to be awaited: stored answers and parents are looked up.
+        ApiError."""
+        body = call.body
+        if call.endpoint.chained and body.get("previous_response_id") is not None:
+            return self._continued(call, body["previous_response_id"])
+        return self._identify(call)
+
+    def _identify(self, call: Call) -> Awaitable[None] | None:
         try:
-            identity = self._resolve(call, body)
+            call.identity = identity = self._resolve(call, call.body)
         except IdentityError as error:
             raise errors.wrong_id(error) from None
-        if identity.parent and has_parent(identity):
-            identity = await fold(self._chains, identity)
-        call.model = self.model_of(body)
-        call.identity = identity
+        call.model = self.model_of(call.body)
+        return self._fold(call) if identity.parent and has_parent(identity) else None
+
+    async def _continued(self, call: Call, previous: Any) -> None:
+        call.holder = await self._holder(call.caller.tenant, previous)
+        pending = self._identify(call)
+        if pending is not None:
+            await pending
+
+    async def _fold(self, call: Call) -> None:
+        call.identity = await fold(self._chains, call.identity)
 
     async def announced(
         self, tenant: str, headers: list[tuple[bytes, bytes]], body: dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Final
 
 from weft_engine.wire import CallReport
 
-from weft_gateway.calls.call import Call, Placed
-from weft_gateway.calls.observers import Observers, notify
+from weft_gateway.calls.call import PREFILL, Call, Placed
+from weft_gateway.calls.observers import notify
 from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
@@ -68,7 +68,6 @@ class Lifecycle:
         self,
         table: ProcessTable,
         placement: Placement,
-        observers: Observers,
         advisor: KvAdvisor,
         idle: IdleTimes,
         ask: Ask,
@@ -79,7 +78,6 @@ class Lifecycle:
         gave no report. spawner: runs work beside the calls. count_error: for metrics, by code."""
         self._table = table
         self._placement = placement
-        self._observers = observers
         self._advisor = advisor
         self._idle = idle
         self._ask = ask
@@ -92,7 +90,7 @@ class Lifecycle:
         identity, now = call.identity, time()
         # An ephemeral program ends with its call; a prefill is no turn.
         kind, discount_s = None, 0.0
-        if not (identity.ephemeral or call.internal):
+        if not (identity.ephemeral or call.endpoint is PREFILL):
             kind = Kind(identity.key.tenant, identity.source, call.model)
             discount_s = self._idle.sooner_s(kind)
         opened = await self._table.open_call(
@@ -113,7 +111,8 @@ class Lifecycle:
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.idle_discount_s = discount_s
         call.placed = placed
-        self._placement.settled(placed, opened.replica)
+        if placed.prefix is not None:
+            self._placement.settled(placed.prefix, opened.replica)
         if kind is not None:
             self._idle.opened(kind, opened, now)
         return OpenCall(call, self._close)
@@ -126,15 +125,16 @@ class Lifecycle:
             self._spawn(self._advisor.forget(key, program.replicas))
         return program
 
-    async def _close(self, call: Call, error: BaseException | None) -> None:
-        """Close a call. Where the table cannot be reached, the closing is written later."""
+    def _close(self, call: Call, error: BaseException | None) -> Awaitable[None]:
+        """Close a call. What has to wait for others is done beside the path."""
         if isinstance(error, ClientGone):
             call.outcome = Outcome.ABORTED
             self._spawn(self._ask_and_write(call))
         elif call.superseded:
             self._spawn(self._write(call))
         else:
-            await self._write(call)
+            return self._write(call)
+        return _done()
 
     async def _ask_and_write(self, call: Call) -> None:
         try:
@@ -144,8 +144,11 @@ class Lifecycle:
         await self._write(call)
 
     async def _write(self, call: Call) -> None:
+        """Tell the observers, and write the closing: later, where the table cannot be reached."""
         try:
-            await notify(self._observers.closed, call)
+            pending = notify(call.hooks.closed, call)
+            if pending is not None:
+                await pending
             await self._write_once(call)
         except TableUnavailable:
             self._count_error("table_unavailable")
@@ -172,12 +175,16 @@ class Lifecycle:
         log.error("call %s could not be closed in the process table", call.id)
 
 
+async def _done() -> None:
+    pass
+
+
 def _closing(call: Call) -> Closing:
-    report = call.report
+    report, key = call.report, call.identity.key
     if report is None:
-        return Closing(call.key, call.id, time(), call.outcome, sooner_s=call.idle_discount_s)
+        return Closing(key, call.id, time(), call.outcome, sooner_s=call.idle_discount_s)
     return Closing(
-        call.key,
+        key,
         call.id,
         time(),
         call.outcome,

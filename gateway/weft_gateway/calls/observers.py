@@ -4,16 +4,12 @@ left out."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 
-from weft_gateway.calls.call import Call
+from weft_gateway.calls.call import PREFILL, Call, HeadHook, Hook, Hooks, Tap
+from weft_gateway.engine.endpoints import Endpoint
 
 log = logging.getLogger(__name__)
-
-Hook = Callable[[Call], Awaitable[None] | None]
-# Takes bytes of a stream; returns those for the client.
-Tap = Callable[[bytes], bytes]
-HeadHook = Callable[[Call], Tap | None]
 
 
 class CallObserver:
@@ -22,6 +18,10 @@ class CallObserver:
     A hook that has to wait returns an awaitable. Only `arrived` and `opened` may raise: the client
     gets their errors. An exception of another hook is logged, and the call goes on.
     """
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Whether it observes the calls of an endpoint. By default those of clients."""
+        return endpoint is not PREFILL
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """The request was read. The hook may find out whose call it is, or refuse it (ApiError)."""
@@ -45,37 +45,53 @@ class CallObserver:
 
 
 class Observers:
-    """The hooks of all observers, in the observers' order. A hook that no observer overrides is not
-    in it."""
-
-    __slots__ = ("arrived", "closed", "ended", "head", "opened", "sending")
+    """All observers, in the order of their hooks."""
 
     def __init__(self) -> None:
-        self.arrived: list[Hook] = []
-        self.opened: list[Hook] = []
-        self.sending: list[Callable[[Call], None]] = []
-        self.head: list[HeadHook] = []
-        self.closed: list[Hook] = []
-        self.ended: list[Hook] = []
+        self._observers: list[CallObserver] = []
+        self._hooks: dict[str, Hooks] = {}
 
     def add(self, observer: CallObserver | None) -> None:
-        """One more. None: a feature that the settings leave out."""
-        if observer is None:
-            return
-        for name in self.__slots__:
-            if getattr(type(observer), name) is not getattr(CallObserver, name):
-                getattr(self, name).append(getattr(observer, name))
+        """One more, before the first call. None: a feature that the settings leave out."""
+        if observer is not None:
+            self._observers.append(observer)
+
+    def of(self, endpoint: Endpoint) -> Hooks:
+        """The hooks that observers override for the calls of an endpoint."""
+        hooks = self._hooks.get(endpoint.name)
+        if hooks is None:
+            hooks = self._hooks[endpoint.name] = Hooks()
+            for observer in self._observers:
+                for name in Hooks.__slots__ if observer.observes(endpoint) else ():
+                    if getattr(type(observer), name) is not getattr(CallObserver, name):
+                        getattr(hooks, name).append(getattr(observer, name))
+        return hooks
 
 
-async def notify(hooks: Iterable[Hook], call: Call) -> None:
-    """Run hooks one after another. Their exceptions are logged: no feature fails a call."""
-    for hook in hooks:
-        try:
+def notify(hooks: Sequence[Hook], call: Call) -> Awaitable[None] | None:
+    """Run hooks one after another; what is returned is to be awaited. Their exceptions are logged:
+    no feature fails a call."""
+    hook = None
+    try:
+        for hook in hooks:
             pending = hook(call)
             if pending is not None:
-                await pending
-        except Exception:
-            log.exception("an observer of call %s failed", call.id)
+                return _go_on(pending, hooks[hooks.index(hook) + 1 :], call)
+    except Exception:
+        assert hook is not None
+        log.exception("an observer of call %s failed", call.id)
+        return notify(hooks[hooks.index(hook) + 1 :], call)
+    return None
+
+
+async def _go_on(pending: Awaitable[None], hooks: Sequence[Hook], call: Call) -> None:
+    try:
+        await pending
+    except Exception:
+        log.exception("an observer of call %s failed", call.id)
+    rest = notify(hooks, call)
+    if rest is not None:
+        await rest
 
 
 def taps(hooks: Iterable[HeadHook], call: Call) -> list[Tap]:

@@ -8,11 +8,11 @@ from typing import Final
 
 from weft_gateway import errors
 from weft_gateway.calls import relay
-from weft_gateway.calls.call import Call
+from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.client import Disconnect, Message, Send
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
-from weft_gateway.calls.observers import Observers, Tap, taps
+from weft_gateway.calls.observers import taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
@@ -35,7 +35,6 @@ class CallPath:
         placement: Placement,
         lifecycle: Lifecycle,
         engines: Engines,
-        observers: Observers,
         next_call: Callable[[], str],
         count_error: Callable[[str], None],
         *,
@@ -47,7 +46,6 @@ class CallPath:
         self._placement = placement
         self._lifecycle = lifecycle
         self._engines = engines
-        self._observers = observers
         self._next_call = next_call
         self._count_error = count_error
         self._attempts = attempts
@@ -61,7 +59,7 @@ class CallPath:
         byte of it was sent.
         """
         try:
-            for arrived in self._observers.arrived:
+            for arrived in call.hooks.arrived:
                 if (pending := arrived(call)) is not None:
                     await pending
             opened = await self._lifecycle.open(call, self._placement.place(call))
@@ -71,8 +69,8 @@ class CallPath:
                     async with opened:
                         # The call closes before the client can know that its answer is complete.
                         try:
-                            for looks_on in self._observers.opened:
-                                if (pending := looks_on(call)) is not None:
+                            for opened_hook in call.hooks.opened:
+                                if (pending := opened_hook(call)) is not None:
                                     await pending
                             client.stops(exchange)
                             await self._engines.send(call, exchange)
@@ -86,10 +84,13 @@ class CallPath:
                             last = await self._relay(stream, call, exchange, send)
                         else:
                             last = await self._whole(call, exchange)
-                    if is_stream:
-                        await self._finish(stream, last, call, exchange, send)
+                    if not is_stream:
+                        await send(_start(call, relay.whole_headers(call, headers, last)))
                     else:
-                        await _answer(call, headers, last, send)
+                        last = relay.last_bytes(call, last)
+                        if stream.step is not Step.OVER:
+                            last = await self._relay(stream, call, exchange, send, last)
+                    await send({"type": "http.response.body", "body": last})
                     return
                 except ReplicaError as error:
                     # The connection may carry what belongs to another call: it is not used again.
@@ -121,7 +122,7 @@ class CallPath:
     def _head(self, call: Call) -> list[Tap]:
         """The first bytes of the answer are there."""
         call.first_byte_s = perf_counter() - call.begun
-        return taps(self._observers.head, call)
+        return taps(call.hooks.head, call)
 
     async def _whole(self, call: Call, exchange: Exchange) -> bytes:
         """Read an answer that is no stream; its body for the client."""
@@ -163,26 +164,6 @@ class CallPath:
             exchange.close()
         return passed
 
-    async def _finish(
-        self, stream: StreamRelay, last: bytes, call: Call, exchange: Exchange, send: Send
-    ) -> None:
-        """The call is closed: send what is left of the stream."""
-        if relay.asks_what_was_saved(call):
-            # A comment before the last frame: the headers have gone.
-            last = b": %b %b\n\n%b" % (relay.SAVED_HEADER, relay.saved(call), last)
-        if stream.step is not Step.OVER:
-            last = await self._relay(stream, call, exchange, send, last)
-        await send({"type": "http.response.body", "body": last})
-
 
 def _start(call: Call, headers: Headers) -> Message:
     return {"type": "http.response.start", "status": call.status, "headers": headers}
-
-
-async def _answer(call: Call, headers: Headers, body: bytes, send: Send) -> None:
-    """The call is closed: send an answer that is no stream."""
-    if relay.asks_what_was_saved(call):
-        headers.append((relay.SAVED_HEADER, relay.saved(call)))
-    headers.append((b"content-length", str(len(body)).encode()))
-    await send(_start(call, headers))
-    await send({"type": "http.response.body", "body": body})

@@ -124,10 +124,9 @@ class Placement:
             decision, prefix = self._home(call, question, decision, now)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
-    def settled(self, placed: Placed, replica: str) -> None:
-        """The process table has sent the call to `replica`."""
-        if placed.prefix is not None:
-            self._registry.beginnings.sent(replica, placed.prefix)
+    def settled(self, prefix: Beginning, replica: str) -> None:
+        """The process table has sent a call whose prompt begins so to `replica`."""
+        self._registry.beginnings.sent(replica, prefix)
 
     def _home(
         self, call: Call, question: RouteRequest, decision: Decision, now: float

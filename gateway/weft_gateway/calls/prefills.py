@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from time import perf_counter, time
 from typing import Any, Final
 
@@ -19,12 +18,12 @@ import orjson
 
 from weft_gateway import errors
 from weft_gateway.calls import relay
-from weft_gateway.calls.call import Call, Caller
+from weft_gateway.calls.call import PREFILL, Call, Caller
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Ask, Lifecycle, OpenCall
+from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
-from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.errors import ApiError
@@ -38,7 +37,6 @@ from weft_gateway.telemetry.tasks import Spawner
 
 log = logging.getLogger(__name__)
 
-_PREFILL: Final = replace(BY_PATH["/v1/chat/completions"], name="prefill")
 _HEADERS: Final = [(b"content-type", b"application/json")]
 # Spans are cut to the prompt: one that reaches beyond any holds all of it.
 _WHOLE_PROMPT_PARTIAL: Final = (1 << 24, 5)
@@ -72,6 +70,7 @@ class PrefillManager:
         placement: Placement,
         lifecycle: Lifecycle,
         engines: Engines,
+        observers: Observers,
         advisor: KvAdvisor,
         ask: Ask,
         spawner: Spawner,
@@ -88,6 +87,7 @@ class PrefillManager:
         self._placement = placement
         self._lifecycle = lifecycle
         self._engines = engines
+        self._observers = observers
         self._advisor = advisor
         self._ask = ask
         self._spawn = spawner.spawn
@@ -298,7 +298,8 @@ class PrefillManager:
         if chat.get("tools"):
             # Nor is one parsed for calls.
             chat["tool_choice"] = "none"
-        call = Call(self._next_call(), _PREFILL, _HEADERS, b"", perf_counter())
+        hooks = self._observers.of(PREFILL)
+        call = Call(self._next_call(), PREFILL, _HEADERS, b"", perf_counter(), hooks)
         try:
             prefix = announced(body)
             call.raw = orjson.dumps(chat)
@@ -306,9 +307,9 @@ class PrefillManager:
             raise refusal(error) from None
         except TypeError:  # Each message could be written by itself, but not all inside of a body.
             raise errors.too_deep() from None
-        call.internal, call.body, call.model, call.caller = True, chat, model, caller
+        call.body, call.model, call.caller = chat, model, caller
         call.identity = Identity(key, "prefill", "", "prefill", ephemeral=False)
-        call.target = _PREFILL.path.encode()
+        call.target = PREFILL.path.encode()
         # A tag, no pin: a program has one pin, and it is the client's.
         call.tags = _WHOLE_PROMPT_PARTIAL
         return call, prefix

@@ -4,13 +4,12 @@ client's head and bytes come out, and what is to be done next."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
 from weft_gateway import errors
-from weft_gateway.calls.call import Call
-from weft_gateway.calls.observers import Tap
+from weft_gateway.calls.call import Call, Tap
 from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaWrongCall
 from weft_gateway.engine.headers import for_client, header_safe
 from weft_gateway.engine.response import Headers
@@ -188,12 +187,26 @@ class StreamRelay:
         self.step = step
 
 
-def asks_what_was_saved(call: Call) -> bool:
-    """Whether the client wants to know what overlaps have saved, and they have."""
-    return bool(call.saved_s) and any(name == SAVED_HEADER for name, _ in call.headers)
+def whole_headers(call: Call, headers: Headers, body: bytes) -> Headers:
+    """The headers of an answer that is no stream, once its call is closed."""
+    if call.saved_s and _asks(call):
+        headers.append((SAVED_HEADER, _saved(call.saved_s)))
+    headers.append((b"content-length", str(len(body)).encode()))
+    return headers
 
 
-def saved(call: Call) -> bytes:
+def last_bytes(call: Call, last: bytes) -> bytes:
+    """The last bytes of a stream, once its call is closed. What was saved is a comment before them,
+    since the headers have gone."""
+    if call.saved_s and _asks(call):
+        return b": %b %b\n\n%b" % (SAVED_HEADER, _saved(call.saved_s), last)
+    return last
+
+
+def _asks(call: Call) -> bool:
+    return any(name == SAVED_HEADER for name, _ in call.headers)
+
+
+def _saved(saved_s: Mapping[str, float]) -> bytes:
     """Seconds by overlap: `prefill=0.25, dispatch=0.1`."""
-    saved_s = call.saved_s or {}
     return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved_s.items()).encode()

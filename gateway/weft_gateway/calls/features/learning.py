@@ -15,6 +15,6 @@ class TokenLearning(CallObserver):
         self._counter = counter
 
     def closed(self, call: Call) -> None:
-        """The engine has counted the prompt. A prefill's does not end as a call's prompt does."""
-        if call.report is not None and call.outcome is Outcome.OK and not call.internal:
+        """The engine has counted the prompt."""
+        if call.report is not None and call.outcome is Outcome.OK:
             self._counter.learn(call, call.report.prompt_tokens)

@@ -8,9 +8,10 @@ from collections.abc import Awaitable
 from time import time
 from typing import Any
 
-from weft_gateway.calls.call import Call
+from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
+from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.lineage.answers import MAX_ANSWER_BYTES
@@ -44,13 +45,17 @@ class LineageObserver(CallObserver):
         self._receipts = receipts
         self._spawn = spawner.spawn
 
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Calls whose messages can be recognised."""
+        return endpoint.spoken and endpoint is not PREFILL
+
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """Find the call's program by what it says."""
         if call.identity.source != "none":
             if call.holder and self._table.peek(call.key) is None:
                 return self._stands_alone(call.key)
             return None
-        if not call.endpoint.spoken or call.skimmed:
+        if call.skimmed:
             return None
         if len(call.raw) > LIGHT_BYTES:
             return self._join_in_turn(call)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from weft_gateway.calls.call import Call
+from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.observers import CallObserver
+from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.telemetry.metrics import Metrics
 
 
@@ -15,9 +16,13 @@ class MetricsObserver(CallObserver):
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Prefills count, too."""
+        return True
+
     def sending(self, call: Call) -> None:
         """The gateway's own time before the engine has the call."""
-        if not call.internal:
+        if call.endpoint is not PREFILL:
             self._metrics.overhead.observe(call.overhead_s)
 
     def head(self, call: Call) -> None:

@@ -11,6 +11,7 @@ import orjson
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.prefills import PrefillManager
+from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome
 from weft_gateway.overlap.ahead import Ahead
 from weft_gateway.overlap.answers import MAX_TAPE_BYTES, streamed
@@ -27,19 +28,22 @@ class PrefillObserver(CallObserver):
         self._prefills = prefills
         self._table = table
 
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Chats alone have prefills."""
+        return endpoint.name == "chat"
+
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """The path names a prefill, or the program is known to have some. ApiError."""
         if call.prefill_id:
             return self._extend(call)
-        if call.endpoint.name == "chat":
-            known = self._table.peek(call.key)
-            if known is not None and known.told:
-                return self._prefills.match(call, known)
+        known = self._table.peek(call.identity.key)
+        if known is not None and known.told:
+            return self._prefills.match(call, known)
         return None
 
     def opened(self, call: Call) -> Awaitable[None] | None:
         """The program may have prefills of which this gateway did not know."""
-        if not call.program.told or call.matched or call.prefill or call.endpoint.name != "chat":
+        if not call.program.told or call.matched or call.prefill:
             return None
         return self._prefills.match(call, call.program)
 
@@ -87,16 +91,20 @@ class AutoPrefill(CallObserver):
         self._prefills = prefills
         self._spawn = spawner.spawn
 
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Chats alone have prefills."""
+        return endpoint.name == "chat"
+
     def head(self, call: Call) -> None:
         """The answer of a stream is read when it has ended."""
-        if call.is_stream and _may_lead_on(call):
+        if call.is_stream and call.body.get("tools"):
             call.record(MAX_TAPE_BYTES)
 
     def ended(self, call: Call) -> None:
         """Learn from the turn what a next turn begins with, and prefill that of this one where it
         called tools."""
         report = call.report
-        if report is None or call.outcome is not Outcome.OK or not _may_lead_on(call):
+        if report is None or call.outcome is not Outcome.OK or not call.body.get("tools"):
             return
         key, thread = call.key, call.identity.thread
         cached = report.cached_tokens if call.prefill is None else None
@@ -115,11 +123,6 @@ class AutoPrefill(CallObserver):
         if following is not None:
             body = {**call.body, **following}
             self._spawn(self._prefills.foresee(call.caller, key, body, call.model))
-
-
-def _may_lead_on(call: Call) -> bool:
-    """Whether the call may be a turn between tools."""
-    return call.endpoint.name == "chat" and bool(call.body.get("tools"))
 
 
 def _message(call: Call) -> dict[str, Any]:

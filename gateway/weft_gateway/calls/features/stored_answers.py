@@ -8,8 +8,9 @@ from typing import Final
 
 import orjson
 
-from weft_gateway.calls.call import Call
-from weft_gateway.calls.observers import CallObserver, Tap
+from weft_gateway.calls.call import Call, Tap
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.identity import MAIN_THREAD
@@ -32,9 +33,13 @@ class StoredAnswers(CallObserver):
     def __init__(self, chains: ChainRoots) -> None:
         self._chains = chains
 
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Calls whose answers have ids that later calls refer to."""
+        return endpoint.chained
+
     def head(self, call: Call) -> Tap | None:
         """A stream names its answer in its first event."""
-        if not (call.endpoint.chained and call.is_stream):
+        if not call.is_stream:
             return None
         begun = False
 
@@ -49,8 +54,6 @@ class StoredAnswers(CallObserver):
 
     def closed(self, call: Call) -> Awaitable[None] | None:
         """Before the client can know that its answer is complete, every gateway can find it."""
-        if not call.endpoint.chained:
-            return None
         if call.body_out is not None:
             call.response_id = _id_of(call.body_out)
             call.stored = bool(call.response_id) and _keeps(call)

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from weft_gateway.calls.call import Call
-from weft_gateway.calls.observers import CallObserver, Tap
+from weft_gateway.calls.call import Call, Tap
+from weft_gateway.calls.observers import CallObserver
 from weft_gateway.model import Outcome
 from weft_gateway.overlap.dispatch import ToolDispatch, as_json
 from weft_gateway.overlap.tool_calls import ToolCall
@@ -25,7 +25,7 @@ class ToolDispatchObserver(CallObserver):
 
     def head(self, call: Call) -> Tap | None:
         """The tap of a stream whose tool calls are wanted."""
-        if not call.is_stream or not (call.tool_dispatch or call.key in self._listeners):
+        if not (call.is_stream and (call.tool_dispatch or call.key in self._listeners)):
             return None
         # Without tools a call may be text, and names any.
         names = tool_names(call.body) or None

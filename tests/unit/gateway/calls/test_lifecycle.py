@@ -57,8 +57,8 @@ class House:
         self.table = MemoryTable()
         self.counts = Counts()
         self.ask: Callable[[Call], CallReport] = lambda _: USED
-        observers = Observers()
-        observers.add(self.counts)
+        self.observers = Observers()
+        self.observers.add(self.counts)
         metrics = Metrics()
         self.spawner = Spawner("ledger", metrics.task_failures)
 
@@ -68,7 +68,6 @@ class House:
         self.lifecycle = Lifecycle(
             self.table,
             cast(Placement, NoPlacement()),
-            observers,
             # Advice goes to replicas, and there are none.
             KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), ""),
             IdleTimes(IdlePolicy(60.0, 60.0)),
@@ -78,7 +77,8 @@ class House:
         )
 
     async def open(self, name: str, *, ephemeral: bool = False, final: bool = False) -> OpenCall:
-        call = Call(name, BY_PATH["/v1/chat/completions"], [], b"req", 0.0)
+        chat = BY_PATH["/v1/chat/completions"]
+        call = Call(name, chat, [], b"req", 0.0, self.observers.of(chat))
         call.identity = Identity(KEY, "main", "", "path", ephemeral, final)
         return await self.lifecycle.open(call, PLACED)
 

@@ -1,13 +1,14 @@
 """Observers: only the hooks that they override, in their order; none fails a call."""
 
 import pytest
-from weft_gateway.calls.call import Call
-from weft_gateway.calls.observers import CallObserver, Observers, Tap, notify, taps
+from weft_gateway.calls.call import PREFILL, Call, Hooks, Tap
+from weft_gateway.calls.observers import CallObserver, Observers, notify, taps
 from weft_gateway.engine.endpoints import BY_PATH
 
 pytestmark = pytest.mark.anyio
 
-CALL = Call("call-1", BY_PATH["/v1/chat/completions"], [], b"req", 0.0)
+CHAT = BY_PATH["/v1/chat/completions"]
+CALL = Call("call-1", CHAT, [], b"req", 0.0, Hooks())
 
 
 class Named(CallObserver):
@@ -45,7 +46,9 @@ async def test_hooks_run_in_order_and_a_failure_is_logged(caplog: pytest.LogCapt
     observers, turns = Observers(), list[str]()
     for observer in (Named("a", turns), Fails(), Waits("b", turns), None, Named("c", turns)):
         observers.add(observer)
-    await notify(observers.closed, CALL)
+    pending = notify(observers.of(CHAT).closed, CALL)
+    assert pending is not None
+    await pending
     assert turns == ["a", "b", "c"]
     assert "an observer of call call-1 failed" in caplog.text
 
@@ -53,11 +56,18 @@ async def test_hooks_run_in_order_and_a_failure_is_logged(caplog: pytest.LogCapt
 def test_a_hook_that_is_not_overridden_costs_nothing() -> None:
     observers = Observers()
     observers.add(Named("a", []))
-    assert (len(observers.closed), observers.head, observers.ended) == (1, [], [])
+    hooks = observers.of(CHAT)
+    assert (len(hooks.closed), hooks.head, hooks.ended) == (1, [], [])
+
+
+def test_the_gateways_own_calls_are_observed_on_demand_only() -> None:
+    observers = Observers()
+    observers.add(Named("a", []))
+    assert observers.of(PREFILL).closed == []
 
 
 def test_an_observer_that_fails_at_the_head_has_no_tap(caplog: pytest.LogCaptureFixture) -> None:
     observers = Observers()
     observers.add(Fails())
-    assert taps(observers.head, CALL) == []
+    assert taps(observers.of(CHAT).head, CALL) == []
     assert "failed" in caplog.text

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import pytest
 from weft_engine.wire import REPORT_COMMENT, CallReport
 from weft_gateway.calls import relay
-from weft_gateway.calls.call import Call
-from weft_gateway.calls.observers import Tap
+from weft_gateway.calls.call import Call, Hooks, Tap
 from weft_gateway.calls.relay import Step, StreamRelay
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaClosed, ReplicaWrongCall
@@ -22,7 +21,7 @@ REPORT = REPORT_COMMENT + CallReport(ID, service_s=1.0).to_json().encode() + b"\
 
 
 def call(path: str = "/v1/chat/completions", status: int = 200) -> Call:
-    made = Call(ID, BY_PATH[path], [], b"req", 0.0)
+    made = Call(ID, BY_PATH[path], [], b"req", 0.0, Hooks())
     made.status, made.replica = status, "r0"
     return made
 
