@@ -12,6 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake
+from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -94,8 +95,16 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self._sent += len(message.get("text") or "")
 
     def send_receive_event_to_app(self) -> None:
-        """A whole message has come."""
+        """A whole message has come. uvicorn logs a traceback for text that is not UTF-8."""
         self._edge.sockets.pop(self, None)
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
         super().send_receive_event_to_app()
 
     def handle_ping(self) -> None:

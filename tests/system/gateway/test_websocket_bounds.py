@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -57,6 +58,21 @@ async def closed_with(client: ClientConnection) -> int | None:
         async with asyncio.timeout(DEADLINE_S):
             await client.recv()
     return raised.value.rcvd.code if raised.value.rcvd is not None else None
+
+
+@pytest.mark.parametrize("pieces", [[b"\xff\xfe"], [b"{", b"\xff"]])
+async def test_text_that_is_not_utf8_closes_the_connection_and_nothing_is_logged(
+    pieces: list[bytes], engine: Any, weft: Any, caplog: Any
+) -> None:
+    async with engine(script=completes) as stub, weft(stub) as gateway:
+        logging.getLogger("uvicorn.error").addHandler(caplog.handler)
+        async with socket(gateway) as client:
+            await client.send(iter(pieces) if len(pieces) > 1 else pieces[0], text=True)
+            assert await closed_with(client) == 1007
+        async with socket(gateway) as client:
+            assert (await create(client))["type"] == "response.completed"
+    logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 # Upgrades
