@@ -28,7 +28,7 @@ class MountedCommand(TyperCommand):
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **more: Any) -> Any:
         """Parse the arguments with the real command."""
         assert self.name is not None
-        return _load(self.name).make_context(info_name, args, parent, **more)
+        return load(self.name).make_context(info_name, args, parent, **more)
 
 
 class Commands(TyperGroup):
@@ -40,8 +40,9 @@ class Commands(TyperGroup):
             self.add_command(MountedCommand(name, help=summary))
 
 
-def _load(name: str) -> Any:
-    """The command that is mounted as `name`. Prints what to install and exits if it is missing."""
+def load(name: str) -> Any:
+    """Import the command that is mounted as `name`. Prints what to install and exits if it is
+    missing."""
     from importlib import metadata
 
     extra = MOUNTED[name][1]
@@ -50,9 +51,12 @@ def _load(name: str) -> Any:
         missing = [f"entry point {name!r} in group {GROUP}"]
         for entry in metadata.entry_points(group=GROUP, name=name):
             try:
-                return typer.main.get_command(entry.load())
+                command = typer.main.get_command(entry.load())
             except ModuleNotFoundError as error:
                 missing = [error.name or str(error)]
+            else:
+                command.name = name
+                return command
     package = f"weft[{extra}]" if extra else "weft"
     typer.echo(
         f"weft {name}: not installed: {', '.join(missing)}. Run: pip install '{package}'", err=True
@@ -108,22 +112,22 @@ def serve(
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
 ) -> None:
     """Run the gateway alone. Every setting can also come from WEFT_* variables."""
-    from weft_gateway.config import SettingsError, exposed, load, unread
+    from weft_gateway import config
     from weft_gateway.serve import run
 
     try:
-        settings = load(
+        settings = config.load(
             replicas=",".join(replica) if replica else None,
             redis_url=redis,
             balancer=balancer,
             host=host,
             port=port,
         )
-    except SettingsError as error:
+    except config.SettingsError as error:
         for line in str(error).splitlines():
             typer.echo(f"weft serve: {line}", err=True)
         raise typer.Exit(2) from None
-    for line in (*unread(os.environ), *exposed(settings)):
+    for line in (*config.unread(os.environ), *config.exposed(settings)):
         typer.echo(f"weft serve: warning: {line}", err=True)
     raise typer.Exit(run(settings))
 
