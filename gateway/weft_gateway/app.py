@@ -23,6 +23,7 @@ from weft_gateway.api.openapi import describe_hot_routes
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.calls.background import BackgroundCalls
 from weft_gateway.calls.call import call_ids
 from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.engines import Engines
@@ -181,7 +182,11 @@ class Gateway:
         self.lineage = lineage = Lineage(make_lineage_store(s)) if s.lineage else None
         tenants = make_tenants(s)
         self.limiter = make_limiter(s, table) if tenants.limited else None
-        limits = None if self.limiter is None else TenantLimits(tenants, self.limiter)
+        limits = background = None
+        if self.limiter is not None:
+            limits = TenantLimits(tenants, self.limiter)
+            background = BackgroundCalls(limits, registry, admin_http, s.first_byte_timeout_s)
+        self.background = background
         self.receipts = receipts = Receipts(s.receipts, s.receipts_age_s)
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
@@ -232,8 +237,8 @@ class Gateway:
 
         # The features, in the order of their hooks. Each line can be left out.
         add = observers.add
-        add(LimitsObserver(limits, counter) if limits else None)
         add(StoredAnswers(chains))
+        add(LimitsObserver(limits, counter, background) if limits and background else None)
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
@@ -260,6 +265,7 @@ class Gateway:
             auth,
             registry,
             chains,
+            limits,
             disconnects,
             max_body_bytes=max_body_bytes,
             retry_after_s=retry_after_s,
@@ -283,13 +289,13 @@ class Gateway:
                 max_body_bytes=max_body_bytes,
                 read_body_bytes=s.read_body_bytes,
             ),
-            hints.router(auth, table, registry, advisor, max_body_bytes),
+            hints.router(auth, identifier, table, registry, advisor, max_body_bytes),
         ):
             pages.include_router(routes)
         failures.install(pages, answers)
         describe_hot_routes(pages)
         cors = Cors(s.cors_origins) if s.cors_origins else None
-        self.app = Dispatcher(calls, passthrough, sockets, pages, answers, cors)
+        self.app = Dispatcher(calls, passthrough, sockets, pages, answers, cors, s)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -315,6 +321,8 @@ class Gateway:
             "farewells": farewells.run,
             "sweep": self._sweep,
         }
+        if self.background is not None:
+            background["background_calls"] = self.background.run
         for name, work in background.items():
             self.tasks.start(name, work)
         try:

@@ -114,7 +114,7 @@ def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
     if isinstance(inner, dict):
         if shape == "openai" or told.get("type") == "error":
             return body
-        message, code = inner.get("message"), inner.get("type")
+        message, code = inner.get("message"), inner.get("code")
     elif isinstance(detail, list) and detail and isinstance(detail[0], dict):
         # What FastAPI finds wrong with a request. The first part says where it looked.
         path = detail[0].get("loc")
@@ -124,8 +124,9 @@ def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
         message, code = detail, "engine_error"
     if not isinstance(message, str):
         return body
-    code = code if isinstance(code, str) else "engine_error"
-    return ApiError(status, code, message, param=param).body(shape)
+    # Engines give numbers, too.
+    shown: Any = code if isinstance(code, str | int) else "engine_error"
+    return ApiError(status, shown, message, param=param).body(shape)
 
 
 def model_not_found(model: str) -> ApiError:

@@ -9,11 +9,12 @@ from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
 from weft_gateway.api.passthrough import Passthrough, methods
-from weft_gateway.api.web import Cors
+from weft_gateway.api.web import Cors, check_origin
 from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
 from weft_gateway.engine.errors import ClientGone
-from weft_gateway.errors import unknown_route, wrong_id, wrong_method
+from weft_gateway.errors import ApiError, unknown_route, wrong_id, wrong_method
 from weft_gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"
@@ -36,6 +37,7 @@ class Dispatcher:
         others: AsgiApp,
         failures: Failures,
         cors: Cors | None,
+        settings: Settings,
     ) -> None:
         """others: the application for the other routes and for the lifespan. cors: None where no
         page of another origin may call."""
@@ -45,6 +47,7 @@ class Dispatcher:
         self._others = others
         self._failures = failures
         self._cors = cors
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
@@ -59,6 +62,11 @@ class Dispatcher:
                 await self._cors.answer(scope, send)
                 return
             send = self._cors.told(scope, send)
+        try:
+            check_origin(scope, self._settings)
+        except ApiError as error:
+            await self._failures.respond(scope, send, error, _shape(scope))
+            return
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
             await self._calls(endpoint, scope, receive, send)
@@ -68,8 +76,7 @@ class Dispatcher:
         except ClientGone:
             return
         except Exception as error:
-            shape: ErrorShape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
-            await self._failures.respond(scope, send, error, shape)
+            await self._failures.respond(scope, send, error, _shape(scope))
 
     async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -113,3 +120,7 @@ class Dispatcher:
             # The server leaves the body out: it goes by its own copy of the method.
             scope = {**scope, "method": "GET"}
         await self._others(scope, receive, send)
+
+
+def _shape(scope: Scope) -> ErrorShape:
+    return "anthropic" if "/v1/messages" in scope["path"] else "openai"

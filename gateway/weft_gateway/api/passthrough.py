@@ -14,7 +14,8 @@ from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.http import Receive, Scope, Send, read_body, respond
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
-from weft_gateway.calls.relay import check_status
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.relay import check_body, check_head
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
@@ -56,6 +57,7 @@ class Passthrough:
         auth: Authenticator,
         registry: Registry,
         chains: ChainRoots,
+        limits: TenantLimits | None,
         disconnects: DisconnectMonitor,
         *,
         max_body_bytes: int,
@@ -64,6 +66,7 @@ class Passthrough:
         self._auth = auth
         self._registry = registry
         self._chains = chains
+        self._limits = limits
         self._disconnects = disconnects
         self._max_body_bytes = max_body_bytes
         self._retry_after_s = retry_after_s
@@ -74,6 +77,18 @@ class Passthrough:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self._auth.caller(headers).tenant
         body = await read_body(headers, receive, self._max_body_bytes)
+        admitted = None
+        if self._limits is not None and path in _METHODS:
+            admitted = await self._limits.admit(tenant, 0)
+        try:
+            await self._serve(path, scope, tenant, body, receive, send)
+        finally:
+            if admitted is not None and self._limits is not None:
+                self._limits.release(admitted)
+
+    async def _serve(
+        self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send
+    ) -> None:
         target = path + query_of(scope["query_string"])
         stored = _RESPONSE.fullmatch(path)
         response_id = stored[1].decode("latin-1") if stored else ""
@@ -126,8 +141,11 @@ class Passthrough:
             client.stops(exchange)
             await exchange.start(head, body)
             answer = await exchange.read_all()
-            check_status(exchange.status)
+            check_head(exchange.status, exchange.headers)
+            if exchange.status != 204:
+                check_body(exchange.status, answer)
         except ReplicaError as error:
+            exchange.cancel(error)
             registry = self._registry
             if isinstance(error, ConnectFailed):
                 registry.failed(replica.name, error)

@@ -148,12 +148,16 @@ def router(
         """A session that has finished, as far as receipts tell."""
         return finished(receipts.story(key, time()), ()).get(key.program)
 
+    def shown(program: Program) -> dict[str, Any]:
+        told = receipts.of(program.key.tenant, time())
+        return session_json(regrouped(program, told), known_by(told).get(program.key.program))
+
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or take one that has finished off the list. ApiError."""
         program = await lifecycle.end(key, time())
         session = ended(key)
         if program is not None:
-            session = session_json(regrouped(program, receipts.of(key.tenant, time())))
+            session = shown(program)
         if session is None:
             raise not_found(key.program)
         receipts.unlist(key, time())
@@ -170,8 +174,7 @@ def router(
             if session is None:
                 raise not_found(key.program)
             return session
-        told = receipts.of(tenant, time())
-        return session_json(regrouped(program, told), known_by(told).get(key.program))
+        return shown(program)
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:

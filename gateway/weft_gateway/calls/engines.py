@@ -83,18 +83,18 @@ class Engines:
         """The whole answer is there. A replica is not at fault for what it does not implement
         (501)."""
         if call.status < 500 or call.status == 501:
-            self._registry.succeeded(call.replica)
+            self._registry.succeeded(call.replica, call.caller.tenant)
         else:
             fault = ReplicaFault(f"The replica answered {call.status}.")
-            self._registry.failed(call.replica, fault)
+            self._registry.failed(call.replica, fault, call.caller.tenant)
 
     def failed(self, call: Call, error: ReplicaError) -> None:
         """The replica has failed the call."""
-        self._registry.failed(call.replica, error)
+        self._registry.failed(call.replica, error, call.caller.tenant)
 
     def broke_off(self, call: Call, error: ReplicaError) -> None:
         """The answer broke off after the client had all of it."""
-        self._registry.succeeded(call.replica)
+        self._registry.succeeded(call.replica, call.caller.tenant)
         if not isinstance(error, ReplicaTimeout):
             self._registry.suspicion.set()
 

@@ -127,7 +127,7 @@ class CallPath:
     async def _whole(self, call: Call, exchange: Exchange) -> bytes:
         """Read an answer that is no stream; its body for the client."""
         body = await exchange.read_all()
-        relay.check_body(call, body)
+        relay.check_body(call.status, body)
         exchange.close()
         self._head(call)
         self._engines.answered(call)

@@ -45,30 +45,30 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
         headers += call.admitted.headers
     if call.local:
         headers.append(_LOCAL)
-    if status != 200:
-        check_status(status)
+    call.is_stream = check_head(status, headers)
+    return headers, call.is_stream
+
+
+def check_head(status: int, headers: Headers) -> bool:
+    """Whether the answer is a stream. ReplicaBadAnswer for a status, or a content type, that an
+    engine's endpoint never has. Errors pass."""
+    if not (200 <= status <= 204 or 400 <= status < 600):
+        raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
     kind = b""
     for name, value in headers:
         if name == b"content-type":
             kind = value.lower()
             break
     if kind.startswith(_STREAM):
-        call.is_stream = True
-        return headers, True
+        return True
     if status < 400 and kind and not kind.startswith(_PLAIN):
         raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
-    return headers, False
+    return False
 
 
-def check_status(status: int) -> None:
-    """ReplicaBadAnswer for a status that an engine's endpoint never has. Errors pass."""
-    if not (200 <= status <= 204 or 400 <= status < 600):
-        raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
-
-
-def check_body(call: Call, body: bytes) -> None:
-    """ReplicaBadAnswer for an answer without a body. Errors pass."""
-    if call.good and not body:
+def check_body(status: int, body: bytes) -> None:
+    """ReplicaBadAnswer for an answer that is empty, and no error."""
+    if status < 400 and not body:
         raise ReplicaBadAnswer("The replica's answer is empty.")
 
 

@@ -293,3 +293,40 @@ async def test_an_engines_error_in_the_shape_of_fastapi_becomes_one_of_openai(
             error = got.json()["error"]
             assert (got.status_code, error["message"], error["param"]) == (404, message, param)
             assert error["type"] == "invalid_request_error"
+
+
+async def test_one_tenants_failing_calls_leave_the_replica_to_the_others(
+    engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        bad = request.json.get("user") == "bad"
+        await wire.plain({"ok": not bad}, "500 Internal Server Error" if bad else "200 OK")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        without_checks(gateway)
+        for name in ("a", "b"):
+            assert (await gateway.call(headers={"x-api-key": name})).status_code == 200
+        for _ in range(5):
+            got = await gateway.call(headers={"x-api-key": "a"}, body={"user": "bad"})
+            assert got.status_code == 500
+        assert gateway.parts.registry["r0"].circuit.healthy
+        assert (await gateway.call(headers={"x-api-key": "b"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"<html>", "text/html"), (b"", "application/json")], ids=["type", "empty"]
+)
+async def test_what_no_engine_answers_is_a_bad_answer_on_every_route(
+    body: bytes, kind: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if request.target == "/v1/responses":
+            await wire.plain({"id": "resp_1"})
+        else:
+            await wire.plain(body, headers={"content-type": kind})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await gateway.call("/v1/responses", body={"input": "x"})
+        for method, path in (("POST", "/tokenize"), ("GET", "/v1/responses/resp_1")):
+            got = await gateway.client.request(method, path)
+            assert (got.status_code, got.json()["error"]["code"]) == (502, "replica_bad_answer")
