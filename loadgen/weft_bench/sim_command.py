@@ -7,14 +7,14 @@ import sys
 import time
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
 from weft_bench.arrivals import arrivals
 from weft_bench.report import sim as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
 from weft_bench.sampler import sampled
 from weft_bench.schema import TraceError
 from weft_bench.streams import stream
@@ -87,23 +87,18 @@ def run(options: SimOptions) -> int:
         title += f", {options.arrivals} arrivals"
     if options.steady:
         title += ", programs of the steady middle"
-    report.show(found, title)
+    rows = report.rows(found)
+    show(f"simulated: {title}", report.LABELS, rows, report.COLUMNS)
     calls = [call for runs in found.values() for one in runs for call in one.calls]
     tokens = sum(call.prompt_tokens + call.output_tokens for call in calls)
     print(
         f"{len(calls):,} calls simulated in {used:.1f} CPU seconds: {len(calls) / used:,.0f} calls "
         f"and {tokens / used:,.0f} tokens a second; starting vLLM took {started - begun:.1f} more"
     )
-    print(machine())
     if samples is not None:
         print("\n".join(samples.lines(_PROFILED)))
-    if options.json_file:
-        configuration: dict[str, Any] = {
-            **asdict(options),
-            "simulated": True,
-            "programs_played": played,
-        }
-        write_json(Path(options.json_file), "weft bench sim", configuration, report.figures(found))
+    configuration = {**asdict(options), "simulated": True, "programs_played": played}
+    finish("sim", options.json_file, configuration, figures(rows, report.COLUMNS))
     violations = [v for runs in found.values() for one in runs for v in one.violations]
     for violation in violations[:5]:
         print(f"error: {violation}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import log
 from typing import Final
 
@@ -10,21 +10,19 @@ from weft_bench.experiments.cells import Cell, Estimate, Measured, cells, estima
 from weft_bench.experiments.curves import bounded_load, curves, risen, throughput_ratio
 from weft_bench.experiments.experiment import Experiment, Plot, Series, Table
 from weft_bench.experiments.headline import Headline, more
+from weft_bench.experiments.show import Shown, each, lines, mean, table, under
 from weft_bench.experiments.simulating import EIGHTH, measure
 
 _BALANCERS: Final = ("round_robin", "least_used", "prefix_tree", "locality")
 _OURS: Final = "locality"
-_BASELINE: Final = "round_robin"
 _FIGURES: Final[Mapping[str, str]] = {
     "mean": "token_latency",
     "P95": "token_latency_p95",
     "P99": "token_latency_p99",
 }
-# The KV blocks of an eighth of an A100, and few slots: programs enough to fill 32 of them on each
-# replica would take an hour to simulate.
+# The KV blocks of an eighth of an A100, and few slots: programs enough to fill 32 slots on each
+# replica take an hour to simulate.
 _ENGINE: Final = {**EIGHTH, "slots": 8}
-# Of dialogues more, whose lengths vary more and which take less time.
-_SEEDS: Final[Mapping[str, int]] = {"sharegpt": 3, "lats": 3}
 # Workload, preset, replicas, programs, and rates of programs a second.
 _SCENES: Final = (
     ("sharegpt", "8b-a100", 4, 280, (0.4, 1.2, 3.0)),
@@ -42,7 +40,7 @@ def _balancer_cells(quick: bool) -> Sequence[Cell]:
         for rate in rates
         for balancer in _BALANCERS
         for cell in cells(
-            3 if quick else _SEEDS[workload],
+            3,
             system="weft",
             workload=workload,
             preset=preset,
@@ -55,62 +53,41 @@ def _balancer_cells(quick: bool) -> Sequence[Cell]:
     ]
 
 
-def _scenes(found: Measured) -> list[tuple[str, Measured]]:
+def _scenes(found: Measured) -> Iterator[tuple[str, Measured]]:
     """What was played, in words, and its cells."""
-    return [
-        (f"{workload}, {at.levels('replicas')[0]} x {preset}", at)
-        for workload in found.levels("workload")
-        for preset in found.where(workload=workload).levels("preset")
-        for at in [found.where(workload=workload, preset=preset)]
-    ]
+    for _, at in each(found, "workload", "preset"):
+        yield f"{at.only('workload')}, {at.only('replicas')} x {at.only('preset')}", at
 
 
 def _balancer_tables(found: Measured) -> Sequence[Table]:
-    if not found:
-        return []
-    rows = []
-    for name, at in _scenes(found):
-        for over in _BALANCERS[:-1]:
-            ratios = [
-                str(
-                    throughput_ratio(
-                        at.where(balancer=_OURS),
-                        at.where(balancer=over),
-                        risen(at.where(balancer=over), figure),
-                        figure,
-                    )
-                )
-                for figure in _FIGURES.values()
-            ]
-            rows.append((name, over, *ratios))
+    def bears(figure: str) -> Shown:
+        return lambda other, group: throughput_ratio(
+            group.where(balancer=_OURS), other, risen(other, figure), figure
+        )
+
     title = (
         "times the throughput of another balancer that locality bears at equal latency: twice the "
         "other's under the lightest load, or, where that never is so slow, the geometric mean of "
         "its least and greatest; 8 slots a replica, all order as weft does"
     )
-    tables = [Table(title, ("scene", "over", *_FIGURES), rows, labels=2)]
-    for name, at in _scenes(found):
-        rows = [
-            (
-                str(rate),
-                str(balancer),
-                *(str(one.estimate(figure)) for figure in _FIGURES.values()),
-                str(one.estimate("hit_rate")),
-                str(one.estimate("migrations")),
-            )
-            for rate in at.levels("rate")
-            for balancer in _BALANCERS
-            for one in [at.where(rate=rate, balancer=balancer)]
-        ]
-        columns = (
-            "programs/s",
-            "balancer",
-            *(f"{label}, s/token" for label in _FIGURES),
-            "hit rate",
-            "migrations a call",
+    tables = [
+        table(
+            found,
+            title,
+            {"workload": "workload", "engine": "preset", "over": "balancer"},
+            {label: bears(figure) for label, figure in _FIGURES.items()},
+            lambda one: one.only("balancer") != _OURS,
         )
-        title = f"{name}: program token latency, {at.levels('programs')[0]} programs"
-        tables.append(Table(title, columns, rows, labels=2))
+    ]
+    columns = {
+        **{f"{label}, s/token": mean(figure) for label, figure in _FIGURES.items()},
+        "locality's mean over it": under("token_latency", balancer=_OURS),
+        "hit rate": mean("hit_rate"),
+        "migrations a call": mean("migrations"),
+    }
+    for name, at in _scenes(found):
+        title = f"{name}: program token latency, {at.only('programs')} programs"
+        tables.append(table(at, title, {"programs/s": "rate", "balancer": "balancer"}, columns))
     return tables
 
 
@@ -119,23 +96,7 @@ def _balancer_plots(found: Measured) -> Sequence[Plot]:
         Plot(
             "programs/s",
             f"{label}, s/token",
-            [
-                (
-                    name,
-                    [
-                        Series(
-                            balancer,
-                            [float(rate) for rate in at.levels("rate")],
-                            [
-                                at.where(balancer=balancer, rate=rate).estimate(figure)
-                                for rate in at.levels("rate")
-                            ],
-                        )
-                        for balancer in _BALANCERS
-                    ],
-                )
-                for name, at in _scenes(found)
-            ],
+            [(name, lines(at, "rate", "balancer", figure)) for name, at in _scenes(found)],
             log_y=True,
         )
         for label, figure in _FIGURES.items()
@@ -143,20 +104,16 @@ def _balancer_plots(found: Measured) -> Sequence[Plot]:
     ]
 
 
-def _balancer_findings(found: Measured) -> Sequence[str]:
-    said = []
+def _balancer_headline(found: Measured) -> Headline:
+    figure = _FIGURES["mean"]
+    scores = []
     for name, at in _scenes(found):
-        heavy = at.where(rate=at.levels("rate")[-1])
-        ours = heavy.where(balancer=_OURS)
-        ratios = [
-            f"{over} {ours.ratio('token_latency', heavy.where(balancer=over))}"
-            for over in _BALANCERS[:-1]
-        ]
-        said.append(f"{name}, heaviest load: locality's mean latency over {', '.join(ratios)}")
-    return said
+        ours, theirs = at.where(balancer=_OURS), at.where(balancer="round_robin")
+        scores.append(throughput_ratio(ours, theirs, risen(theirs, figure), figure).score(name))
+    what = "times the load of round robin at equal mean token latency; more is better"
+    return Headline(what, scores, "up to 1.4")
 
 
-_REPLICAS: Final = (1, 2, 4, 8)
 # For each replica.
 _PROGRAMS: Final = 100
 _RATES: Final = (0.08, 0.3, 0.6, 1.2)
@@ -167,7 +124,7 @@ _SLOS: Final = (1.1, 1.25, 1.5)
 def _scaling_cells(quick: bool) -> Sequence[Cell]:
     return [
         cell
-        for replicas in ((1, 2) if quick else _REPLICAS)
+        for replicas in ((1, 2) if quick else (1, 2, 4, 8))
         for rate in _RATES
         for cell in cells(
             3,
@@ -181,93 +138,73 @@ def _scaling_cells(quick: bool) -> Sequence[Cell]:
     ]
 
 
-def _rates_within(found: Measured, slo: float) -> dict[int, tuple[dict[int, float], str]]:
-    """By replicas: the greatest rate within a latency by seed, programs a second; and of which
-    bounds it is made, where a seed was within it under every load, or under none."""
+# By replicas: the greatest rate within a latency by seed, programs a second; and of which bounds it
+# is made, where a seed was within it under every load, or under none.
+_Rates = Mapping[int, tuple[Mapping[int, float], str]]
+
+
+def _rates_within(found: Measured) -> dict[float, _Rates]:
+    """The rates within each SLO."""
+    rates: dict[float, _Rates] = {}
     # Seeds have other programs, but one promise to keep.
     lightest = found.where(replicas=1, rate=_RATES[0]).estimate("token_latency").middle
-    rates = {}
-    for replicas in found.levels("replicas"):
-        lines = curves(found.where(replicas=replicas), "token_latency")
-        loads = {seed: bounded_load(slo * lightest, line) for seed, line in lines.items()}
-        rates[int(replicas)] = (
-            {seed: load for seed, (load, _) in loads.items()},
-            "".join(sorted({bound for _, bound in loads.values()})),
-        )
+    for slo in _SLOS if found else ():
+        of = {}
+        for _, at in each(found, "replicas"):
+            loads = {
+                seed: bounded_load(slo * lightest, line)
+                for seed, line in curves(at, "token_latency").items()
+            }
+            of[int(at.only("replicas"))] = (
+                {seed: load for seed, (load, _) in loads.items()},
+                "".join(sorted({bound for _, bound in loads.values()})),
+            )
+        rates[slo] = of
     return rates
 
 
-def _share(rates: Mapping[int, tuple[Mapping[int, float], str]], replicas: int) -> Estimate:
+def _share(rates: _Rates, replicas: int) -> Estimate:
     """What these replicas bear over as many times what one bears, seed by seed."""
     one, many = rates[1][0], rates[replicas][0]
     return geometric([log(many[seed] / one[seed] / replicas) for seed in one if seed in many])
 
 
 def _scaling_tables(found: Measured) -> Sequence[Table]:
-    rows = []
-    for slo in _SLOS if found else ():
-        rates = _rates_within(found, slo)
-        for replicas, (loads, bounds) in rates.items():
-            rate = estimate(list(loads.values()))
-            rows.append(
-                (
-                    f"{slo} x",
-                    str(replicas),
-                    f"{bounds} {rate}".strip(),
-                    str(_share(rates, replicas)),
-                )
-            )
+    rows = [
+        (
+            f"{slo} x",
+            str(replicas),
+            f"{bounds} {estimate(list(loads.values()))}".strip(),
+            str(_share(rates, replicas)),
+        )
+        for slo, rates in _rates_within(found).items()
+        for replicas, (loads, bounds) in rates.items()
+    ]
     columns = ("SLO", "replicas", "programs/s", "over replicas times one's")
     title = (
         "greatest load within an SLO on mean program token latency, in what one replica has under "
         f"{_RATES[0]} programs/s; sharegpt, 8 slots and {_PROGRAMS} programs a replica (40 in the "
         "quick form)"
     )
-    return [Table(title, columns, rows, labels=2)] if rows else []
+    return [Table(title, columns, rows, labels=2)]
 
 
 def _scaling_plots(found: Measured) -> Sequence[Plot]:
-    if not found:
-        return []
-    lines = [
+    drawn = [
         Series(
             f"{slo} x",
             [float(replicas) for replicas in rates],
             [estimate(list(loads.values())) for loads, _ in rates.values()],
         )
-        for slo in _SLOS
-        for rates in [_rates_within(found, slo)]
+        for slo, rates in _rates_within(found).items()
     ]
-    return [Plot("replicas", "programs/s", [("sharegpt, 8b-a100", lines)])]
-
-
-def _scaling_findings(found: Measured) -> Sequence[str]:
-    said = []
-    for slo in _SLOS if found else ():
-        rates = _rates_within(found, slo)
-        most = max(rates)
-        said.append(
-            f"within {slo} times the lightest latency, {most} replicas bear {_share(rates, most)} "
-            f"of {most} times what one bears"
-        )
-    return said
-
-
-def _balancer_headline(found: Measured) -> Headline:
-    figure = _FIGURES["mean"]
-    scores = []
-    for name, at in _scenes(found):
-        level = risen(at.where(balancer=_BASELINE), figure)
-        ours, theirs = at.where(balancer=_OURS), at.where(balancer=_BASELINE)
-        scores.append(throughput_ratio(ours, theirs, level, figure).score(name))
-    what = "times the load of round robin at equal mean token latency; more is better"
-    return Headline(what, scores, "up to 1.4")
+    return [Plot("replicas", "programs/s", [("sharegpt, 8b-a100", drawn)])] if drawn else []
 
 
 def _scaling_headline(found: Measured) -> Headline:
-    rates = {slo: _rates_within(found, slo) for slo in _SLOS} if found else {}
     scores = [
-        more(f"SLO {slo} x, {max(at)} replicas", _share(at, max(at))) for slo, at in rates.items()
+        more(f"SLO {slo} x, {max(at)} replicas", _share(at, max(at)))
+        for slo, at in _rates_within(found).items()
     ]
     what = "load of many replicas over as many times one's; 1 is linear, more is better"
     return Headline(what, scores, "1: linear")
@@ -283,7 +220,6 @@ FIGURE_14: Final = Experiment(
     measure=measure,
     tables=_balancer_tables,
     plots=_balancer_plots,
-    findings=_balancer_findings,
     headline=_balancer_headline,
 )
 FIGURE_15: Final = Experiment(
@@ -295,6 +231,5 @@ FIGURE_15: Final = Experiment(
     measure=measure,
     tables=_scaling_tables,
     plots=_scaling_plots,
-    findings=_scaling_findings,
     headline=_scaling_headline,
 )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from weft_bench.experiments.cells import Cell, Measured, cells
 from weft_bench.experiments.curves import Throughput, doubled, throughput_ratio
-from weft_bench.experiments.experiment import Experiment, Plot, Series, Table
+from weft_bench.experiments.experiment import Experiment, Plot, Table
 from weft_bench.experiments.headline import Headline
-from weft_bench.experiments.simulating import EIGHTH, UNTOLD, agentix, measure, systems
+from weft_bench.experiments.show import Shown, across, each, lines, table
+from weft_bench.experiments.simulating import EIGHTH, UNTOLD, measure, systems
 
 # Workload to programs and rates, programs a second: from light load to beyond what vllm-opt bears.
 LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
@@ -23,9 +23,7 @@ LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
 # vary less.
 SEEDS: Final[Mapping[str, int]] = {"sharegpt": 4, "bfcl": 4, "lats": 3, "mixed": 3}
 QUICK_SEEDS: Final = 3
-_QUICK: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
-    "sharegpt": (70, (0.05, 0.3, 1.0)),
-}
+_QUICK: Final[Mapping[str, tuple[int, Sequence[float]]]] = {"sharegpt": (70, (0.05, 0.3, 1.0))}
 _BASELINE: Final = "vllm-opt"
 _OURS: Final = "weft"
 # Section 6.3: so many times the throughput of each at the same mean token latency, at most.
@@ -35,22 +33,11 @@ _PUBLISHED: Final[Mapping[str, Mapping[str, str]]] = {
     "lats": {"vllm": "5", "vllm-opt": "2", "mlfq": "2.5"},
     "mixed": {"vllm": "15", "vllm-opt": "5", "mlfq": "5.5"},
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A figure of the cells: its name there, and what it is called in tables."""
-
-    figure: str
-    label: str
-
-
-MEAN: Final = Compared("token_latency", "mean")
-P95: Final = Compared("token_latency_p95", "P95")
-P99: Final = Compared("token_latency_p99", "P99")
-# Neither how the engine fills nor how it drains.
-STEADY: Final = Compared("steady_token_latency", "mean, middle half")
-JOB: Final = Compared("latency", "mean program latency")
+# Figures of the cells, by the names that tables have for them.
+_MEAN: Final = {"mean": "token_latency"}
+_TAILS: Final = {"P95": "token_latency_p95", "P99": "token_latency_p99"}
+# The middle half shows neither how the engine fills nor how it drains.
+_MORE: Final = {"mean, middle half": "steady_token_latency", "mean program latency": "latency"}
 
 
 def load_cells(quick: bool) -> Sequence[Cell]:
@@ -71,137 +58,79 @@ def load_cells(quick: bool) -> Sequence[Cell]:
     ]
 
 
-def latency_table(found: Measured, workload: str, compared: Compared) -> Table:
-    """Systems down, loads across, of the cells of one workload."""
-    rates = found.levels("rate")
-    rows = [
-        (
-            str(system),
-            *(
-                str(found.where(system=system, rate=rate).estimate(compared.figure))
-                for rate in rates
-            ),
-        )
-        for system in found.levels("system")
-    ]
-    programs = found.levels("programs")[0]
-    title = f"{workload}: {compared.label} of program token latency, s/token; {programs} programs"
-    return Table(title, ("programs/s", *(str(rate) for rate in rates)), rows)
-
-
-def throughput(found: Measured, ours: str, over: str, compared: Compared) -> Throughput:
+def _throughput(group: Measured, ours: str, other: Measured, figure: str) -> Throughput:
     """How much more one system bears than another where the figure is twice what vllm-opt has at
-    the lightest load, of the cells of one workload."""
-    level = doubled(found.where(system=_BASELINE), compared.figure)
-    return throughput_ratio(
-        found.where(system=ours), found.where(system=over), level, compared.figure
-    )
+    the lightest load. group: the cells of one workload."""
+    level = doubled(group.where(system=_BASELINE), figure)
+    return throughput_ratio(group.where(system=ours), other, level, figure)
 
 
-def _shown(workload: str) -> Sequence[str]:
-    """Whose throughput is told."""
-    return agentix(workload), _OURS, UNTOLD
+def _bears(ours: str, figure: str) -> Shown:
+    """A column: `_throughput` of a system over the row's. ours: "" for Agentix itself, which plays
+    workloads whose programs have threads side by side with atlas, and the others with plas."""
+
+    def shown(other: Measured, group: Measured) -> Throughput:
+        agentix = "atlas" if "atlas" in group.levels("system") else "plas"
+        return _throughput(group, ours or agentix, other, figure)
+
+    return shown
 
 
-def _throughput_table(found: Measured, compared: Sequence[Compared], published: bool) -> Table:
-    rows = []
-    for workload in map(str, found.levels("workload")):
-        at = found.where(workload=workload)
-        for over in ("vllm", _BASELINE, "mlfq"):
-            row = [workload, over]
-            for one in compared:
-                row += [str(throughput(at, ours, over, one)) for ours in _shown(workload)]
-            rows.append((*row, *([_PUBLISHED[workload][over]] if published else [])))
-    columns = ["workload", "over"]
-    for one in compared:
-        columns += [f"{ours}, {one.label}" for ours in ("plas or atlas", _OURS, UNTOLD)]
+def _tables(found: Measured, figures: Mapping[str, str], published: bool) -> Sequence[Table]:
+    columns: dict[str, Shown] = {
+        f"{ours or 'plas or atlas'}, {label}": _bears(ours, figure)
+        for label, figure in {**figures, **(_MORE if published else {})}.items()
+        for ours in ("", _OURS, UNTOLD)
+    }
+    if published:
+        columns["published, up to"] = lambda one, group: _PUBLISHED[str(one.only("workload"))].get(
+            str(one.only("system")), "-"
+        )
     title = (
         "times the throughput of another system at equal latency, which is twice that of vllm-opt "
         "under the lightest load; atlas for lats and mixed"
     )
-    return Table(title, (*columns, *(["published, up to"] if published else [])), rows, labels=2)
-
-
-def _tables(found: Measured, latencies: Sequence[Compared], published: bool) -> Sequence[Table]:
-    if not found:
-        return []
     tables = [
-        latency_table(found.where(workload=workload), str(workload), one)
-        for workload in found.levels("workload")
-        for one in latencies
+        table(
+            found,
+            title,
+            {"workload": "workload", "over": "system"},
+            columns,
+            lambda one: one.only("system") not in (_OURS, UNTOLD),
+        )
     ]
-    compared = [*latencies, STEADY, JOB] if published else latencies
-    return [_throughput_table(found, compared, published), *tables]
+    for workload, at in each(found, "workload"):
+        for label, figure in figures.items():
+            title = f"{workload}: {label} of program token latency, s/token; "
+            title += f"{at.only('programs')} programs"
+            tables.append(across(at, title, "system", "rate", "programs/s", figure))
+    return tables
 
 
-def _plots(found: Measured, latencies: Sequence[Compared]) -> Sequence[Plot]:
+def _plots(found: Measured, figures: Mapping[str, str]) -> Sequence[Plot]:
     return [
         Plot(
             "programs/s",
-            f"{one.label}, s/token",
+            f"{label}, s/token",
             [
-                (str(workload), _lines(found.where(workload=workload), one))
-                for workload in found.levels("workload")
+                (workload, lines(at, "rate", "system", figure))
+                for workload, at in each(found, "workload")
             ],
             log_y=True,
         )
-        for one in latencies
+        for label, figure in figures.items()
         if found
     ]
 
 
-def _lines(found: Measured, compared: Compared) -> Sequence[Series]:
-    rates = found.levels("rate")
-    return [
-        Series(
-            str(system),
-            [float(rate) for rate in rates],
-            [found.where(system=system, rate=rate).estimate(compared.figure) for rate in rates],
-        )
-        for system in found.levels("system")
-    ]
-
-
-def findings(found: Measured, compared: Sequence[Compared]) -> list[str]:
-    """Sentences for each workload and figure: what weft bears beside each other system, and what
-    not being told of ends costs it."""
-    said = []
-    for workload in map(str, found.levels("workload")):
-        at = found.where(workload=workload)
-        for one in compared:
-            others = []
-            for over in at.levels("system"):
-                if over not in {_OURS, UNTOLD}:
-                    ratio = throughput(at, _OURS, str(over), one)
-                    others.append(f"{over} {ratio}{_worse(ratio)}")
-            heaviest = at.where(rate=at.levels("rate")[-1])
-            untold = heaviest.where(system=UNTOLD)
-            cost = untold.ratio(one.figure, heaviest.where(system=_OURS))
-            said.append(
-                f"{workload}, {one.label}: weft's throughput over {', '.join(others)}; not told "
-                "when programs end, its latency under the heaviest load is "
-                f"{cost} of that when told"
-            )
-    return said
-
-
-def _worse(ratio: Throughput) -> str:
-    """What a reader must not overlook."""
-    if ratio.bound == "?" or ratio.bound == "≥":
-        return ""
-    if ratio.ratio.below(1):
-        return " (worse)"
-    return "" if ratio.ratio.above(1) else " (no difference shown)"
-
-
-def _headline(found: Measured, compared: Compared, published: str) -> Headline:
+def _headline(found: Measured, label: str, figure: str, published: str) -> Headline:
     """What ours bears over vllm-opt, told when programs end and not."""
-    scores = []
-    for workload in map(str, found.levels("workload")):
-        at = found.where(workload=workload)
-        for ours, name in ((_OURS, workload), (UNTOLD, f"{workload}, ends not told")):
-            scores.append(throughput(at, ours, _BASELINE, compared).score(name))
-    what = f"times the load of vllm-opt at equal token latency, {compared.label}; more is better"
+    scores = [
+        _throughput(at, ours, at.where(system=_BASELINE), figure).score(workload + suffix)
+        for workload, at in each(found, "workload")
+        for ours, suffix in ((_OURS, ""), (UNTOLD, ", ends not told"))
+    ]
+    what = f"times the load of vllm-opt at equal token latency, {label}; more is better"
     return Headline(what, scores, published)
 
 
@@ -214,10 +143,9 @@ FIGURE_12: Final = Experiment(
     "times vLLM's in all (8B on an A100)",
     cells=load_cells,
     measure=measure,
-    tables=lambda found: _tables(found, [MEAN], published=True),
-    plots=lambda found: _plots(found, [MEAN]),
-    findings=lambda found: findings(found, [MEAN]),
-    headline=lambda found: _headline(found, MEAN, "up to 2; mixed up to 5"),
+    tables=lambda found: _tables(found, _MEAN, published=True),
+    plots=lambda found: _plots(found, _MEAN),
+    headline=lambda found: _headline(found, "mean", "token_latency", "up to 2; mixed up to 5"),
 )
 FIGURE_13: Final = Experiment(
     name="agentix-13",
@@ -227,8 +155,7 @@ FIGURE_13: Final = Experiment(
     "theirs at the same P95 or P99",
     cells=load_cells,
     measure=measure,
-    tables=lambda found: _tables(found, [P95, P99], published=False),
-    plots=lambda found: _plots(found, [P95, P99]),
-    findings=lambda found: findings(found, [P95, P99]),
-    headline=lambda found: _headline(found, P95, "up to 1.7, over MLFQ too"),
+    tables=lambda found: _tables(found, _TAILS, published=False),
+    plots=lambda found: _plots(found, _TAILS),
+    headline=lambda found: _headline(found, "P95", "token_latency_p95", "up to 1.7, over MLFQ too"),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, floor, isnan, log, log10, nan
+from typing import Any
 
 from weft_bench.stats import half_width, mean
 
@@ -36,7 +37,7 @@ class Cell:
 
 def cells(seeds: int, **settings: Setting) -> list[Cell]:
     """The same settings with so many seeds."""
-    return [Cell(tuple(sorted(settings.items())), seed) for seed in range(seeds)]
+    return [Cell(_settings(settings), seed) for seed in range(seeds)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,18 @@ class Measured:
         """Whether anything was measured."""
         return bool(self.values)
 
+    @classmethod
+    def of_json(cls, cells: Iterable[Mapping[str, Any]]) -> Measured:
+        """What `to_json` has made."""
+        return cls({Cell(_settings(one["settings"]), one["seed"]): one["values"] for one in cells})
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The cells as JSON."""
+        return [
+            {"settings": dict(cell.settings), "seed": cell.seed, "values": dict(values)}
+            for cell, values in self.values.items()
+        ]
+
     def where(self, **settings: Setting) -> Measured:
         """The cells with these settings."""
         wanted = settings.items()
@@ -157,6 +170,25 @@ class Measured:
         """The different values of a setting, in the order in which cells have them."""
         found = (dict(cell.settings).get(name) for cell in self.values)
         return list(dict.fromkeys(level for level in found if level is not None))
+
+    def only(self, name: str) -> Setting:
+        """The value that a setting has in all these cells. ValueError where there are several."""
+        (level,) = self.levels(name)
+        return level
+
+    def named(self, name: str, kinds: Mapping[str, Mapping[str, Setting]]) -> Measured:
+        """The cells under one more setting, `name`, in place of all those that tell kinds apart.
+
+        kinds: the name of each kind to the settings that it has; it lacks those of the others.
+        """
+        told = {setting for kind in kinds.values() for setting in kind}
+        return Measured(
+            {
+                Cell(_settings({**_without(cell, told), name: kind}), cell.seed): values
+                for kind, settings in kinds.items()
+                for cell, values in self.like(settings, told).values.items()
+            }
+        )
 
     def series(self, figure: str) -> dict[int, float]:
         """A figure by seed. ValueError where these cells differ by more than the seed, so that
@@ -181,6 +213,14 @@ class Measured:
             if seed in theirs and ours[seed] > 0 and theirs[seed] > 0
         ]
         return geometric(logs)
+
+
+def _settings(settings: Mapping[str, Setting]) -> Settings:
+    return tuple(sorted(settings.items()))
+
+
+def _without(cell: Cell, names: Container[str]) -> dict[str, Setting]:
+    return {name: value for name, value in cell.settings if name not in names}
 
 
 def measured(found: Iterable[tuple[Cell, Values]]) -> Measured:

@@ -12,11 +12,12 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from weft_bench.experiments.cells import Measured
 from weft_bench.experiments.experiment import Experiment
 from weft_bench.experiments.registry import EXPERIMENTS
 from weft_bench.experiments.runner import Run, default_jobs, run
 from weft_bench.experiments.store import ROOT, Store
-from weft_bench.report import experiments as report
+from weft_bench.report import page as report
 
 RESULTS: Final = ROOT / "results" / "experiments"
 _QUICK: Final = ROOT / ".weft" / "quick"
@@ -116,9 +117,9 @@ def _run(experiment: Experiment, options: ExperimentOptions, console: Console) -
 
 def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, console: Console) -> None:
     command = f"weft bench run {experiment.name}" + (" --quick" if options.quick else "")
-    document = report.document(experiment, found, command)
+    document = report.document(experiment, found.measured, command)
     console.rule(f"{experiment.name}: {experiment.title}", align="left")
-    report.show(document, console)
+    report.show(document)
     console.print(
         f"{len(found.measured.values)} cells, {found.taken} of them measured before; "
         f"{found.cpu_s:.0f} CPU seconds, {found.wall_s:.0f} s",
@@ -138,16 +139,18 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
 
 
 def write_page() -> None:
-    """Write `docs/results.md` from what the runs have left in the project."""
+    """Write `docs/results.md` from the cells that the runs have left in the project."""
     documents, sections, missing = [], [], []
-    for name in EXPERIMENTS:
+    for name, experiment in EXPERIMENTS.items():
         file = RESULTS / f"{name}.json"
         if not file.is_file():
             missing.append(name)
         else:
             image = IMAGES / f"{name}.svg"
             beside = image.relative_to(_PAGE.parent).as_posix() if image.is_file() else ""
-            documents.append(json.loads(file.read_text()))
+            document = json.loads(file.read_text())
+            measured = Measured.of_json(document["cells"])
+            documents.append(document | report.views(experiment, measured))
             sections.append(report.markdown(documents[-1], beside))
     others = []
     for file in sorted(RESULTS.parent.glob("*.json")):

@@ -7,9 +7,10 @@ from typing import Final
 
 from weft_bench.experiments.cells import Cell, Estimate, Measured, cells
 from weft_bench.experiments.edge_runs import OTHERS, OURS, RIVAL, measure
-from weft_bench.experiments.edge_scenes import BY_NAME, EDGES, Edge
+from weft_bench.experiments.edge_scenes import BY_NAME, EDGES
 from weft_bench.experiments.experiment import SIMULATION, Experiment, Table
 from weft_bench.experiments.headline import Headline, less
+from weft_bench.experiments.show import Shown, each, table
 
 # Seeds of the two that each workload was made for.
 _MORE: Final = 5
@@ -31,78 +32,48 @@ def _cells(quick: bool) -> Sequence[Cell]:
     ]
 
 
-def _against(found: Measured, edge: Edge, system: str) -> Estimate:
-    """Ours over a system, of the cells of one edge."""
-    name = RIVAL if system == edge.rival else system
-    ours = found.where(system=OURS)
-    return ours.ratio(edge.figure, found.where(system=name))
+def _ratio(found: Measured, system: str = "") -> Estimate:
+    """Ours over a system, in the figure in which ours is expected to lose; "" for the rival."""
+    edge = BY_NAME[str(found.only("edge"))]
+    name = RIVAL if system in ("", edge.rival) else system
+    return found.where(system=OURS).ratio(edge.figure, found.where(system=name))
+
+
+def _against(system: str) -> Shown:
+    return lambda one, group: _ratio(one, system)
+
+
+def _of(system: str, figure: str = "") -> Shown:
+    """A figure of a system; "" for the figure in which ours is expected to lose."""
+
+    def shown(one: Measured, group: Measured) -> Estimate:
+        name = figure or BY_NAME[str(one.only("edge"))].figure
+        return one.where(system=system).estimate(name)
+
+    return shown
 
 
 def _tables(found: Measured) -> Sequence[Table]:
-    rows = []
-    for name in found.levels("edge"):
-        edge, at = BY_NAME[str(name)], found.where(edge=name)
-        ours = at.where(system=OURS)
-        rows.append(
-            (
-                edge.name,
-                edge.rival,
-                _SHOWN[edge.figure],
-                str(ours.estimate(edge.figure)),
-                str(at.where(system=RIVAL).estimate(edge.figure)),
-                str(_against(at, edge, edge.rival)),
-                *(str(_against(at, edge, other)) for other in OTHERS),
-                str(ours.estimate("hit_rate")),
-                str(at.where(system=RIVAL).estimate("hit_rate")),
-            )
-        )
-    columns = (
-        "workload",
-        "rival",
-        "of program latency",
-        "weft, s",
-        "rival, s",
-        "weft over rival",
-        *(f"over {other}" for other in OTHERS),
-        "hit rate",
-        "rival's",
-    )
+    columns: dict[str, Shown] = {
+        "rival": lambda one, group: BY_NAME[str(one.only("edge"))].rival,
+        "of program latency": lambda one, group: _SHOWN[BY_NAME[str(one.only("edge"))].figure],
+        "weft, s": _of(OURS),
+        "rival, s": _of(RIVAL),
+        "weft over rival": _against(""),
+        **{f"over {other}": _against(other) for other in OTHERS},
+        "hit rate": _of(OURS, "hit_rate"),
+        "rival's": _of(RIVAL, "hit_rate"),
+    }
     title = (
         "workloads made for ours to lose; above 1 it does (full form; half the programs if quick)"
     )
-    return [Table(title, columns, rows, labels=3)] if rows else []
-
-
-def _findings(found: Measured) -> Sequence[str]:
-    said = []
-    for level in found.levels("edge"):
-        edge = BY_NAME[str(level)]
-        name = f"{edge.name} ({edge.what})"
-        ratio = _against(found.where(edge=level), edge, edge.rival)
-        if ratio.above(1):
-            said.append(
-                f"{name}: ours takes {ratio} times as long as {edge.rival}; it was made since "
-                f"{edge.why}"
-            )
-        elif ratio.below(1):
-            said.append(
-                f"{name}: ours takes {ratio} times as long as {edge.rival}, so it does not lose "
-                f"there, though it was expected that {edge.why}"
-            )
-        else:
-            said.append(
-                f"{name}: no difference shown ({ratio} of {edge.rival}); what was looked for is "
-                f"that {edge.why}"
-            )
-    return said
+    return [table(found, title, {"workload": "edge"}, columns)]
 
 
 def _headline(found: Measured) -> Headline:
     scores = []
-    for level in found.levels("edge"):
-        edge = BY_NAME[str(level)]
-        ratio = _against(found.where(edge=level), edge, edge.rival)
-        scores.append(less(f"{edge.name} ({edge.rival})", ratio))
+    for name, at in each(found, "edge"):
+        scores.append(less(f"{name} ({BY_NAME[name].rival})", _ratio(at)))
     return Headline("latency over the rival's that each was made for; less is better", scores)
 
 
@@ -114,7 +85,9 @@ EXPERIMENT: Final = Experiment(
     cells=_cells,
     measure=measure,
     tables=_tables,
-    findings=_findings,
+    notes=tuple(
+        f"{edge.name} ({edge.what}): expected to be lost, since {edge.why}" for edge in EDGES
+    ),
     code=(*SIMULATION, "loadgen/weft_bench/experiments/edge_scenes.py"),
     headline=_headline,
 )

@@ -71,8 +71,8 @@ class Experiment:
     published one. kind: what the figures come from; kinds are never shown in one table. cells: what
     to measure; the argument asks for the quick form, at most a minute on two cores. measure: one
     cell's figures, in a process that plays nothing else; a function of a module's top level.
-    tables, plots, findings: what is made of them; findings are sentences with figures in them.
-    headline: what it comes to, in one line of the page's summary.
+    tables, plots: views of the figures. notes: what a reader of them has to know. headline: the
+    result in one line of the page's summary.
     code: files and folders, from the project's root, that decide the outcome. exclusive: measured
     in real time, so that nothing else may run beside a cell.
     """
@@ -85,7 +85,7 @@ class Experiment:
     measure: Callable[[Cell], Values]
     tables: Callable[[Measured], Sequence[Table]]
     plots: Callable[[Measured], Sequence[Plot]] = field(default=lambda found: ())
-    findings: Callable[[Measured], Sequence[str]] = field(default=lambda found: ())
+    notes: Sequence[str] = ()
     headline: Callable[[Measured], Headline] = field(default=lambda found: Headline("", ()))
     kind: Kind = "simulated"
     code: Sequence[str] = SIMULATION

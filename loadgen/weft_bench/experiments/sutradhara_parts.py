@@ -23,7 +23,8 @@ from weft_bench.experiments.orchestrated import (
     played,
 )
 from weft_bench.experiments.reuse import DEPTHS
-from weft_bench.experiments.sutradhara_load import saved, verdict
+from weft_bench.experiments.show import Shown, each, mean, over, table
+from weft_bench.experiments.sutradhara_load import less, of, saved, saving
 
 # Table 2, at 0.0075 requests a second: FTR and E2E in seconds, and how much less each is than the
 # baseline's, per cent.
@@ -34,74 +35,69 @@ _TABLE_2: Final[Mapping[str, tuple[str, str, str, str]]] = {
     ALL: ("31.39", "54.93", "16.2", "10.8"),
     FORGET: ("-", "-", "-", "-"),
 }
+_RATES: Final = (LIGHT, HEAVY)
 _TITLES: Final = {
-    LIGHT: f"{LIGHT} requests a second, the paper's",
-    HEAVY: f"{HEAVY} requests a second, where they wait for each other",
+    str(LIGHT): f"{LIGHT} requests a second, the paper's",
+    str(HEAVY): f"{HEAVY} requests a second, where they wait for each other",
 }
 
 
 def _parts_cells(quick: bool) -> Sequence[Cell]:
-    return played(quick, tuple(_TABLE_2), (LIGHT, HEAVY))
+    return played(quick, tuple(_TABLE_2), _RATES)
+
+
+def _before(mode: str) -> str:
+    """The configuration that the table has above this one."""
+    modes = list(_TABLE_2)
+    return modes[modes.index(mode) - 1]
+
+
+def _beside(figure: str, previous: bool) -> Shown:
+    """By how much less a figure is than the baseline's, or than that of the row above, per cent."""
+
+    def shown(one: Measured, group: Measured) -> object:
+        mode = str(one.only("mode"))
+        other = _before(mode) if previous else BASELINE
+        return "-" if mode == BASELINE else saved(one, group.where(mode=other), figure)
+
+    return shown
 
 
 def _parts_tables(found: Measured) -> Sequence[Table]:
-    tables = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        baseline = at.where(mode=BASELINE)
-        before = baseline
-        rows = []
-        for mode, theirs in _TABLE_2.items():
-            one = at.where(mode=mode)
-            first = mode == BASELINE
-            row = [mode, str(one.estimate("ftr_p50")), str(one.estimate("e2e_p50"))]
-            row += [
-                "-" if first else str(saved(one, other, figure))
-                for other in (baseline, before)
-                for figure in ("ftr_p50", "e2e_p50")
-            ]
-            row.append(str(one.estimate("ahead_service")))
-            if float(rate) == LIGHT:
-                row += theirs
-            rows.append(row)
-            before = one
-        columns = [
-            "configuration",
-            "p50 FTR, s",
-            "p50 E2E, s",
-            "FTR less, %",
-            "E2E less, %",
-            "than the row above: FTR, %",
-            "E2E, %",
-            "service spent on prefills",
-        ]
-        if float(rate) == LIGHT:
-            columns += ["published FTR, s", "E2E, s", "FTR less, %", "E2E less, %"]
-        tables.append(Table(_TITLES[float(rate)], columns, rows))
-    return tables
-
-
-def _parts_findings(found: Measured) -> Sequence[str]:
-    said = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        tools = at.where(mode=BASELINE).estimate("tools")
-        said.append(
-            f"{rate}/s: tools run for {tools} of the baseline's "
-            "FTR (0.129 of it in the paper's sample, 5.3): what can be hidden behind them differs"
+    columns: dict[str, Shown] = {
+        "p50 FTR, s": mean("ftr_p50"),
+        "p50 E2E, s": mean("e2e_p50"),
+        "FTR less, %": _beside("ftr_p50", False),
+        "E2E less, %": _beside("e2e_p50", False),
+        "than the row above: FTR, %": _beside("ftr_p50", True),
+        "E2E, %": _beside("e2e_p50", True),
+        "service spent on prefills": mean("ahead_service"),
+        "tools run, of FTR": mean("tools"),
+    }
+    theirs = ("published FTR, s", "published E2E, s", "published FTR less, %", "E2E less, %")
+    published = {
+        f"{name}{'' if name.startswith('published') else ' (published)'}": (
+            lambda one, group, place=place: _TABLE_2[str(one.only("mode"))][place]
         )
-        before = BASELINE
-        for mode in list(_TABLE_2)[1:]:
-            alone = saved(at.where(mode=mode), at.where(mode=before), "ftr_p50")
-            said.append(f"{mode} beside {before}, {rate}/s: p50 FTR {verdict(alone)}")
-            before = mode
-        whole = saved(at.where(mode=ALL), at.where(mode=BASELINE), "ftr_p50")
-        published = " (published: 16.2%)" if float(rate) == LIGHT else ""
-        said.append(f"all beside the baseline, {rate}/s: p50 FTR {verdict(whole)}{published}")
-    return said
+        for place, name in enumerate(theirs)
+    }
+    return [
+        table(
+            at,
+            _TITLES[rate],
+            {"configuration": "mode"},
+            columns | published if rate == str(LIGHT) else columns,
+        )
+        for rate, at in each(found, "rate")
+    ]
 
 
-_HIT_MODES: Final = (BASELINE, TAGS, DISPATCH, ALL)
+def _parts_headline(found: Measured) -> Headline:
+    scores = [saving(at, f"all at {rate}/s", ALL, BASELINE) for rate, at in each(found, "rate")]
+    what = "median FTR, less than the baseline's; more is better"
+    return Headline(what, scores, f"16.2% at {LIGHT}/s")
+
+
 _HITS: Final = {
     "others": "of other requests",
     "own": "of own earlier turns",
@@ -110,143 +106,101 @@ _HITS: Final = {
 }
 
 
-def _hit_tables(found: Measured) -> Sequence[Table]:
-    tables = []
-    for rate in found.levels("rate"):
-        rows = []
-        for depth in (*DEPTHS, ""):
-            for mode in _HIT_MODES:
-                one = found.where(rate=rate, mode=mode)
-                place = f"_{depth}" if depth else ""
-                figures = [one.estimate(f"{name}{place}") for name in _HITS]
-                rows.append((depth or "all", mode, *map(str, figures)))
-        columns = ("depth", "configuration", *_HITS.values())
-        tables.append(Table(_TITLES[float(rate)], columns, rows, labels=2))
-    return tables
-
-
-def _hit_findings(found: Measured) -> Sequence[str]:
-    said = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        lru, tags, every = (at.where(mode=mode) for mode in (BASELINE, TAGS, ALL))
-        said.append(
-            f"{rate}/s: hit rate {lru.estimate('hit_rate')} by age, {tags.estimate('hit_rate')} by "
-            f"tags, {every.estimate('hit_rate')} with everything on (published: 0.218 to 0.446)"
-        )
-        kept = [_kept(one) for one in (lru, every)]
-        word = "more" if kept[1].middle > kept[0].middle else "not more"
-        said.append(
-            f"{rate}/s: without what was computed ahead for the very turn that finds it, the rate "
-            f"is {kept[0]} by age and {kept[1]} with everything on: {word} is kept"
-        )
-        order = tags.ratio("hit_rate", lru)
-        if order.below(1):
-            said.append(f"{rate}/s: tags alone find less than age, {order} of it (worse)")
-    return said
-
-
-def _kept(found: Measured) -> Estimate:
-    """The hit rate without what was prefilled ahead."""
-    others, own = found.series("others"), found.series("own")
+def _kept(one: Measured, group: Measured) -> Estimate:
+    """The hit rate without what was prefilled ahead, for the very turn that finds it."""
+    others, own = one.series("others"), one.series("own")
     return estimate([others[seed] + own[seed] for seed in others])
 
 
+def _hit_tables(found: Measured) -> Sequence[Table]:
+    tables = []
+    for rate, at in each(found, "rate"):
+        for depth in DEPTHS:
+            columns = {heading: mean(f"{name}_{depth}") for name, heading in _HITS.items()}
+            title = f"{_TITLES[rate]}; depth {depth}"
+            tables.append(table(at, title, {"configuration": "mode"}, columns))
+        columns = {heading: mean(name) for name, heading in _HITS.items()}
+        columns |= {
+            "without what was prefilled ahead": _kept,
+            "hit rate over the baseline's": over("hit_rate", mode=BASELINE),
+        }
+        title = f"{_TITLES[rate]}; all depths (published: 0.218 to 0.446)"
+        tables.append(table(at, title, {"configuration": "mode"}, columns))
+    return tables
+
+
 def _hit_plots(found: Measured) -> Sequence[Plot]:
-    if not found:
-        return []
-    x = list(range(len(DEPTHS)))
-    panels = []
-    for rate in found.levels("rate"):
-        lines = [
-            Series(
-                mode,
-                x,
-                [found.where(rate=rate, mode=mode).estimate(f"hit_rate_{d}") for d in DEPTHS],
-            )
-            for mode in _HIT_MODES
-        ]
-        panels.append((f"{rate} requests/s", lines))
-    return [Plot("depth of a turn (3: and deeper)", "hit rate", panels)]
+    panels = [
+        (
+            f"{rate} requests/s",
+            [
+                Series(
+                    mode,
+                    list(range(len(DEPTHS))),
+                    [one.estimate(f"hit_rate_{depth}") for depth in DEPTHS],
+                )
+                for mode, one in each(at, "mode")
+            ],
+        )
+        for rate, at in each(found, "rate")
+    ]
+    return [Plot("depth of a turn (3: and deeper)", "hit rate", panels)] if panels else []
+
+
+def _hit_headline(found: Measured) -> Headline:
+    scores = [
+        more(f"{rate}/s", at.where(mode=ALL).ratio("hit_rate", at.where(mode=BASELINE)))
+        for rate, at in each(found, "rate")
+    ]
+    return Headline("the cache's hit rate over the baseline's; more is better", scores, "2.05")
 
 
 _PIN_MODES: Final = (BASELINE, PINNED, ALL)
 
 
 def _pin_tables(found: Measured) -> Sequence[Table]:
-    tables = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        pinned, ours = at.where(mode=PINNED), at.where(mode=ALL)
-        rows = [
-            (
-                f"p{share}",
-                *(str(at.where(mode=mode).estimate(f"ftr_p{share}")) for mode in _PIN_MODES),
-                str(saved(ours, pinned, f"ftr_p{share}")),
-            )
-            for share in SHARES
-        ]
-        columns = ("FTR", *(f"{mode}, s" for mode in _PIN_MODES), f"{ALL} less than {PINNED}, %")
-        tables.append(Table(_TITLES[float(rate)], columns, rows))
-    return tables
-
-
-def _pin_findings(found: Measured) -> Sequence[str]:
-    said = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        baseline, pinned, ours = (at.where(mode=mode) for mode in _PIN_MODES)
-        said.append(
-            f"{rate}/s: p50 FTR {verdict(saved(ours, pinned, 'ftr_p50'))} than with a pin of 6 s "
-            f"(published: 17%), p99 {verdict(saved(ours, pinned, 'ftr_p99'))}; the pin itself "
-            f"beside the baseline, p50: {verdict(saved(pinned, baseline, 'ftr_p50'))}"
+    columns = {
+        f"p{share}": {
+            **{f"{mode}, s": of(mode, f"ftr_p{share}") for mode in _PIN_MODES},
+            f"{ALL} less than {PINNED}, %": less(ALL, PINNED, f"ftr_p{share}"),
+            f"{PINNED} less than {BASELINE}, %": less(PINNED, BASELINE, f"ftr_p{share}"),
+        }
+        for share in SHARES
+    }
+    headings = next(iter(columns.values()))
+    return [
+        Table(
+            f"{_TITLES[rate]}; published: 17% less median FTR",
+            ("FTR", *headings),
+            [
+                (share, *(str(shown(at, at)) for shown in of_share.values()))
+                for share, of_share in columns.items()
+            ],
         )
-    return said
+        for rate, at in each(found, "rate")
+    ]
 
 
 def _pin_plots(found: Measured) -> Sequence[Plot]:
-    if not found:
-        return []
-    panels = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        lines = [
-            Series(
-                mode,
-                [at.where(mode=mode).estimate(f"ftr_p{share}").middle for share in SHARES],
-                [Estimate(share / 100, share / 100, share / 100) for share in SHARES],
-            )
-            for mode in _PIN_MODES
-        ]
-        panels.append((f"{rate} requests/s", lines))
-    return [Plot("FTR, s", "share of requests", panels)]
-
-
-def _parts_headline(found: Measured) -> Headline:
-    scores = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        less = saved(at.where(mode=ALL), at.where(mode=BASELINE), "ftr_p50")
-        scores.append(more(f"all at {rate}/s", less, 0.0, "%"))
-    what = "median FTR, less than the baseline's; more is better"
-    return Headline(what, scores, f"16.2% at {LIGHT}/s")
-
-
-def _hit_headline(found: Measured) -> Headline:
-    scores = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        ratio = at.where(mode=ALL).ratio("hit_rate", at.where(mode=BASELINE))
-        scores.append(more(f"{rate}/s", ratio))
-    return Headline("the cache's hit rate over the baseline's; more is better", scores, "2.05")
+    panels = [
+        (
+            f"{rate} requests/s",
+            [
+                Series(
+                    mode,
+                    [one.estimate(f"ftr_p{share}").middle for share in SHARES],
+                    [Estimate(*[share / 100] * 3) for share in SHARES],
+                )
+                for mode, one in each(at, "mode")
+            ],
+        )
+        for rate, at in each(found, "rate")
+    ]
+    return [Plot("FTR, s", "share of requests", panels)] if panels else []
 
 
 def _pin_headline(found: Measured) -> Headline:
-    scores = []
-    for rate in found.levels("rate"):
-        at = found.where(rate=rate)
-        less = saved(at.where(mode=ALL), at.where(mode=PINNED), "ftr_p50")
-        scores.append(more(f"{rate}/s", less, 0.0, "%"))
+    scores = [saving(at, f"{rate}/s", ALL, PINNED) for rate, at in each(found, "rate")]
     return Headline("median FTR, less than with a pin of 6 s; more is better", scores, "17%")
 
 
@@ -259,7 +213,10 @@ TABLE_2: Final = Experiment(
     cells=_parts_cells,
     measure=measure,
     tables=_parts_tables,
-    findings=_parts_findings,
+    notes=(
+        "in the paper's sample (5.3) tools run for 0.129 of the FTR: what overlap can hide behind "
+        "them differs",
+    ),
     headline=_parts_headline,
 )
 FIGURE_11: Final = Experiment(
@@ -268,11 +225,10 @@ FIGURE_11: Final = Experiment(
     source="Sutradhara, section 5.4.3, Figure 11",
     published="the cache's hit rate grows from 21.8% to 44.6%, at depth 0 by prompts of other "
     "requests, deeper by what was prefilled ahead",
-    cells=lambda quick: played(quick, _HIT_MODES, (LIGHT, HEAVY)),
+    cells=lambda quick: played(quick, (BASELINE, TAGS, DISPATCH, ALL), _RATES),
     measure=measure,
     tables=_hit_tables,
     plots=_hit_plots,
-    findings=_hit_findings,
     headline=_hit_headline,
 )
 FIGURE_12: Final = Experiment(
@@ -280,10 +236,9 @@ FIGURE_12: Final = Experiment(
     title="Beside a cache that pins a request's blocks for 6 seconds",
     source="Sutradhara, section 6, Figure 12",
     published="17% less median FTR than Continuum with a time to live of 6 s",
-    cells=lambda quick: played(quick, _PIN_MODES, (LIGHT, HEAVY)),
+    cells=lambda quick: played(quick, _PIN_MODES, _RATES),
     measure=measure,
     tables=_pin_tables,
     plots=_pin_plots,
-    findings=_pin_findings,
     headline=_pin_headline,
 )

@@ -21,6 +21,7 @@ from weft_engine.wire import ORDER_NAMES
 from weft_bench.experiments.cells import Cell, Estimate, Measured, Setting, cells
 from weft_bench.experiments.experiment import Experiment, Plot, Series, Table
 from weft_bench.experiments.headline import Headline, less
+from weft_bench.experiments.show import Shown, each, mean, table
 from weft_bench.experiments.simulating import OURS
 from weft_bench.experiments.worlds import ENDLESS, NONE, SHORT, UNTOLD, WORLDS, measure
 
@@ -61,166 +62,96 @@ def _cells(quick: bool) -> Sequence[Cell]:
 
 
 def _tables(found: Measured) -> Sequence[Table]:
-    tables = []
-    for workload in found.levels("workload"):
-        at = found.where(workload=workload)
-        rows = []
-        for order in at.levels("order"):
-            row = [str(order)]
-            for world in WORLDS:
-                one = at.where(world=world, order=order)
-                row += [
-                    str(one.estimate("latency")),
-                    str(one.ratio("latency", at.where(world=world, order=_BASELINE))),
-                ]
-                row += [] if world == NONE else [str(one.estimate("hit_rate"))]
-            rows.append(row)
-        columns = ["order"]
+    tables = [_beside(found)]
+    for workload, at in each(found, "workload"):
+        columns: dict[str, Shown] = {}
         for world in WORLDS:
-            columns += [f"{world}: latency, s", "over fcfs's"]
-            columns += [] if world == NONE else ["hit rate"]
-        rates = ", ".join(f"{at.where(world=w).levels('rate')[0]} with {w}" for w in WORLDS)
-        tables.append(Table(f"{workload}: program latency; {rates} a second", columns, rows))
-    loads = [
-        (
-            str(workload),
-            world,
-            *(
-                str(found.where(workload=workload, world=world, order=_BASELINE).estimate(figure))
-                for figure in ("waiting", "loaded")
-            ),
-        )
-        for workload in found.levels("workload")
-        for world in WORLDS
-    ]
-    columns = ["workload", "world", "waited", "ended under load"]
+            columns[f"{world}: latency, s"] = _in(world, "latency")
+            columns[f"{world}: over fcfs's"] = _gain(world)
+            if world != NONE:
+                columns[f"{world}: hit rate"] = _in(world, "hit_rate")
+        columns["the order's part of the gain, %"] = _part
+        rates = ", ".join(f"{at.where(world=w).only('rate')} with {w}" for w in WORLDS)
+        title = f"{workload}: program latency; {rates} a second"
+        tables.append(table(at, title, {"order": "order"}, columns))
     title = "fcfs: the share of latency that programs waited, and of programs that met no drain"
-    return [_beside(found), *tables, Table(title, columns, loads, labels=2)] if loads else []
+    loads = {"waited": mean("waiting"), "ended under load": mean("loaded")}
+    down = {"workload": "workload", "world": "world"}
+    return [*tables, table(found.where(order=_BASELINE), title, down, loads)]
+
+
+def _in(world: str, figure: str) -> Shown:
+    """A column: a figure in one world."""
+    return lambda one, group: one.where(world=world).estimate(figure)
+
+
+def _gain(world: str) -> Shown:
+    """A column: the latency over that of first come, first served in the same world."""
+    return lambda one, group: _over(one, group.where(order=_BASELINE), world)
+
+
+def _over(one: Measured, baseline: Measured, world: str, figure: str = "latency") -> Estimate:
+    return one.where(world=world).ratio(figure, baseline.where(world=world))
+
+
+def _part(one: Measured, group: Measured) -> str:
+    """How much of a gain with a short cache the order alone brings: its gain with an endless cache,
+    by logarithms. A dash where the intervals show no gain with a short cache."""
+    # An order that is not told when programs end orders as ours does.
+    name = str(one.only("order"))
+    alone = group.where(order=OURS if name == UNTOLD else name)
+    baseline = group.where(order=_BASELINE)
+    short, endless = _over(one, baseline, SHORT), _over(alone, baseline, ENDLESS)
+    if not short.below(1):
+        return "-"
+    if not endless.below(1):
+        return "0"
+    return f"{min(100.0, 100 * log(endless.middle) / log(short.middle)):.0f}"
 
 
 def _beside(found: Measured) -> Table:
     """Ours, told and not, over its rivals where the cache is short, on the same programs."""
     rows = []
-    for workload in found.levels("workload"):
-        at = found.where(workload=workload, world=SHORT)
+    for workload, at in each(found.where(world=SHORT), "workload"):
         for order, rival in ((one, two) for one in (OURS, UNTOLD) for two in _RIVALS):
             ours, theirs = at.where(order=order), at.where(order=rival)
-            pairs = [
-                (mine, theirs.series("latency").get(seed))
-                for seed, mine in ours.series("latency").items()
+            others = theirs.series("latency")
+            met = [
+                (m, others[seed]) for seed, m in ours.series("latency").items() if seed in others
             ]
-            met = [(mine, other) for mine, other in pairs if other is not None]
             better = sum(mine < other for mine, other in met)
-            ratios = (str(ours.ratio(f, theirs)) for f in ("latency", "latency_p95"))
-            rows.append((str(workload), order, rival, *ratios, f"{better} of {len(met)}"))
+            ratios = (str(_over(ours, theirs, SHORT, f)) for f in ("latency", "latency_p95"))
+            rows.append((workload, order, rival, *ratios, f"{better} of {len(met)}"))
     title = f"{OURS} over others where the cache is short, on the same programs"
     columns = ("workload", "order", "over", "latency", "p95", "faster in, seeds")
     return Table(title, columns, rows, labels=3)
 
 
-def _findings(found: Measured) -> Sequence[str]:
-    return [
-        said
-        for workload in found.levels("workload")
-        for said in (
-            f"{workload}: {_ours(found.where(workload=workload))}",
-            f"{workload}: {_others(found.where(workload=workload))}",
-        )
-    ]
-
-
-def _gain(at: Measured, order: str, world: str, over: str = _BASELINE) -> Estimate:
-    """An order's latency over another's in one world."""
-    return at.where(world=world, order=order).ratio("latency", at.where(world=world, order=over))
-
-
-def _ours(at: Measured) -> str:
-    """What ours gains, of what, and over whom, in words."""
-    short = _gain(at, OURS, SHORT)
-    hits, before = (
-        at.where(world=SHORT, order=order).estimate("hit_rate") for order in (OURS, _BASELINE)
-    )
-    rivals = ", ".join(f"{_gain(at, OURS, SHORT, rival)} of {rival}'s" for rival in _RIVALS)
-    told = (
-        f"with a short cache {OURS} takes {short} of fcfs's latency{_verdict(at, OURS)}, {rivals}; "
-        f"hit rate {hits}, fcfs's {before}"
-    )
-    if not at.where(world=SHORT, order=UNTOLD):
-        return told
-    return (
-        f"{told}. Not told when programs end it takes {_gain(at, UNTOLD, SHORT)} of "
-        f"fcfs's{_verdict(at, UNTOLD)}"
-    )
-
-
-def _verdict(at: Measured, order: str) -> str:
-    """What follows for an order where the cache is short."""
-    short = _gain(at, order, SHORT)
-    if short.above(1):
-        return " (worse)"
-    if not short.below(1):
-        return " (no gain shown)"
-    return f" ({_part(short, _gain(at, OURS if order == UNTOLD else order, ENDLESS))})"
-
-
-def _part(short: Estimate, alone: Estimate) -> str:
-    """How much of a gain with a short cache the order alone has brought, measured by logarithms."""
-    if not alone.below(1):
-        return "the cache's gain: with an endless one the order alone shows none"
-    part = log(alone.middle) / log(short.middle)
-    if part >= 1:
-        return "the order's gain alone: with an endless cache it is as great"
-    return f"of the gain {100 * part:.0f}% is the order's alone, the rest the cache's"
-
-
-def _others(at: Measured) -> str:
-    """Who else is better or worse than first come, first served, where the cache is short."""
-    gains = {
-        str(order): _gain(at, str(order), SHORT)
-        for order in at.levels("order")
-        if order not in (_BASELINE, OURS, UNTOLD)
-    }
-    faster = [f"{order} ({gain})" for order, gain in gains.items() if gain.below(1)]
-    slower = [f"{order} ({gain})" for order, gain in gains.items() if gain.above(1)]
-    return (
-        f"of the other orders, shown to be faster than fcfs with a short cache: {_listed(faster)}; "
-        f"slower: {_listed(slower)}"
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) if names else "none"
-
-
 def _plots(found: Measured) -> Sequence[Plot]:
-    panels = []
-    for workload in found.levels("workload"):
-        at = found.where(workload=workload)
-        lines = [
-            Series(
-                str(order),
-                list(range(len(WORLDS))),
-                [
-                    at.where(world=world, order=order).ratio(
-                        "latency", at.where(world=world, order=_BASELINE)
-                    )
-                    for world in WORLDS
-                ],
-            )
-            for order in at.levels("order")
-        ]
-        panels.append((str(workload), lines))
+    panels = [
+        (
+            workload,
+            [
+                Series(
+                    order,
+                    list(range(len(WORLDS))),
+                    [_over(one, at.where(order=_BASELINE), world) for world in WORLDS],
+                )
+                for order, one in each(at, "order")
+            ],
+        )
+        for workload, at in each(found, "workload")
+    ]
     worlds = ", ".join(f"{number}: {world}" for number, world in enumerate(WORLDS))
     return [Plot(worlds, "latency over fcfs's", panels)] if panels else []
 
 
 def _headline(found: Measured) -> Headline:
-    scores = []
-    for workload in found.levels("workload"):
-        at = found.where(workload=workload, world=SHORT)
-        for ours, name in ((OURS, str(workload)), (UNTOLD, f"{workload}, ends not told")):
-            ratio = at.where(order=ours).ratio("latency", at.where(order=_BASELINE))
-            scores.append(less(name, ratio))
+    scores = [
+        less(workload + suffix, _over(at.where(order=ours), at.where(order=_BASELINE), SHORT))
+        for workload, at in each(found, "workload")
+        for ours, suffix in ((OURS, ""), (UNTOLD, ", ends not told"))
+    ]
     return Headline("program latency over fcfs's with a short cache; less is better", scores)
 
 
@@ -233,6 +164,9 @@ EXPERIMENT: Final = Experiment(
     measure=measure,
     tables=_tables,
     plots=_plots,
-    findings=_findings,
+    notes=(
+        "the order's part: with an endless cache all orders find the same, so that a gain there is "
+        "the order's alone; the rest is the cache's",
+    ),
     headline=_headline,
 )

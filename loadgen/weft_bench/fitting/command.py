@@ -9,14 +9,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from weft_bench.fitting.step_probe import ProbeError, measurements, probe
 from weft_bench.fitting.swap_probe import probe_swap, scenes
 from weft_bench.report.figures import Figure, machine, write_json
-from weft_bench.sim.fitting import Measured, error, fit_costs
+from weft_bench.report.rows import print_table
+from weft_bench.sim.fitting import Measured, error, fit_costs, seconds_of
 from weft_bench.sim.presets import EngineShape
 from weft_bench.sim.shapes import to_json
 
@@ -112,26 +111,14 @@ def write(options: FitOptions, shape: EngineShape, measured: Sequence[Measured])
 
 def show(shape: EngineShape, measured: Sequence[Measured]) -> None:
     """Print the measurements beside what the model says of them, and the model."""
-    table = Table(title="steps of a real engine, measured and fitted", title_justify="left")
-    for column in ("steps", "prompt tokens", "sequences", "context", "measured, ms", "fitted, ms"):
-        table.add_column(column, justify="right")
+    columns = ("steps", "prompt tokens", "sequences", "context", "measured, ms", "fitted, ms")
+    rows = []
     cost = shape.cost
     for m in measured:
-        fitted = (
-            m.steps * cost.step_s
-            + m.prefill * cost.prefill_token_s
-            + m.decode * cost.decode_sequence_s
-            + m.context * cost.context_token_s
-        )
-        table.add_row(
-            f"{m.steps:.0f}",
-            f"{m.prefill:.0f}",
-            f"{m.decode / m.steps:.0f}",
-            f"{m.context / m.steps:.0f}",
-            f"{m.seconds * 1e3:.2f}",
-            f"{fitted * 1e3:.2f}",
-        )
-    Console().print(table)
+        counts = (m.steps, m.prefill, m.decode / m.steps, m.context / m.steps)
+        times = (m.seconds, seconds_of(cost, m))
+        rows.append([*(f"{n:.0f}" for n in counts), *(f"{1e3 * s:.2f}" for s in times)])
+    print_table("steps of a real engine, measured and fitted", columns, rows, 0)
     for name, value in asdict(cost).items():
         print(f"{name} {value * 1e6:.4g} us")
     print(f"call_s {shape.call_s * 1e6:.4g} us")

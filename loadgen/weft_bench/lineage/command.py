@@ -15,7 +15,8 @@ from weft_bench.lineage.data import FILES, Calls, read
 from weft_bench.lineage.scene import Played, costs, play
 from weft_bench.lineage.variants import AS_RECORDED, VARIANTS
 from weft_bench.report import lineage as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
 from weft_bench.schema import TraceError
 from weft_bench.streams import stream
 
@@ -39,7 +40,7 @@ def run(options: LineageOptions) -> int:
         known = ", ".join(FILES)
         print(f"weft bench lineage: unknown sets {unknown}; known are {known}", file=sys.stderr)
         return 2
-    rows: dict[tuple[str, str], report.Row] = {}
+    rows: dict[tuple[str, ...], dict[str, float]] = {}
     try:
         with Progress() as progress:
             bar = progress.add_task("playing", total=len(names) * len(VARIANTS) + 1)
@@ -58,33 +59,27 @@ def run(options: LineageOptions) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    times = {what: [1e6 * second for second in seconds] for what, seconds in found.items()}
-    report.show(rows, times)
-    print(machine())
-    if options.json_file:
-        configuration = {**asdict(options), "sets": names}
-        write_json(
-            Path(options.json_file),
-            "weft bench lineage",
-            configuration,
-            report.figures(rows, times),
-        )
+    costs_us = {("cost", what): report.times(seconds) for what, seconds in found.items()}
+    show("Programs found without keys: pairs of calls", report.LABELS, rows, report.COLUMNS)
+    show("Processor time of a call", ("", "call"), costs_us, report.COSTS)
+    told = figures(rows, report.COLUMNS) + figures(costs_us, report.COSTS)
+    finish("lineage", options.json_file, {**asdict(options), "sets": names}, told)
     return 0
 
 
-def measure(programs: Sequence[Calls]) -> report.Row:
+def measure(programs: Sequence[Calls]) -> dict[str, float]:
     """One row: played once for the times, and once more for the memory."""
     played: Played = asyncio.run(play(programs))
     weighed = asyncio.run(play(programs, weigh=True))
-    return report.Row(
-        calls=len(played.at_once),
-        programs=len(programs),
-        at_once=report.pairs(played.at_once),
-        in_the_end=report.pairs(played.in_the_end),
-        with_text=report.pairs(played.with_text),
-        calls_with_text=len(played.with_text),
-        ask_us=[1e6 * second for second in played.ask_s],
-        answer_us=[1e6 * second for second in played.answer_s],
-        held_bytes=weighed.held_bytes,
-        fingerprints=played.fingerprints,
-    )
+    row = {
+        "calls": len(played.at_once),
+        "programs": len(programs),
+        "calls_with_text": len(played.with_text),
+        "held": weighed.held_bytes,
+        "fingerprints": played.fingerprints,
+        **report.times(played.ask_s, "ask/"),
+        **report.times(played.answer_s, "answer/"),
+    }
+    for when in ("at_once", "in_the_end", "with_text"):
+        row[f"{when}/precision"], row[f"{when}/recall"] = report.pairs(getattr(played, when))
+    return row

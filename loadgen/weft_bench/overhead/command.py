@@ -18,8 +18,9 @@ from rich.progress import Progress
 from weft_bench.processes import NotReady, cpu_seconds, free_port, running
 from weft_bench.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 from weft_bench.report import overhead as report
-from weft_bench.report.figures import machine, write_json
-from weft_bench.report.overhead import DIRECT, Cell, Cells
+from weft_bench.report.figures import finish
+from weft_bench.report.overhead import COLUMNS, DIRECT, LABELS, Cell, Cells
+from weft_bench.report.rows import figures, show
 
 _ENGINES: Final = 2
 # A slow proxy at one call at once must not take minutes.
@@ -60,15 +61,12 @@ def run(options: OverheadOptions) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    report.show(cells)
+    rows = report.rows(cells)
+    show("A proxy in front of two mock engines", LABELS, rows, COLUMNS)
     for name, reason in absent.items():
         print(f"{name}: absent ({reason})")
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = {**asdict(options), "absent": absent}
-        write_json(
-            Path(options.json_file), "weft bench overhead", configuration, report.figures(cells)
-        )
+    configuration: dict[str, Any] = {**asdict(options), "absent": absent}
+    finish("overhead", options.json_file, configuration, figures(rows, COLUMNS))
     return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
 
 

@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -30,7 +29,8 @@ from weft_bench.overlap.probe import Machine, Probe, ProbeError
 from weft_bench.overlap.prompts import RESERVE, ready
 from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
 from weft_bench.report import overlap as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures
 from weft_bench.stats import mean
 from weft_bench.streams import poisson_arrivals, stream
 
@@ -90,14 +90,8 @@ def run(options: OverlapOptions) -> int:
         return 130
     report.show(measured.rows)
     print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
-    print(machine())
-    if options.json_file:
-        write_json(
-            Path(options.json_file),
-            "weft bench overlap",
-            {**configuration(options), **measured.notes},
-            report.figures(measured.rows),
-        )
+    told = {**configuration(options), **measured.notes}
+    finish("overlap", options.json_file, told, figures(report.rows(measured.rows), report.COLUMNS))
     failures = [
         f"{name}, request {r.number}: {error}"
         for name, seeds in measured.rows.items()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
-from pathlib import Path
 from random import Random
 from time import thread_time
-from typing import Any, Final
+from typing import Final
 
 import orjson
-from rich.console import Console
-from rich.table import Table
 from weft_gateway.engine.beginnings import beginning_of
 from weft_gateway.model import ReplicaView, RouteRequest
 from weft_gateway.policies.route.beginnings import Beginnings
 from weft_gateway.policies.route.registry import build
 
-from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import percentile
 
 # Bytes that programs share, and messages that they are in.
@@ -36,51 +33,32 @@ class PlacingOptions:
     json_file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """One kind of prompt. read_s: seconds from the parsed body to its marks, a round each.
-    choose_s: to look them up, weigh them against the load, and remember where the call went."""
-
-    shared_bytes: int
-    messages: int
-    marks: int
-    read_s: Sequence[float]
-    choose_s: Sequence[float]
+_COLUMNS: Final = (
+    Column("messages", "messages", "messages", ",.0f"),
+    Column("marks", "marks", "marks", ",.0f"),
+    Column("read_p50", "s", "read, us", ".1f", 1e6),
+    Column("read_p99", "s", "read p99, us", ".1f", 1e6),
+    Column("choose_p50", "s", "choose, us", ".1f", 1e6),
+    Column("choose_p99", "s", "choose p99, us", ".1f", 1e6),
+)
 
 
 def run(options: PlacingOptions) -> int:
     """Measure and report. Returns the exit status."""
-    placed = [
-        measure(shared, messages, options.replicas, options.rounds) for shared, messages in _PROMPTS
-    ]
-    table = Table(
-        title=f"a call that chooses a home among {options.replicas} replicas, processor time",
-        title_justify="left",
-    )
-    for column in ("bytes", "messages", "marks", "read us", "p99", "choose us", "p99"):
-        table.add_column(column, justify="right")
-    figures: list[Figure] = []
-    for one in placed:
-        times = [
-            percentile(seconds, q) for seconds in (one.read_s, one.choose_s) for q in (0.5, 0.99)
-        ]
-        sizes = (one.shared_bytes, one.messages, one.marks)
-        table.add_row(*(f"{size:,}" for size in sizes), *(f"{1e6 * s:.1f}" for s in times))
-        names = ("read_p50", "read_p99", "choose_p50", "choose_p99")
-        figures += [
-            Figure(f"{one.shared_bytes}/{name}", seconds, "s")
-            for name, seconds in zip(names, times, strict=True)
-        ]
-    Console().print(table)
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = asdict(options)
-        write_json(Path(options.json_file), "weft bench placing", configuration, figures)
+    rows = {
+        (str(shared),): measure(shared, messages, options.replicas, options.rounds)
+        for shared, messages in _PROMPTS
+    }
+    title = f"a call that chooses a home among {options.replicas} replicas, processor time"
+    show(title, ("bytes",), rows, _COLUMNS)
+    finish("placing", options.json_file, asdict(options), figures(rows, _COLUMNS))
     return 0
 
 
-def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> Placed:
-    """Programs that share that much come one after the other. Times are means of a few calls."""
+def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dict[str, float]:
+    """The figures of programs that share that much and come one after the other, by the names of
+    _COLUMNS. read: from the parsed body to its marks. choose: to look them up, weigh them against
+    the load, and remember where the call went. Seconds, each the mean of a few calls."""
     draw = Random(shared_bytes)
     letters = "".join(draw.choices('abcdefghij     \n"', k=shared_bytes // messages))
     shared = [{"role": "user", "content": f"{number} {letters}"} for number in range(messages)]
@@ -106,4 +84,11 @@ def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> Pla
                 sent.sent(decision.replica, beginning)
         choose_s.append((thread_time() - begun) / _LOOPS)
         marks = max(len(one.marks) for one in beginnings if one is not None)
-    return Placed(shared_bytes, messages, marks, read_s, choose_s)
+    return {
+        "messages": messages,
+        "marks": marks,
+        "read_p50": percentile(read_s, 0.5),
+        "read_p99": percentile(read_s, 0.99),
+        "choose_p50": percentile(choose_s, 0.5),
+        "choose_p99": percentile(choose_s, 0.99),
+    }

@@ -7,16 +7,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
-from pathlib import Path
 from time import process_time
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
 from weft_gateway.model import Decision, ProgramKey
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
-from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import Column, figures, show
 from weft_bench.streams import stream
 
 # Tenants, and programs of each, whose calls come in no order.
@@ -34,42 +32,33 @@ class ReceiptsOptions:
     json_file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Microseconds of processor time a call, medians of the rounds. room: while there is some.
-    full: once each receipt takes the place of another."""
-
-    tenants: int
-    programs: int
-    room_us: float
-    full_us: float
+# While there is room, and once each receipt takes the place of another.
+_COLUMNS: Final = (
+    Column("room", "us", "with room, us", ".2f"),
+    Column("full", "us", "full, us", ".2f"),
+)
 
 
 def run(options: ReceiptsOptions) -> int:
     """Measure and report. Returns the exit status."""
     try:
-        costs = [measure(*scene, options.limit, options.rounds) for scene in SCENES]
+        rows = {
+            (f"{tenants} tenants", f"{programs} programs"): measure(
+                tenants, programs, options.limit, options.rounds
+            )
+            for tenants, programs in SCENES
+        }
     except KeyboardInterrupt:
         return 130
-    table = Table(title=f"A call's receipt, {options.limit:,} kept", title_justify="left")
-    for column in ("tenants", "programs each", "with room, us", "full, us"):
-        table.add_column(column, justify="right")
-    figures = []
-    for cost in costs:
-        us = (cost.room_us, cost.full_us)
-        table.add_row(str(cost.tenants), str(cost.programs), *(f"{each:.2f}" for each in us))
-        name = f"{cost.tenants} tenants/{cost.programs} programs"
-        pairs = zip(("room", "full"), us, strict=True)
-        figures += [Figure(f"{name}/{what}", value, "us") for what, value in pairs]
-    Console(width=100).print(table)
-    print(machine())
-    if options.json_file:
-        write_json(Path(options.json_file), "weft bench receipts", asdict(options), figures)
+    title = f"A call's receipt, {options.limit:,} kept: processor time"
+    show(title, ("tenants", "programs each"), rows, _COLUMNS)
+    finish("receipts", options.json_file, asdict(options), figures(rows, _COLUMNS))
     return 0
 
 
-def measure(tenants: int, programs: int, limit: int, rounds: int) -> Cost:
-    """One scene: `limit` calls that find room, then as many that do not."""
+def measure(tenants: int, programs: int, limit: int, rounds: int) -> dict[str, float]:
+    """One scene: `limit` calls that find room, then as many that do not. Microseconds of processor
+    time a call, medians of the rounds."""
     keys = [
         ProgramKey(f"tenant-{tenant}", f"program-{program}")
         for tenant in range(tenants)
@@ -84,7 +73,7 @@ def measure(tenants: int, programs: int, limit: int, rounds: int) -> Cost:
             numbers = islice(names, limit)
             calls = [(f"req{n}", f"call{n}", rng.choice(keys)) for n in numbers]
             times.append(1e6 * _add(receipts, calls) / limit)
-    return Cost(tenants, programs, statistics.median(room_us), statistics.median(full_us))
+    return {"room": statistics.median(room_us), "full": statistics.median(full_us)}
 
 
 def _add(receipts: Receipts, calls: Sequence[tuple[str, str, ProgramKey]]) -> float:

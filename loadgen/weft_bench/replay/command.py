@@ -25,7 +25,8 @@ from weft_bench.local_stack import StackError, stack_at
 from weft_bench.order import OrderError, kept_order, set_order
 from weft_bench.replay.player import Gaps, Play, Player
 from weft_bench.report import replay as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures
 from weft_bench.schema import TraceError, TraceProgram
 from weft_bench.streams import stream
 from weft_bench.synthetic import generate
@@ -91,14 +92,8 @@ def run(options: ReplayOptions) -> int:
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
-    print(machine())
-    if options.json_file:
-        write_json(
-            Path(options.json_file),
-            "weft bench replay",
-            {**configuration(options), "trace_name": name, **notes},
-            report.figures(results),
-        )
+    told = {**configuration(options), "trace_name": name, **notes}
+    finish("replay", options.json_file, told, figures(report.rows(results), report.COLUMNS))
     if options.plot:
         report.plot(results, title, Path(options.plot))
     failures = [

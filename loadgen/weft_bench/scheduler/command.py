@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.progress import Progress
 
 from weft_bench.report import scheduler as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
 from weft_bench.stats import mean
 
 if TYPE_CHECKING:
@@ -78,20 +79,16 @@ def run(options: SchedulerOptions) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    report.show(
-        measured,
-        f"A step's scheduling, microseconds: {options.policy} beside vLLM's priority, "
-        f"{options.running:,} running, {options.waiting:,} waiting",
+    title = (
+        f"A step's scheduling: {options.policy} beside vLLM's priority, "
+        f"{options.running:,} running, {options.waiting:,} waiting"
     )
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = asdict(options)
-        write_json(
-            Path(options.json_file),
-            "weft bench scheduler",
-            configuration,
-            report.figures(measured),
-        )
+    rows = {labels: times.values() for labels, times in measured.items()}
+    ratios = report.ratios(measured)
+    show(title, report.LABELS, rows, report.COLUMNS)
+    show(f"{report.OURS} over {report.STOCK}", ("case",), ratios, report.RATIOS)
+    found = figures(rows, report.COLUMNS) + figures(ratios, report.RATIOS)
+    finish("scheduler", options.json_file, asdict(options), found)
     return 0
 
 

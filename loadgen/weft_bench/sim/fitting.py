@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from weft_bench.sim.costs import CostModel
+from weft_bench.stats import mean
 
 _TERMS: Final = ("step_s", "prefill_token_s", "decode_sequence_s", "context_token_s")
 
@@ -36,51 +37,29 @@ class Measured:
 def fit_costs(measured: Sequence[Measured]) -> CostModel:
     """The model with the least relative error. ValueError where the measurements do not tell the
     terms apart, or a duration is not positive."""
+    import numpy
+    from scipy.optimize import nnls
+
     if any(not m.seconds > 0 for m in measured):
         raise ValueError("a measured duration must be above 0")
-    rows = [[value / m.seconds for value in m.row] for m in measured]
-    used = list(range(len(_TERMS)))
-    while True:
-        found = _solve([[row[i] for i in used] for row in rows])
-        if min(found) >= 0:
-            break
-        # A term that would have to be negative is not seen in these durations.
-        used.remove(used[found.index(min(found))])
-    values = dict.fromkeys(_TERMS, 0.0)
-    values.update({_TERMS[i]: value for i, value in zip(used, found, strict=True)})
-    return CostModel(**values)
+    relative = [[value / m.seconds for value in m.row] for m in measured]
+    rows = numpy.array(relative).reshape(-1, len(_TERMS))
+    # Each column scaled to 1: a step has thousands of tokens.
+    scales = abs(rows).max(axis=0, initial=0.0)
+    if not scales.all():
+        raise ValueError("the measurements do not hold every term")
+    if numpy.linalg.matrix_rank(rows / scales) < len(_TERMS):
+        raise ValueError("the measurements do not tell the terms apart")
+    found, _ = nnls(rows / scales, numpy.ones(len(rows)))
+    return CostModel(**dict(zip(_TERMS, map(float, found / scales), strict=True)))
 
 
 def error(model: CostModel, measured: Sequence[Measured]) -> float:
     """Mean relative error of the model, as a share."""
-    total = 0.0
-    for m in measured:
-        terms = (getattr(model, name) for name in _TERMS)
-        total += abs(sum(a * b for a, b in zip(m.row, terms, strict=True)) / m.seconds - 1)
-    return total / len(measured)
+    return mean([abs(seconds_of(model, m) / m.seconds - 1) for m in measured])
 
 
-def _solve(rows: Sequence[Sequence[float]]) -> list[float]:
-    """Least squares of `row . x = 1` by the normal equations, each column scaled to 1."""
-    width = len(rows[0]) if rows else 0
-    scales = [max((abs(row[i]) for row in rows), default=0.0) for i in range(width)]
-    if not width or min(scales) == 0:
-        raise ValueError("the measurements do not hold every term")
-    scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in rows]
-    matrix = [
-        [sum(row[i] * row[j] for row in scaled) for j in range(width)]
-        + [sum(row[i] for row in scaled)]
-        for i in range(width)
-    ]
-    for pivot in range(width):
-        best = max(range(pivot, width), key=lambda i: abs(matrix[i][pivot]))
-        matrix[pivot], matrix[best] = matrix[best], matrix[pivot]
-        if abs(matrix[pivot][pivot]) < 1e-12:
-            raise ValueError("the measurements do not tell the terms apart")
-        for other in range(width):
-            if other != pivot:
-                factor = matrix[other][pivot] / matrix[pivot][pivot]
-                matrix[other] = [
-                    a - factor * b for a, b in zip(matrix[other], matrix[pivot], strict=True)
-                ]
-    return [matrix[i][width] / matrix[i][i] / scales[i] for i in range(width)]
+def seconds_of(model: CostModel, measured: Measured) -> float:
+    """What the model says of the steps of a measurement."""
+    terms: list[float] = [getattr(model, name) for name in _TERMS]
+    return sum(a * b for a, b in zip(measured.row, terms, strict=True))

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.progress import Progress
 
 from weft_bench.report import swap as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
 
 if TYPE_CHECKING:
     import torch
@@ -74,17 +75,19 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     where = torch.cuda.get_device_name(device) if name == "cuda" else "the CPU"
-    report.show(rates, f"KV blocks to and from host memory, {where}", shape.block_bytes)
+    rows = report.rows(rates)
+    title = f"KV blocks of {shape.block_bytes:,} bytes to and from host memory, {where}"
+    show(title, report.LABELS, rows, report.COLUMNS)
+    for line in report.ranges(rates):
+        print(line)
     for way, reason in absent.items():
         print(f"{way}: absent ({reason})")
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = {
-            **asdict(options), "blocks": counts, "left_out": left_out, "absent": absent,
-            "device": where, "torch": torch.__version__, "shape": asdict(shape),
-            "block_bytes": shape.block_bytes,
-        }  # fmt: skip
-        write_json(Path(options.json_file), "weft bench swap", configuration, report.figures(rates))
+    configuration: dict[str, Any] = {
+        **asdict(options), "blocks": counts, "left_out": left_out, "absent": absent,
+        "device": where, "torch": torch.__version__, "shape": asdict(shape),
+        "block_bytes": shape.block_bytes,
+    }  # fmt: skip
+    finish("swap", options.json_file, configuration, figures(rows, report.COLUMNS))
     return 0
 
 

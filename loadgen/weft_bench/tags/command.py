@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.progress import Progress
 
 from weft_bench.report import tags as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
 from weft_bench.schema import TraceError
 from weft_bench.tags.dialogues import Program, dialogues
 
@@ -42,7 +42,7 @@ def run(options: TagsOptions) -> int:
     except TraceError as error:
         print(f"weft bench tags: {error}", file=sys.stderr)
         return 2
-    measured: dict[tuple[str, str], report.Row] = {}
+    rows: dict[tuple[str, ...], dict[str, float]] = {}
     try:
         with Progress() as progress:
             bar = progress.add_task("tagging", total=len(at_hand) * len(sets))
@@ -51,7 +51,7 @@ def run(options: TagsOptions) -> int:
             for tokenizer, (template, tokens) in at_hand.items():
                 for data, programs in sets.items():
                     tagged = tag_programs(programs, template, tokens)
-                    measured[tokenizer, data] = report.Row(
+                    row = report.Row(
                         roles=[call.roles for call in tagged],
                         wire=[call.wire for call in tagged],
                         plain=[call.plain for call in tagged],
@@ -60,18 +60,15 @@ def run(options: TagsOptions) -> int:
                         learn_s=[call.learn_s for call in tagged],
                         warm_up=min(options.warm_up, len(tagged) - 1),
                     )
+                    rows[tokenizer, data] = row.values()
                     progress.advance(bar)
     except KeyboardInterrupt:
         return 130
     finally:
         gc.unfreeze()
-    report.show(measured, "16-token blocks with the tag that a full tokenisation gives them")
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = asdict(options)
-        write_json(
-            Path(options.json_file), "weft bench tags", configuration, report.figures(measured)
-        )
+    title = "16-token blocks with the tag that a full tokenisation gives them"
+    show(title, report.LABELS, rows, report.COLUMNS)
+    finish("tags", options.json_file, asdict(options), figures(rows, report.COLUMNS))
     return 0
 
 

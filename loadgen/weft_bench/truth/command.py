@@ -21,20 +21,19 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import httpx
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from weft_bench.cores import engines_apart
 from weft_bench.fit import ReadyProgram
 from weft_bench.local_stack import StackError, local_stack
 from weft_bench.replay.command import TOLD_ORDER, ReplayOptions, setup
 from weft_bench.replay.player import Gaps, Player
-from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.report.figures import Figure, finish
+from weft_bench.report.rows import Column, show
 from weft_bench.stats import mean, percentile
 from weft_bench.streams import poisson_arrivals, stream
 from weft_bench.truth import scene
@@ -51,7 +50,13 @@ _FIT_ROUNDS: Final = 5
 # Orders whose real means differ by less are not told apart.
 _APART: Final = 0.05
 _HALVINGS: Final = 10
-
+_COLUMNS: Final = (
+    Column("real", "s", "real, here", ".3f"),
+    Column("least", "s", "least round", ".3f"),
+    Column("most", "s", "greatest round", ".3f"),
+    Column("simulated", "s", "simulated", ".3f"),
+    Column("ratio", "1", "simulated / real", ".3f"),
+)
 
 Scene = tuple[list[ReadyProgram], list[float]]
 # Of each round: mean program latency of each order, seconds.
@@ -275,33 +280,32 @@ def _untagged(program: ReadyProgram) -> ReadyProgram:
 
 def _report(options: TruthOptions, real_rounds: Rounds, simulated_rounds: Rounds) -> int:
     real, simulated = medians(real_rounds), medians(simulated_rounds)
-    title = f"mean program latency, s: medians of {len(real_rounds)} rounds"
-    table = Table(title=title, title_justify="left")
-    headings = ("order", "real, here", "its range", "simulated", "simulated / real")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "order" else "right")
-    figures = []
+    values = {}
     for policy in options.policies:
-        ratio = simulated[policy] / real[policy]
         seen = [found[policy] for found in real_rounds]
-        table.add_row(
-            policy, f"{real[policy]:.3f}", f"{min(seen):.3f} to {max(seen):.3f}",
-            f"{simulated[policy]:.3f}", f"{ratio:.3f}",
-        )  # fmt: skip
-        figures += [
-            Figure(f"real/{policy}/response_mean", real[policy], "s"),
-            Figure(f"simulated/{policy}/response_mean", simulated[policy], "s"),
-            Figure(f"simulated_over_real/{policy}", ratio, "1"),
-        ]
-    Console().print(table)
+        values[(policy,)] = {
+            "real": real[policy],
+            "least": min(seen),
+            "most": max(seen),
+            "simulated": simulated[policy],
+            "ratio": simulated[policy] / real[policy],
+        }
+    title = f"mean program latency, s: medians of {len(real_rounds)} rounds"
+    show(title, ("order",), values, _COLUMNS)
+    figures = [
+        figure
+        for (policy,), row in values.items()
+        for figure in (
+            Figure(f"real/{policy}/response_mean", row["real"], "s"),
+            Figure(f"simulated/{policy}/response_mean", row["simulated"], "s"),
+            Figure(f"simulated_over_real/{policy}", row["ratio"], "1"),
+        )
+    ]
     far = [p for p in options.policies if abs(simulated[p] / real[p] - 1) > CLOSE]
     ordered = same_order(real, simulated)
     print(f"within {CLOSE:.0%}: {'no: ' + ', '.join(far) if far else 'yes'}")
     apart = max(real.values()) > (1 + _APART) * min(real.values())
     alike = "yes" if ordered else "no"
     print(f"the orders stand alike: {alike if apart else 'they do not differ in real'}")
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = asdict(options)
-        write_json(Path(options.json_file), "weft bench truth", configuration, figures)
+    finish("truth", options.json_file, asdict(options), figures)
     return 1 if far or not ordered else 0

@@ -9,10 +9,11 @@ from weft_bench.experiments.agentix_single import FIGURE_12
 
 def test_a_token_is_broken_down_and_the_scheduler_is_not_claimed() -> None:
     found = made_up(FIGURE_17, lambda cell: 3.0 if cell["system"] == "vllm-opt" else 1.5)
-    assert len(FIGURE_17.tables(found)) == 2
-    findings = FIGURE_17.findings(found)
-    assert "mlfq 0.500" in findings[0]
-    assert "weft bench scheduler" in findings[-1]
+    tables = FIGURE_17.tables(found)
+    assert len(tables) == 2
+    place = tables[0].columns.index("waiting over vllm-opt's")
+    assert {row[1]: row[place] for row in tables[0].rows}["mlfq"] == "0.500"
+    assert "weft bench scheduler" in FIGURE_17.notes[-1]
     assert set(FIGURE_17.cells(False)) < set(FIGURE_12.cells(False))
 
 
@@ -27,4 +28,9 @@ def test_swaps_stand_beside_dearer_ones_and_none() -> None:
     ratios = {row[3]: row[5] for row in table.rows}
     assert ratios == {"batched": "1.00", "block by block": "5.00", "no swap": "1.00"}
     assert "assumed" in table.title
-    assert "plas 0.500" in FIGURE_18.findings(found)[0]
+    place = table.columns.index("over mlfq's")
+    assert {row[2]: row[place] for row in table.rows} == {
+        "mlfq": "1.00",
+        "plas": "0.500",
+        "weft": "0.500",
+    }

@@ -19,10 +19,9 @@ def test_balancers_stand_beside_ours_in_every_scene() -> None:
         "lats, 4 x 8b-a100",
         "lats, 2 x 70b-a100",
     ]
-    over = {row[1]: row[2] for row in first.rows[:3]}
+    over = {row[2]: row[3] for row in first.rows[:3]}
     assert over["round_robin"] == "1.50"
     assert over["prefix_tree"] == "1.00"
-    assert len(FIGURE_14.findings(found)) == 4
     assert [len(plot.panels) for plot in FIGURE_14.plots(found)] == [4, 4, 4]
 
 
@@ -35,7 +34,6 @@ def test_replicas_that_bear_in_proportion_are_linear(power: float, share: str) -
     last = [row for row in table.rows if row[0] == "1.5 x"][-1]
     assert last[1] == "8"
     assert last[-1] == share
-    assert f"bear {share} of 8 times" in FIGURE_15.findings(found)[-1]
 
 
 def test_a_load_that_was_never_too_much_is_a_lower_bound() -> None:

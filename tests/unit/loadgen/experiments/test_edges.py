@@ -20,17 +20,12 @@ def _found(ours: float, spread: float = 0.0) -> Measured:
 
 
 @pytest.mark.parametrize(
-    ("ours", "spread", "said"),
-    [
-        (20.0, 0.0, "ours takes 2.00 times as long as"),
-        (5.0, 0.0, "so it does not lose there"),
-        (10.0, 0.1, "no difference shown"),
-    ],
+    ("ours", "spread", "outcome"), [(20.0, 0.0, "lost"), (5.0, 0.0, "won"), (10.0, 0.1, "open")]
 )
-def test_what_is_said_follows_from_the_figures(ours: float, spread: float, said: str) -> None:
-    findings = EXPERIMENT.findings(_found(ours, spread))
-    assert len(findings) == len(EDGES)
-    assert all(said in finding for finding in findings)
+def test_the_headline_follows_from_the_figures(ours: float, spread: float, outcome: str) -> None:
+    scores = EXPERIMENT.headline(_found(ours, spread)).scores
+    assert len(scores) == len(EDGES) == len(EXPERIMENT.notes)
+    assert {score.outcome for score in scores} == {outcome}
 
 
 def test_each_workload_stands_beside_its_rival_and_the_others() -> None:

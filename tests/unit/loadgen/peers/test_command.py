@@ -82,7 +82,7 @@ def test_the_page_gets_the_section_of_these_engines(bench, tmp_path):
     assert go(page=str(page), plot=str(tmp_path / "p.svg")) == 0
     text = page.read_text()
     assert "## Simulated replicas" in text
-    assert "| smg/manual |" in text
+    assert "| smg/manual " in text
     assert "](../p.svg)" in text
 
 
