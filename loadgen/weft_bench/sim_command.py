@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
+import pstats
 import sys
 import time
 from contextlib import nullcontext
@@ -15,7 +17,6 @@ from weft_bench.arrivals import arrivals
 from weft_bench.report import sim as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures, show
-from weft_bench.sampler import sampled
 from weft_bench.schema import TraceError
 from weft_bench.streams import stream
 
@@ -67,7 +68,8 @@ def run(options: SimOptions) -> int:
         begun = time.process_time()
         _start(options)
         started = time.process_time()
-        with sampled() if options.profile else nullcontext() as samples:
+        profile = cProfile.Profile() if options.profile else None
+        with profile or nullcontext():
             found = _simulate(options)
     except (TraceError, SimulationError, ValueError) as error:
         print(f"weft bench sim: {error}", file=sys.stderr)
@@ -95,8 +97,8 @@ def run(options: SimOptions) -> int:
         f"{len(calls):,} calls simulated in {used:.1f} CPU seconds: {len(calls) / used:,.0f} calls "
         f"and {tokens / used:,.0f} tokens a second; starting vLLM took {started - begun:.1f} more"
     )
-    if samples is not None:
-        print("\n".join(samples.lines(_PROFILED)))
+    if profile is not None:
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(_PROFILED)
     configuration = {**asdict(options), "simulated": True, "programs_played": played}
     finish("sim", options.json_file, configuration, figures(rows, report.COLUMNS))
     violations = [v for runs in found.values() for one in runs for v in one.violations]

@@ -235,7 +235,7 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
         "source": "the data sets of the workloads, in [workloads](workloads.md)",
         "published": "",
         "tables": report.tables(turns),
-        "notes": [*report.findings(turns), *_notes(turns), *missing],
+        "findings": [*report.findings(turns), *_notes(turns), *missing],
     }
     page.show(document)
     means, widths = report.figures(turns)

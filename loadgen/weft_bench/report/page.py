@@ -40,7 +40,7 @@ def views(experiment: Experiment, measured: Measured) -> dict[str, Any]:
     return {
         "headline": asdict(experiment.headline(measured)),
         "tables": [asdict(one) for one in experiment.tables(measured)],
-        "notes": list(experiment.notes),
+        "findings": list(experiment.notes),
     }
 
 
@@ -65,7 +65,7 @@ def show(found: Mapping[str, Any]) -> None:
     """Print the tables of a document, then the notes and what the paper says."""
     for one in found["tables"]:
         print_table(f"{found['kind']}: {one['title']}", one["columns"], one["rows"], one["labels"])
-    for note in found["notes"]:
+    for note in found["findings"]:
         print(f"- {note}")
     if found["published"]:
         print(f"published ({found['source']}): {found['published']}")
@@ -85,8 +85,8 @@ def markdown(found: Mapping[str, Any], image: str = "") -> str:
     for one in found["tables"]:
         parts.append(f"{found['kind'].capitalize()}: {one['title']}.")
         parts.append(table(one["columns"], one["rows"], one["labels"]))
-    if found["notes"]:
-        parts.append("\n".join(f"- {note}" for note in found["notes"]))
+    if found["findings"]:
+        parts.append("\n".join(f"- {note}" for note in found["findings"]))
     if image:
         parts.append(f"![{found['title']}]({image})")
     return "\n\n".join(parts) + "\n"
