@@ -5,7 +5,7 @@ BIN = .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap bench-peers clean
+.PHONY: help up test install lint format type imports check lock generate docs bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -40,9 +40,13 @@ check: lint type imports ## all checks that need no engine
 lock: ## write requirements/*.txt again (needs uv)
 	requirements/lock.sh
 
-generate: ## write dashboards and the table of settings again
+generate: ## write dashboards and docs/reference again
 	$(BIN)/python -m weft_deploy.grafana.generate
-	$(BIN)/python -m weft_deploy.settings_table
+	$(BIN)/python -m weft_deploy.reference
+
+docs: ## build the documentation as a site in .weft/site; fails on warnings
+	@$(INSTALL) --with-test
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench-overhead: ## requests/s and added latency beside other proxies
 	@$(INSTALL) --with-test
