@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.attack.attacks import ATTACKS
 from weft_bench.attack.command import Noticed, figures, show
-from weft_gateway.cli import app
 
 ALONE = Noticed.of([1.0, 2.0, 3.0], 0)
 
@@ -32,7 +32,7 @@ def test_every_number_is_a_figure():
 
 
 def test_an_unknown_attack_is_refused_before_anything_starts(capsys):
-    done = CliRunner().invoke(app, ["bench", "attack", "--attacks", "many headers,sorcery"])
+    done = CliRunner().invoke(cli.bench, ["attack", "--attacks", "many headers,sorcery"])
     assert done.exit_code == 2
     assert "sorcery" in done.output + capsys.readouterr().err
 
