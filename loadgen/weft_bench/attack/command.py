@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from weft_bench.attack.attacks import ATTACKS
-from weft_bench.processes import NotReady, free_port, running
 from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.stack.processes import NotReady, free_port, running
 from weft_bench.stats import percentile
 
 HONEST: Final = "honest"
@@ -97,7 +97,7 @@ def _start(work: Path, processes: ExitStack) -> str:
     engines = []
     for model, more in ((HONEST, ()), (ATTACKED, ("--chunks", str(_LONG)))):
         port = free_port()
-        command = [sys.executable, "-m", "weft_bench.mock_engine", "--plugin", "--port", str(port)]
+        command = [sys.executable, "-m", "weft_bench.fake", "--plugin", "--port", str(port)]
         # The attacker's engine parses what the attacker sends.
         nice = ["nice", "-n", "15"] if model == ATTACKED else []
         url = f"http://127.0.0.1:{port}"

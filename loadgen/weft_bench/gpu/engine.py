@@ -23,7 +23,7 @@ from weft_bench.gpu.systems import (
     engine_environment,
     gateway_command,
 )
-from weft_bench.processes import NotReady, free_port, running
+from weft_bench.stack.processes import NotReady, free_port, running
 
 _IDLE_S: Final = 60.0
 _POLL_S: Final = 0.1

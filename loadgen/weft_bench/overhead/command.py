@@ -15,12 +15,12 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
-from weft_bench.processes import NotReady, cpu_seconds, free_port, running
-from weft_bench.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 from weft_bench.report import overhead as report
 from weft_bench.report.figures import finish
 from weft_bench.report.overhead import COLUMNS, DIRECT, LABELS, Cell, Cells
 from weft_bench.report.rows import figures, show
+from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
+from weft_bench.stack.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 
 _ENGINES: Final = 2
 # A slow proxy at one call at once must not take minutes.
@@ -74,7 +74,7 @@ def _start_engines(options: OverheadOptions, work: Path, processes: ExitStack) -
     engines = []
     for number in range(_ENGINES):
         port = free_port()
-        command = [sys.executable, "-m", "weft_bench.mock_engine", "--port", str(port)]
+        command = [sys.executable, "-m", "weft_bench.fake", "--port", str(port)]
         command += ["--plugin"] if options.plugin else []
         url = f"http://127.0.0.1:{port}"
         processes.enter_context(running(command, f"{url}/health", work / f"mock{number}.log"))
@@ -171,7 +171,7 @@ def _load(
 ) -> tuple[int, Cell]:
     """How many requests were sent, and what came of them."""
     command = [
-        sys.executable, "-m", "weft_bench.load_client", url, "--requests", str(count),
+        sys.executable, "-m", "weft_bench.drive.load", url, "--requests", str(count),
         "--concurrency", str(width), "--seconds", str(seconds), *(["--stream"] if stream else []),
         *(["--session", "bench"] if options.session else []),
         *(["--distinct"] if options.distinct else []),

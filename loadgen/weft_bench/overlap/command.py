@@ -21,8 +21,7 @@ from uuid import uuid4
 import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weft_bench.local_stack import StackError, stack_at
-from weft_bench.order import OrderError, kept_order, set_order
+from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.overlap.plan import Plan, slowdown
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
 from weft_bench.overlap.probe import Machine, Probe, ProbeError
@@ -31,8 +30,9 @@ from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
 from weft_bench.report import overlap as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures
+from weft_bench.stack.local import StackError, stack_at
 from weft_bench.stats import mean
-from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.workloads.streams import poisson_arrivals, stream
 
 _CALL_S: Final = 1800.0
 # Calls in the order of their requests' arrival, in the paper's baseline too (section 5.1).

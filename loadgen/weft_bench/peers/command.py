@@ -16,7 +16,6 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
-from weft_bench.local_stack import StackError
 from weft_bench.peers.fronts import SESSION_HEADERS, Front, fronts
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas, real_replicas, simulated_replicas
@@ -28,13 +27,14 @@ from weft_bench.peers.scenes import (
     Scene,
     scripts,
 )
-from weft_bench.processes import NotReady
-from weft_bench.proxies import Absent
 from weft_bench.report import page
 from weft_bench.report import peers as report
 from weft_bench.report.figures import finish, machine
 from weft_bench.report.peers import Turn
-from weft_bench.schema import TraceError
+from weft_bench.stack.local import StackError
+from weft_bench.stack.processes import NotReady
+from weft_bench.stack.proxies import Absent
+from weft_bench.workloads.schema import TraceError
 
 SIMULATED: Final = "simulated"
 REAL: Final = "real"

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from weft_bench.fit import ReadyProgram
-from weft_bench.peers.client import Client
+from weft_bench.drive.client import Client
+from weft_bench.drive.loop import closed_loop
 from weft_bench.peers.contents import known
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
-from weft_bench.replay.closed_loop import closed_loop
+from weft_bench.workloads.cutting import ReadyProgram
 
 _CHAT: Final = "/v1/chat/completions"
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from uuid import uuid4
 
-from weft_bench.fit import ReadyProgram, message_bytes
-from weft_bench.peers.client import Client
+from weft_bench.drive.client import Client
 from weft_bench.peers.contents import messages_of
 from weft_bench.peers.drive import Script, drive
 from weft_bench.peers.fronts import Front
 from weft_bench.peers.replicas import Replicas
-from weft_bench.proxies import OURS
-from weft_bench.schema import TraceError, TraceProgram
+from weft_bench.stack.proxies import OURS
+from weft_bench.workloads.cutting import ReadyProgram, message_bytes
+from weft_bench.workloads.schema import TraceError, TraceProgram
 
 # No front at all: straight to a replica.
 _DIRECT: Final = Front("direct", OURS, keyed=False)

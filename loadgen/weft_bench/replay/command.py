@@ -18,20 +18,20 @@ from uuid import uuid4
 import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weft_bench.arrivals import arrivals
-from weft_bench.counters import simulated
-from weft_bench.fit import ReadyProgram, fit, message_bytes
-from weft_bench.local_stack import StackError, stack_at
-from weft_bench.order import OrderError, kept_order, set_order
-from weft_bench.replay.player import Gaps, Play, Player
+from weft_bench.drive.counters import simulated
+from weft_bench.drive.order import OrderError, kept_order, set_order
+from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures
-from weft_bench.schema import TraceError, TraceProgram
-from weft_bench.streams import stream
-from weft_bench.synthetic import generate
-from weft_bench.traces.coding import DEFAULT_SHRINK
-from weft_bench.traces.files import read_trace, shrunk
+from weft_bench.stack.local import StackError, stack_at
+from weft_bench.workloads.arrivals import arrivals
+from weft_bench.workloads.cutting import ReadyProgram, fit, message_bytes
+from weft_bench.workloads.schema import TraceError, TraceProgram
+from weft_bench.workloads.streams import stream
+from weft_bench.workloads.synthetic import generate
+from weft_bench.workloads.traces.coding import DEFAULT_SHRINK
+from weft_bench.workloads.traces.files import read_trace, shrunk
 
 _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from weft_bench.experiments.cells import Measured
-from weft_bench.experiments.experiment import Experiment, Plot
-from weft_bench.experiments.store import ROOT
 from weft_bench.report import plots
 from weft_bench.report.figures import commit, machine
 from weft_bench.report.rows import markdown as table
 from weft_bench.report.rows import print_table
+from weft_bench.studies.cells import Measured
+from weft_bench.studies.experiment import Experiment, Plot
+from weft_bench.studies.store import ROOT
 
 # Marks differ by shape, so that lines are told apart without colour too.
 _MARKS: Final = "osD^vPX*"

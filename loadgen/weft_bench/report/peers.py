@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from weft_bench.experiments.cells import Cell, Estimate, Measured, estimate
-from weft_bench.experiments.show import Shown, each, mean, table
 from weft_bench.report import plots
 from weft_bench.report.figures import Figure
+from weft_bench.studies.cells import Cell, Estimate, Measured, estimate
+from weft_bench.studies.show import Shown, each, mean, table
 
 OURS: Final = "weft/"
 BASELINE: Final = "weft/round_robin"

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from weft_bench.replay.player import Play
+from weft_bench.drive.player import Play
 from weft_bench.report import rows as report
 from weft_bench.report.rows import Column
 from weft_bench.stats import mean, percentile

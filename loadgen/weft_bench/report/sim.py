@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from weft_bench.experiments.cells import estimate
 from weft_bench.report.rows import Column, Rows
 from weft_bench.stats import mean, percentile
+from weft_bench.studies.cells import estimate
 
 if TYPE_CHECKING:
-    from weft_bench.sim.records import Simulation
+    from weft_bench.virtual.records import Simulation
 
 # (balancer, order) to one simulation a seed.
 Simulated = Mapping[tuple[str, str], Sequence["Simulation"]]

@@ -19,7 +19,7 @@ from weft_engine.rooms import Chain
 from weft_engine.warmth import Context, Warmth
 from weft_engine.wire import CallReport
 
-from weft_bench.sim.presets import EngineShape
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.blocks import BlockPool
 from weft_bench.simulated.displacing import CallSequence, victims
 from weft_bench.simulated.engine import Happened, Work

@@ -27,19 +27,19 @@ from uuid import uuid4
 import httpx
 from rich.progress import Progress
 
-from weft_bench.cores import engines_apart
-from weft_bench.fit import ReadyProgram
-from weft_bench.local_stack import StackError, local_stack
+from weft_bench.drive.player import Gaps, Player
 from weft_bench.replay.command import TOLD_ORDER, ReplayOptions, setup
-from weft_bench.replay.player import Gaps, Player
 from weft_bench.report.figures import Figure, finish
 from weft_bench.report.rows import Column, show
+from weft_bench.stack.cores import engines_apart
+from weft_bench.stack.local import StackError, local_stack
 from weft_bench.stats import mean, percentile
-from weft_bench.streams import poisson_arrivals, stream
 from weft_bench.truth import scene
+from weft_bench.workloads.cutting import ReadyProgram
+from weft_bench.workloads.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
-    from weft_bench.sim.presets import EngineShape
+    from weft_bench.costs.presets import EngineShape
 
 # Mean program latency of the simulator may be off by so much of the real one.
 CLOSE: Final = 0.15
@@ -85,7 +85,7 @@ def run(options: TruthOptions) -> int:
     try:
         from weft_deploy.local.demo_model import ensure_demo_model
 
-        from weft_bench.fitting.step_probe import ProbeError
+        from weft_bench.costs.step_probe import ProbeError
 
         with tempfile.TemporaryDirectory() as folder:
             model = scene.model(ensure_demo_model(), Path(folder))
@@ -164,7 +164,7 @@ def same_order(real: Mapping[str, float], simulated: Mapping[str, float]) -> boo
 
 
 def _fitted(options: TruthOptions, base: str) -> EngineShape:
-    from weft_bench.fitting.command import FitOptions, measure, show
+    from weft_bench.costs.command import FitOptions, measure, show
 
     health = httpx.get(f"{base}/health", timeout=30.0, trust_env=False).json()
     engine = str(health["replicas"][0]["url"])
@@ -259,8 +259,8 @@ def _simulate_rounds(
 
 def _simulate(policy: str, shape: EngineShape, scene: Scene) -> float:
     """Mean program latency in the simulator, seconds."""
-    from weft_bench.sim.engine import EngineSettings
-    from weft_bench.sim.world import Setup, simulate
+    from weft_bench.virtual.engine import EngineSettings
+    from weft_bench.virtual.world import Setup, simulate
 
     orders = {"first_quantum_s": ReplayOptions().first_quantum_s, "experiments": True}
     programs, arrivals = scene

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from weft_bench.counters import EngineCounters
-from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.drive.counters import EngineCounters
+from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu.engine import Counts
 from weft_bench.gpu.play import Outcome
-from weft_bench.replay.player import Play, ProgramResult
 from weft_bench.report.gpu import (
     COLUMNS,
     bound,
@@ -20,7 +19,8 @@ from weft_bench.report.gpu import (
     show,
     summarise,
 )
-from weft_bench.schema import TraceCall
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
+from weft_bench.workloads.schema import TraceCall
 
 
 def program(name, *tokens):

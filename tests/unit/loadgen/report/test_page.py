@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from weft_bench.experiments.cells import Cell, Estimate, Measured, Values, cells, measured
-from weft_bench.experiments.experiment import Experiment, Plot, Series, Table
-from weft_bench.experiments.headline import Headline, Score
-from weft_bench.experiments.store import ROOT
 from weft_bench.report.figures import commit
 from weft_bench.report.page import document, draw, markdown, page, show, write
+from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells, measured
+from weft_bench.studies.experiment import Experiment, Plot, Series, Table
+from weft_bench.studies.headline import Headline, Score
+from weft_bench.studies.store import ROOT
 
 
 def _measure(cell: Cell) -> Values:
