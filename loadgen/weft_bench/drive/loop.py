@@ -1,12 +1,29 @@
-"""A program's calls in their time: closed loop, over whatever carries a call."""
+"""Programs at their arrivals, and their calls in a closed loop, over whatever carries a call."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from weft_bench.workloads.cutting import ReadyProgram
+
+_T = TypeVar("_T")
+
+
+def at_arrivals(
+    arrivals: Sequence[float], play: Callable[[int, float], Awaitable[_T]]
+) -> list[asyncio.Task[_T]]:
+    """A task for each program. play: plays the program of a number; called at its arrival, seconds
+    from now, with the monotonic instant at which all began."""
+    begun = time.monotonic()
+
+    async def later(number: int, arrival: float) -> _T:
+        await asyncio.sleep(max(0.0, begun + arrival - time.monotonic()))
+        return await play(number, begun)
+
+    return [asyncio.create_task(later(n, arrival)) for n, arrival in enumerate(arrivals)]
 
 
 async def closed_loop(

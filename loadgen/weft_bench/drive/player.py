@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from weft_bench.drive.counters import EngineCounters, read_counters
-from weft_bench.drive.loop import closed_loop
+from weft_bench.drive.loop import at_arrivals, closed_loop
 from weft_bench.drive.work import costs
 from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
 from weft_bench.workloads.parts import tag_spans, token_ids
@@ -104,15 +104,14 @@ class Player:
         Raises httpx.HTTPError or ValueError where the gateway does not tell its engines' state.
         """
         before = await read_counters(self._client, self._base)
-        begun = time.monotonic()
         results = [
             ProgramResult(program.id, arrival)
             for program, arrival in zip(programs, arrivals, strict=True)
         ]
-        tasks = [
-            asyncio.create_task(self._program(program, begun, result, on_call))
-            for program, result in zip(programs, results, strict=True)
-        ]
+        begun = time.monotonic()
+        tasks = at_arrivals(
+            arrivals, lambda n, begun: self._program(programs[n], begun, results[n], on_call)
+        )
         try:
             await asyncio.wait_for(asyncio.gather(*tasks), limit_s)
         except TimeoutError:
@@ -139,7 +138,6 @@ class Player:
         result: ProgramResult,
         on_call: Callable[[], None],
     ) -> None:
-        await asyncio.sleep(max(0.0, begun + result.arrival_s - time.monotonic()))
         name = f"{self._run}-{program.id}"
         session = self._session(program.id)
         try:

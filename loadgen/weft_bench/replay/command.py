@@ -26,7 +26,7 @@ from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures
 from weft_bench.stack.local import StackError, stack_at
 from weft_bench.workloads.arrivals import arrivals
-from weft_bench.workloads.cutting import ReadyProgram, fit, message_bytes
+from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token, fit
 from weft_bench.workloads.schema import TraceError, TraceProgram
 from weft_bench.workloads.streams import stream
 from weft_bench.workloads.synthetic import generate
@@ -163,7 +163,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             await set_order(client, base, policy, reset_cache=True)
         trace, programs = _load(options, context)
         first = next(programs)
-        ratio = await _bytes_per_token(client, base, model, first)
+        ratio = await _ratio(client, base, model, first)
         programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
         recorded = [program.arrival_s for program in ready]
@@ -245,30 +245,21 @@ async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
         raise ReplayError(str(error)) from None
 
 
-async def _bytes_per_token(
-    client: httpx.AsyncClient, base: str, model: str, program: TraceProgram
-) -> float:
-    """Asks the engine how long messages are in its tokens. The denser of two samples counts: the
-    first message, often prose, and what comes after it, often tools' JSON."""
-    messages = program.calls[-1].messages
-    samples = [text for text in (_text(messages[:1]), _text(messages[1:])) if text]
-    ratios = []
+async def _ratio(client: httpx.AsyncClient, base: str, model: str, program: TraceProgram) -> float:
+    """Bytes a token of a program's messages, by the engine's count."""
     name = f"probe-{uuid4().hex[:8]}"
-    for text in samples:
-        probe = [{"role": "user", "content": text}]
-        body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
+
+    async def count(messages: Sequence[Any]) -> float:
+        body: Mapping[str, Any] = {"model": model, "messages": messages, "max_tokens": 1}
         headers = {"x-weft-program": name}
         answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
         if answer.status_code != 200:
             raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
-        ratios.append(message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"]))
+        return float(answer.json()["usage"]["prompt_tokens"])
+
+    found = await bytes_per_token(program.calls[-1].messages, count)
     await client.delete(f"{base}/v1/sessions/{name}")
-    return min(ratios, default=4.0)
-
-
-def _text(messages: Sequence[Mapping[str, Any]]) -> str:
-    # A few thousand bytes tell the ratio and fit any context.
-    return "\n".join(str(message.get("content") or "") for message in messages)[:4000]
+    return found
 
 
 def _progress() -> Progress:

@@ -27,6 +27,7 @@ from uuid import uuid4
 import httpx
 from rich.progress import Progress
 
+from weft_bench.drive.order import OrderError, set_order
 from weft_bench.drive.player import Gaps, Player
 from weft_bench.replay.command import TOLD_ORDER, ReplayOptions, setup
 from weft_bench.report.figures import Figure, finish
@@ -103,7 +104,7 @@ def run(options: TruthOptions) -> int:
                 print(f"the engine has {told}", flush=True)
                 shape = _fitted(options, base)
                 calibrated, real = asyncio.run(_play_rounds(options, base, calibration, compared))
-    except (StackError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
+    except (StackError, ProbeError, OrderError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -213,9 +214,7 @@ async def _play(
     policy: str, base: str, client: httpx.AsyncClient, model: str, scene: Scene
 ) -> float:
     """Play programs under an order with an empty cache: their mean latency, seconds."""
-    answer = await client.post(f"{base}/weft/policy", json={"policy": policy, "reset_cache": True})
-    if not answer.raise_for_status().json()["applied"]:
-        raise ValueError(f"policy {policy}: {answer.text[:300]}")
+    await set_order(client, base, policy, reset_cache=True)
     gaps, told = Gaps(1.0, _NO_LIMIT_S), policy == TOLD_ORDER
     player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
     played = await player.play(*scene, lambda: None)

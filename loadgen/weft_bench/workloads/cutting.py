@@ -1,9 +1,9 @@
-"""Cuts programs to a model's context. Pure."""
+"""Cuts programs to a model's context."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -42,6 +42,25 @@ def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
         + 24
         for m in messages
     )
+
+
+# A few thousand bytes tell the ratio and fit any context.
+_SAMPLE: Final = 4000
+
+
+async def bytes_per_token(
+    messages: Sequence[Mapping[str, Any]], count: Callable[[Sequence[Any]], Awaitable[float]]
+) -> float:
+    """Bytes a token of these messages. count: the prompt tokens of messages, by the engine's count.
+    The denser of two samples counts: the first message, often prose, and what comes after it, often
+    tools' JSON; 4 without any text."""
+    ratios = []
+    for part in (messages[:1], messages[1:]):
+        text = "\n".join(str(message.get("content") or "") for message in part)[:_SAMPLE]
+        if text:
+            probe = [{"role": "user", "content": text}]
+            ratios.append(message_bytes(probe) / await count(probe))
+    return min(ratios, default=4.0)
 
 
 def fit(
