@@ -64,8 +64,9 @@ class Environment:
             check=False,
             timeout=300,
         )
-        if done.returncode != 0 and _UNREACHABLE in done.stderr:
-            pytest.skip(f"PyPI cannot be reached: {done.stderr.strip().splitlines()[-1]}")
+        for line in done.stderr.splitlines() if done.returncode != 0 else ():
+            if _UNREACHABLE in line:
+                pytest.skip(f"PyPI cannot be reached: {line}")
         assert done.returncode == 0, done.stderr
 
     def run(self, *command: str, folder: Path) -> subprocess.CompletedProcess[str]:

@@ -8,6 +8,10 @@ other failure of pip fails them. What the wheel contains is always tested.
 from __future__ import annotations
 
 import csv
+import os
+import re
+import subprocess
+import sys
 import sysconfig
 from collections import Counter
 from pathlib import Path
@@ -77,7 +81,8 @@ def test_it_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
 
 
 def test_it_tells_type_checkers_that_the_client_has_types(names: list[str]) -> None:
-    assert "weft/py.typed" in names
+    # The client returns types of the gateway's parsers.
+    assert {"weft/py.typed", "weft_gateway/py.typed"} <= set(names)
 
 
 def serves_one_call(environment: Environment, folder: Path) -> None:
@@ -105,12 +110,20 @@ def serves_one_call(environment: Environment, folder: Path) -> None:
     assert answer.json()["choices"][0]["message"]["content"] == "I am fake."
 
 
-def test_the_environment_of_the_gateways_image_has_neither_an_engine_nor_the_bench(
-    tmp_path: Path,
-) -> None:
-    environment = Environment(tmp_path / "environment")
-    image = build_wheel(tmp_path, parse((ROOT / "Dockerfile").read_text()).sources())
+@pytest.fixture(scope="module")
+def gateway_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """What the gateway's image installs: its lock, and the wheel without the bench."""
+    folder = tmp_path_factory.mktemp("gateway")
+    environment = Environment(folder / "environment")
+    image = build_wheel(folder, parse((ROOT / "Dockerfile").read_text()).sources())
     environment.install("-r", ROOT / "requirements/gateway.txt", image)
+    return environment
+
+
+def test_the_environment_of_the_gateways_image_has_neither_an_engine_nor_the_bench(
+    gateway_environment: Environment, tmp_path: Path
+) -> None:
+    environment = gateway_environment
     installed = {path.name for path in environment.site.iterdir()}
     assert {"weft", "weft_gateway"} <= installed
     assert not installed & {"torch", "vllm", "transformers", "numpy", "matplotlib", "weft_bench"}
@@ -120,6 +133,56 @@ def test_the_environment_of_the_gateways_image_has_neither_an_engine_nor_the_ben
     assert "pip install 'weft[bench]'" in bench.stderr
     assert environment.run("weft", "--help", folder=tmp_path).returncode == 0
     serves_one_call(environment, tmp_path)
+
+
+USAGE = """
+from weft import Hints, Run, Session, Tool, ToolCall, ToolCalls
+
+def blocking(session: Session) -> list[ToolCall]:
+    hints: Hints = session.hints()
+    hints.set_reuse_priority(1, ttl_s=60)
+    calls = session.tool_calls([], in_text=True)
+    assert_type(calls, ToolCalls)
+    assert_type([call.arguments for call in calls], list[str])
+    return list(calls)
+
+async def looping(session: Session, tool: Tool) -> str:
+    run = await session.run_tools(model="m", messages=[], tools=[tool], temperature=0)
+    assert_type(run, Run)
+    assert_type(run.tool_runs[0].call, ToolCall)
+    return run.answer
+
+Session("http://127.0.0.1:8080", port=1)
+blocking("no session")
+"""
+
+
+def test_type_checkers_read_the_types_of_the_installed_client(
+    gateway_environment: Environment, tmp_path: Path
+) -> None:
+    guide = re.findall(r"```python\n(.+?)```", (ROOT / "docs/client.md").read_text(), re.DOTALL)
+    assert len(guide) == 3
+    files = [tmp_path / f"guide_{number}.py" for number in range(len(guide))]
+    for file, text in zip(files, guide, strict=True):
+        file.write_text(text)
+    usage = tmp_path / "usage.py"
+    usage.write_text("from typing import assert_type\n" + USAGE)
+    options = ["--strict", "--no-incremental", "--python-executable"]
+    # The gateway's environment has no `openai`.
+    options += [str(gateway_environment.bin / "python"), "--disable-error-code", "import-not-found"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", os.devnull, *options, usage, *files],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert len(errors) == 2, done.stdout
+    assert 'Unexpected keyword argument "port"' in errors[0]
+    assert 'has incompatible type "str"; expected "Session"' in errors[1]
 
 
 @pytest.mark.parametrize("weft_first", [True, False], ids=["weft first", "weft last"])
