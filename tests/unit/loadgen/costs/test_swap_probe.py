@@ -7,9 +7,9 @@ import json
 
 import httpx
 import pytest
+from weft_bench.costs import swap_probe
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.costs.swap_probe import Moved, per_block, probe_swap, scenes
-from weft_bench.costs import swap_probe
 
 URL = "http://engine"
 BLOCK = 16

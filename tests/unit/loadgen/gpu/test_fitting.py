@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from weft_bench.costs import command
 from weft_bench.costs.engines import find
 from weft_bench.costs.presets import preset
-from weft_bench.costs import command
 from weft_bench.gpu import fitting
 from weft_bench.gpu.engine import Started
 from weft_bench.gpu.shapes import SHAPES
