@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, cells
-from weft_bench.studies.experiment import Experiment, Plot, Table
-from weft_bench.studies.headline import Headline, less
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Table, less
 from weft_bench.studies.show import each, lines, mean, table, under
 from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
 

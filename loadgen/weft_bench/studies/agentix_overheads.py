@@ -8,8 +8,7 @@ from typing import Final
 from weft_bench.costs.presets import preset
 from weft_bench.studies.agentix_single import load_cells
 from weft_bench.studies.cells import Cell, Measured, Setting, cells, estimate
-from weft_bench.studies.experiment import Experiment, Table
-from weft_bench.studies.headline import Headline, less
+from weft_bench.studies.experiment import Experiment, Headline, Table, less
 from weft_bench.studies.show import each, mean, over, table
 from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure
 

@@ -8,8 +8,7 @@ from typing import Final
 
 from weft_bench.studies.cells import Cell, Estimate, Measured, cells, estimate, geometric
 from weft_bench.studies.curves import bounded_load, curves, risen, throughput_ratio
-from weft_bench.studies.experiment import Experiment, Plot, Series, Table
-from weft_bench.studies.headline import Headline, more
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Series, Table, more
 from weft_bench.studies.show import Shown, each, lines, mean, table, under
 from weft_bench.studies.simulating import EIGHTH, measure
 

@@ -7,8 +7,7 @@ from typing import Final
 
 from weft_bench.studies.cells import Cell, Measured, cells
 from weft_bench.studies.curves import Throughput, doubled, throughput_ratio
-from weft_bench.studies.experiment import Experiment, Plot, Table
-from weft_bench.studies.headline import Headline
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Table
 from weft_bench.studies.show import Shown, across, each, lines, table
 from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
 

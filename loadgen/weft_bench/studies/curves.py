@@ -9,7 +9,7 @@ from math import isnan, log, nan, sqrt
 from typing import Final, Literal
 
 from weft_bench.studies.cells import Estimate, Measured, geometric
-from weft_bench.studies.headline import Score, more
+from weft_bench.studies.experiment import Score, more
 
 Curve = Sequence[tuple[float, float]]
 # Of a ratio: as measured, at least or at most so much, or nothing is known.

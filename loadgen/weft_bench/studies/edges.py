@@ -5,12 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from weft_bench.studies.cells import Cell, Estimate, Measured, cells
-from weft_bench.studies.edge_runs import OTHERS, OURS, RIVAL, measure
+from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells
 from weft_bench.studies.edge_scenes import BY_NAME, EDGES
-from weft_bench.studies.experiment import SIMULATION, Experiment, Table
-from weft_bench.studies.headline import Headline, less
+from weft_bench.studies.experiment import SIMULATION, Experiment, Headline, Table, less
 from weft_bench.studies.show import Shown, each, table
+from weft_bench.studies.simulating import SYSTEMS, System, figures, play_programs
+
+OURS: Final = "weft"
+RIVAL: Final = "rival"
+# Played everywhere, so that no rival is chosen for its luck.
+OTHERS: Final = {
+    "vllm-opt": SYSTEMS["vllm-opt"],
+    "mlfq": SYSTEMS["mlfq"],
+    "program_fifo": System("program_fifo"),
+}
+
+
+def measure(cell: Cell) -> Values:
+    """The figures of a cell with the settings `edge`, `programs` and `system`, which is `OURS`,
+    `RIVAL` or one of `OTHERS`. Raises what `play_programs` raises."""
+    from weft_bench.costs.engines import shapes
+    from weft_bench.virtual.workload import BYTES_PER_TOKEN
+    from weft_bench.workloads.cutting import fit
+
+    edge = BY_NAME[cell.text("edge")]
+    name = cell.text("system")
+    system = edge.system if name == RIVAL else {**OTHERS, OURS: SYSTEMS[OURS]}[name]
+    engines = shapes("8b-a100", edge.replicas, edge.slots, edge.kv_blocks)
+    made, arrivals = edge.play(cell.seed, int(cell.number("programs")))
+    ready = [fit(program, engines[0].context, BYTES_PER_TOKEN) for program in made]
+    programs = [program for program in ready if program is not None]
+    return figures(play_programs(programs, arrivals, engines, system, cell.seed))
+
 
 # Seeds of the two that each workload was made for.
 _MORE: Final = 5

@@ -7,8 +7,7 @@ from typing import Final
 
 from weft_bench.studies.cells import Cell, Estimate, Measured
 from weft_bench.studies.curves import Throughput, curves, throughput_ratio
-from weft_bench.studies.experiment import Experiment, Plot, Table
-from weft_bench.studies.headline import Headline, Score, more
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Score, Table, more
 from weft_bench.studies.orchestrated import (
     ALL,
     BASELINE,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from weft_bench.studies.cells import Cell, Estimate, Measured, estimate
-from weft_bench.studies.experiment import Experiment, Plot, Series, Table
-from weft_bench.studies.headline import Headline, more
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Series, Table, more
 from weft_bench.studies.orchestrated import (
     ALL,
     BASELINE,

@@ -22,8 +22,20 @@ from vllm.v1.structured_output import StructuredOutputManager
 from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.blocks import work_in_bulk
 from weft_bench.virtual.leap import SimScheduler
-from weft_bench.virtual.tiny_model import TINY_MODEL
 
+# Exists only as a configuration: enough for vLLM to build its scheduler around.
+TINY_MODEL: Final[dict[str, Any]] = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 512,
+    "torch_dtype": "float32",
+}
 # Keys and values of one head in two bytes a number, and two heads, as vLLM counts a block's bytes.
 _BYTES_A_NUMBER: Final = 2 * 2 * 2
 
@@ -57,19 +69,7 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
     config = _config(
         shape, settings.prefix_cache, settings.asynchronous, json.dumps(weft, sort_keys=True)
     )
-    init_none_hash(sha256)
-    scheduler = SimScheduler(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            num_blocks=shape.kv_blocks,
-            kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer.0"], _spec(shape))],
-        ),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=shape.block_tokens,
-        hash_block_size=shape.block_tokens,
-        log_stats=False,
-    )
+    scheduler: SimScheduler = scheduler_of(SimScheduler, config, shape)
     scheduler.naive = settings.naive or settings.asynchronous
     if not settings.naive:
         work_in_bulk(scheduler.kv_cache_manager)
@@ -80,27 +80,7 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
 def _config(shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_json: str) -> Any:
     """vLLM's configuration. It takes far longer to make than a scheduler, and no scheduler changes
     it for longer than a step: equal replicas share one."""
-    # It tells at length how it would start a model.
-    logging.getLogger("vllm").setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder:
-        model = {**TINY_MODEL, "max_position_embeddings": shape.context}
-        (Path(folder) / "config.json").write_text(json.dumps(model))
-        config = _arguments(folder, shape, prefix_cache, json.loads(weft_json))
-    config.cache_config.num_gpu_blocks = shape.kv_blocks
-    config.scheduler_config.async_scheduling = asynchronous
-    return config
-
-
-def _spec(shape: EngineShape) -> Any:
-    # One layer with heads so large that a block has the bytes of all layers: the swap buffer's
-    # slots are counted in these.
-    size = shape.block_bytes // (shape.block_tokens * _BYTES_A_NUMBER)
-    return FullAttentionSpec(
-        block_size=shape.block_tokens, num_kv_heads=2, head_size=size, dtype=torch.bfloat16
-    )
-
-
-def _arguments(folder: str, shape: EngineShape, prefix_cache: bool, weft: Mapping[str, Any]) -> Any:
+    weft = json.loads(weft_json)
     swap = None
     if weft["swap_gib"]:
         swap = KVTransferConfig(
@@ -112,16 +92,60 @@ def _arguments(folder: str, shape: EngineShape, prefix_cache: bool, weft: Mappin
                 "tenant_share": weft.get("swap_share", 1.0),
             },
         )
-    return EngineArgs(
-        model=folder,
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        dtype="float32",
-        block_size=shape.block_tokens,
-        max_model_len=shape.context,
-        max_num_seqs=shape.slots,
-        max_num_batched_tokens=shape.step_tokens,
+    return vllm_config(
+        shape,
+        asynchronous,
         enable_prefix_caching=prefix_cache,
         kv_transfer_config=swap,
         additional_config={"weft": weft},
-    ).create_engine_config()
+    )
+
+
+def vllm_config(shape: EngineShape, asynchronous: bool, **options: Any) -> Any:
+    """vLLM's configuration for a model that is only a shape. options: further engine arguments."""
+    # vLLM logs at length how it would start a model.
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        model = {**TINY_MODEL, "max_position_embeddings": shape.context}
+        (Path(folder) / "config.json").write_text(json.dumps(model))
+        config = EngineArgs(
+            model=folder,
+            skip_tokenizer_init=True,
+            load_format="dummy",
+            dtype="float32",
+            block_size=shape.block_tokens,
+            max_model_len=shape.context,
+            max_num_seqs=shape.slots,
+            max_num_batched_tokens=shape.step_tokens,
+            **options,
+        ).create_engine_config()
+    config.cache_config.num_gpu_blocks = shape.kv_blocks
+    # The CPU platform turns it off, whatever was asked for.
+    config.scheduler_config.async_scheduling = asynchronous
+    return config
+
+
+def scheduler_of(kind: Any, config: Any, shape: EngineShape) -> Any:
+    """A scheduler of this class with an empty cache."""
+    init_none_hash(sha256)
+    return kind(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=shape.kv_blocks,
+            kv_cache_tensors=[],
+            kv_cache_groups=[KVCacheGroupSpec(["layer.0"], _spec(shape))],
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=shape.block_tokens,
+        hash_block_size=shape.block_tokens,
+        log_stats=False,
+    )
+
+
+def _spec(shape: EngineShape) -> Any:
+    # One layer with heads so large that a block has the bytes of all layers: the swap buffer's
+    # slots are counted in these.
+    size = shape.block_bytes // (shape.block_tokens * _BYTES_A_NUMBER)
+    return FullAttentionSpec(
+        block_size=shape.block_tokens, num_kv_heads=2, head_size=size, dtype=torch.bfloat16
+    )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import logging
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
@@ -51,11 +48,9 @@ def run(options: SchedulerOptions) -> int:
     except (ImportError, RuntimeError) as error:
         print(f"weft bench scheduler: needs vLLM: {error}", file=sys.stderr)
         return 2
-    # It tells at length how it would start a model.
-    logging.getLogger("vllm").setLevel(logging.ERROR)
     measured: dict[tuple[str, str], report.Times] = {}
     try:
-        with tempfile.TemporaryDirectory() as folder, Progress() as progress:
+        with Progress() as progress:
             common: dict[str, Any] = {
                 "asynchronous": options.asynchronous,
                 "tenants": options.tenants,
@@ -71,7 +66,7 @@ def run(options: SchedulerOptions) -> int:
                     running=running, waiting=waiting, scarce=True, **common
                 )
             for case, load in loads.items():
-                pair = replicas(load, options.policy, Path(folder))
+                pair = replicas(load, options.policy)
                 for name, times in _measure(options, pair, case, progress).items():
                     measured[case, name] = times
     except ValueError as error:

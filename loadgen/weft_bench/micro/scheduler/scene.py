@@ -6,29 +6,25 @@ whose prefill is done yields a token in each step, and a step takes as long as i
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-import torch
 from vllm import SamplingParams
-from vllm.engine.arg_utils import EngineArgs
 from vllm.utils.hashing import sha256
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request
-from vllm.v1.structured_output import StructuredOutputManager
 from weft_engine.scheduler import WeftScheduler
 from weft_engine.wire import CallContext
 
+from weft_bench.costs.model import CostModel
+from weft_bench.costs.presets import EngineShape
 from weft_bench.report.scheduler import OURS, STOCK
-from weft_bench.virtual.tiny_model import TINY_MODEL
+from weft_bench.virtual.engine import scheduler_of, vllm_config
 
 BLOCK: Final = 16
 STEP_TOKENS: Final = 8192
@@ -201,53 +197,17 @@ class Replica:
         )
 
 
-def replicas(load: Load, policy: str, folder: Path) -> dict[str, Replica]:
+def replicas(load: Load, policy: str) -> dict[str, Replica]:
     """The stock scheduler as vLLM chooses it, with `--scheduling-policy priority`, and ours.
-
-    folder: where the model's config.json is written. ValueError for a policy that is unknown.
-    """
-    model = {**TINY_MODEL, "max_position_embeddings": load.max_length}
-    (folder / "config.json").write_text(json.dumps(model))
-    init_none_hash(sha256)
+    ValueError for a policy that is unknown."""
+    shape = EngineShape(
+        CostModel(load.step_s), load.slots, STEP_TOKENS, load.blocks, BLOCK, context=load.max_length
+    )
     weft = {"weft": {"policy": policy, "options": {"experiments": True}}}
-    stock_config = _config(load, folder, scheduling_policy="priority")
-    ours_config = _config(load, folder, additional_config=weft)
-    stock = Replica(_build(stock_config.scheduler_config.get_scheduler_cls(), stock_config), load)
-    ours = Replica(_build(WeftScheduler, ours_config), load)
+    stock_config = vllm_config(shape, load.asynchronous, scheduling_policy="priority")
+    ours_config = vllm_config(shape, load.asynchronous, additional_config=weft)
+    stock_kind = stock_config.scheduler_config.get_scheduler_cls()
+    stock = Replica(scheduler_of(stock_kind, stock_config, shape), load)
+    ours = Replica(scheduler_of(WeftScheduler, ours_config, shape), load)
     ours.scheduler.clock = lambda: ours.now
     return {STOCK: stock, OURS: ours}
-
-
-def _config(load: Load, folder: Path, **options: Any) -> Any:
-    config = EngineArgs(
-        model=str(folder),
-        skip_tokenizer_init=True,
-        load_format="dummy",
-        dtype="float32",
-        block_size=BLOCK,
-        max_model_len=load.max_length,
-        max_num_seqs=load.slots,
-        max_num_batched_tokens=STEP_TOKENS,
-        **options,
-    ).create_engine_config()
-    config.cache_config.num_gpu_blocks = load.blocks
-    # The CPU platform turns it off, whatever was asked for.
-    config.scheduler_config.async_scheduling = load.asynchronous
-    return config
-
-
-def _build(scheduler: Any, config: Any) -> Any:
-    blocks = config.cache_config.num_gpu_blocks
-    spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=2, head_size=16, dtype=torch.float32)
-    return scheduler(
-        vllm_config=config,
-        kv_cache_config=KVCacheConfig(
-            num_blocks=blocks,
-            kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer.0"], spec)],
-        ),
-        structured_output_manager=StructuredOutputManager(config),
-        block_size=BLOCK,
-        hash_block_size=BLOCK,
-        log_stats=False,
-    )

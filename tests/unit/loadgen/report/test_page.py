@@ -11,8 +11,7 @@ import pytest
 from weft_bench.report.figures import commit
 from weft_bench.report.page import document, draw, markdown, page, show, write
 from weft_bench.studies.cells import Cell, Estimate, Measured, Values, cells, measured
-from weft_bench.studies.experiment import Experiment, Plot, Series, Table
-from weft_bench.studies.headline import Headline, Score
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Score, Series, Table
 from weft_bench.studies.store import ROOT
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import pytest
 from weft_bench.studies.cells import Cell, Measured, measured
 from weft_bench.studies.simulating import OURS
-from weft_bench.studies.why import EXPERIMENT, ORDERS
-from weft_bench.studies.worlds import ENDLESS, NONE, SHORT, UNTOLD
+from weft_bench.studies.why import ENDLESS, EXPERIMENT, NONE, ORDERS, SHORT, UNTOLD
 
 
 def _made(ratios: Mapping[str, float], order: str = "plas") -> Measured:

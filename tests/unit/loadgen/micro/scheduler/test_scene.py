@@ -19,9 +19,9 @@ def test_calls_are_the_same_for_the_same_seed():
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_steady_load_keeps_as_many_running_and_waiting(tmp_path, asynchronous):
+def test_a_steady_load_keeps_as_many_running_and_waiting(asynchronous):
     load = Load(running=6, waiting=20, asynchronous=asynchronous)
-    for replica in replicas(load, "plas", tmp_path).values():
+    for replica in replicas(load, "plas").values():
         steps = [replica.step() for _ in range(200)]
         assert max(s.scheduled for s in steps) == 6
         assert {s.waiting for s in steps} <= set(range(18, 24))
@@ -29,8 +29,8 @@ def test_a_steady_load_keeps_as_many_running_and_waiting(tmp_path, asynchronous)
         assert replica.now > 0
 
 
-def test_in_the_quiet_case_nobody_comes_or_goes(tmp_path):
-    for replica in replicas(Load(running=6, waiting=20, quiet=True), "plas", tmp_path).values():
+def test_in_the_quiet_case_nobody_comes_or_goes():
+    for replica in replicas(Load(running=6, waiting=20, quiet=True), "plas").values():
         for _ in range(20):
             replica.step()
         steps = [replica.step() for _ in range(100)]
@@ -38,9 +38,9 @@ def test_in_the_quiet_case_nobody_comes_or_goes(tmp_path):
         assert all(s.schedule_s > 0 and s.update_s > 0 for s in steps)
 
 
-def test_in_the_scarce_case_blocks_run_out_before_slots(tmp_path):
+def test_in_the_scarce_case_blocks_run_out_before_slots():
     load = Load(running=20, waiting=30, scarce=True, tenants=2)
-    for replica in replicas(load, "plas", tmp_path).values():
+    for replica in replicas(load, "plas").values():
         for _ in range(60):
             replica.step()
         scheduler = replica.scheduler
@@ -50,8 +50,8 @@ def test_in_the_scarce_case_blocks_run_out_before_slots(tmp_path):
     assert {call.tenant for call in islice(calls(load), 9)} == {"tenant-0", "tenant-1"}
 
 
-def test_the_two_are_vllms_own_and_ours(tmp_path):
-    pair = replicas(Load(running=2, waiting=2), "fcfs", tmp_path)
+def test_the_two_are_vllms_own_and_ours():
+    pair = replicas(Load(running=2, waiting=2), "fcfs")
     assert type(pair[STOCK].scheduler).__module__.startswith("vllm.")
     assert pair[STOCK].scheduler.policy.value == "priority"
     assert pair[OURS].scheduler.state()["policy"] == "fcfs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from weft_bench.studies.cells import cells
-from weft_bench.studies.worlds import ENDLESS, NONE, SHORT, UNTOLD, measure
+from weft_bench.studies.why import ENDLESS, NONE, SHORT, UNTOLD, measure
 
 
 @pytest.mark.engine

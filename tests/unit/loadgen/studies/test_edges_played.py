@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from weft_bench.studies.cells import cells
-from weft_bench.studies.edge_runs import OTHERS, OURS, RIVAL, measure
+from weft_bench.studies.edges import OTHERS, OURS, RIVAL, measure
 
 
 @pytest.mark.engine
