@@ -13,9 +13,10 @@ import lzma
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
-from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
 
 from weft_bench.workloads.schema import TAGS, Part, TraceCall, TraceError, TraceProgram
 
@@ -80,21 +81,61 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
         yield program_of(record)
 
 
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class _Keep(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How many leading items are those of the call before."""
+
+    messages: Whole = 0
+    tools: Whole = 0
+    prompt_ids: Whole = 0
+    tags: Whole = 0
+    parts: Whole = 0
+
+
+class _Call(msgspec.Struct, forbid_unknown_fields=True):
+    keep: _Keep = _Keep()
+    messages: tuple[dict[str, Any], ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    prompt_ids: tuple[Whole, ...] = ()
+    tags: tuple[tuple[Whole, Literal[tuple(TAGS)]], ...] = ()  # type: ignore[valid-type]
+    parts: tuple[tuple[str, Whole, str], ...] = ()
+    output_bytes: Whole = 0
+    output_tokens: Whole = 0
+    gap_s: Number = 0.0
+    after: tuple[Whole, ...] | None = None
+    answer: str = ""
+    tool_s: tuple[Number, ...] = ()
+
+
+class _Program(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    calls: tuple[_Call, ...]
+    arrival_s: Number | None = None
+
+
 def program_of(record: Any) -> TraceProgram:
     """One program. Raises ValueError."""
-    _only(record, ("id", "arrival_s", "calls"), "a program")
-    if not isinstance(record.get("id"), str) or not isinstance(record.get("calls"), list):
-        raise ValueError("a program has an id and a list of calls")
+    try:
+        program = msgspec.convert(record, _Program)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
     calls: list[TraceCall] = []
-    for number, call in enumerate(record["calls"]):
-        try:
-            calls.append(_call(call, calls[-1] if calls else TraceCall()))
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"call {number} of {record['id']}: {error}") from None
-    arrival = record.get("arrival_s")
-    return TraceProgram(
-        record["id"], tuple(calls), None if arrival is None else _number(arrival, "arrival_s")
-    )
+    for number, call in enumerate(program.calls):
+        values = msgspec.structs.asdict(call)
+        values["parts"] = tuple(Part(*part) for part in call.parts)
+        del values["keep"]
+        before = calls[-1] if calls else TraceCall()
+        for name in _GROWING:
+            had, kept = getattr(before, name), getattr(call.keep, name)
+            if kept > len(had):
+                where = f"call {number} of {program.id}"
+                raise ValueError(f"{where} keeps {kept} of {len(had)} {name}")
+            values[name] = (*had[:kept], *values[name])
+        calls.append(TraceCall(**values))
+    return TraceProgram(program.id, tuple(calls), program.arrival_s)
 
 
 def _program_record(program: TraceProgram) -> dict[str, Any]:
@@ -144,76 +185,3 @@ def _plain(item: Any) -> Any:
 
 def _line(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), default=_plain, allow_nan=False)
-
-
-def _call(record: Any, before: TraceCall) -> TraceCall:
-    _only(record, ("keep", *_DEFAULTS), "a call")
-    keep = record.get("keep", {})
-    _only(keep, _GROWING, "what is kept")
-    values: dict[str, Any] = {}
-    for name in _GROWING:
-        had = getattr(before, name)
-        kept, new = keep.get(name, 0), record.get(name, [])
-        if type(kept) is not int or not 0 <= kept <= len(had):
-            raise ValueError(f"keeps {kept} of {len(had)} {name}")
-        if not isinstance(new, list):
-            raise ValueError(f"{name} is no list")
-        values[name] = (*had[:kept], *(_ITEMS[name](item) for item in new))
-    for name in ("output_bytes", "output_tokens"):
-        values[name] = _whole(record.get(name, 0), name)
-    values["gap_s"] = _number(record.get("gap_s", 0.0), "gap_s")
-    values["answer"] = record.get("answer", "")
-    if not isinstance(values["answer"], str):
-        raise ValueError("answer is no name")
-    after = record.get("after")
-    values["after"] = None if after is None else tuple(_whole(n, "after") for n in after)
-    values["tool_s"] = tuple(_number(n, "tool_s") for n in record.get("tool_s", []))
-    return TraceCall(**values)
-
-
-def _only(record: Any, known: Sequence[str], what: str) -> None:
-    if not isinstance(record, dict):
-        raise ValueError(f"{what} is no object")
-    if unknown := [name for name in record if name not in known]:
-        raise ValueError(f"{what} has no {unknown[0]}")
-
-
-def _whole(value: Any, name: str) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is no whole number from 0: {value!r}")
-    return value
-
-
-def _number(value: Any, name: str) -> float:
-    if type(value) not in (int, float) or not isfinite(value) or value < 0:
-        raise ValueError(f"{name} is no number from 0: {value!r}")
-    return float(value)
-
-
-def _mapping(item: Any) -> Mapping[str, Any]:
-    if not isinstance(item, dict):
-        raise ValueError(f"a message or tool is no object: {item!r:.80}")
-    return item
-
-
-def _part(item: Any) -> Part:
-    match item:
-        case [str(name), int(tokens), str(kind)] if type(tokens) is int and tokens >= 0:
-            return Part(name, tokens, kind)
-    raise ValueError(f"a part is [name, tokens, kind], not {item!r:.80}")
-
-
-def _tag(item: Any) -> tuple[int, str]:
-    match item:
-        case [int(end), str(name)] if type(end) is int and name in TAGS:
-            return end, name
-    raise ValueError(f"a tag is [end, name], not {item!r:.80}")
-
-
-_ITEMS: Final = {
-    "messages": _mapping,
-    "tools": _mapping,
-    "prompt_ids": lambda item: _whole(item, "prompt_ids"),
-    "tags": _tag,
-    "parts": _part,
-}
