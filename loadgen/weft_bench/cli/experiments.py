@@ -1,4 +1,4 @@
-"""The commands of the experiments: `weft bench list`, `run`, `all`."""
+"""The commands of the experiments: `weft bench list`, `run`, `all`, `page`."""
 
 from __future__ import annotations
 
@@ -67,3 +67,11 @@ def bench_all(
 
     options = ExperimentOptions(tuple(EXPERIMENTS), quick, jobs, fresh, page=True, out=out)
     raise typer.Exit(run_experiments(options))
+
+
+@experiments.command("page")
+def bench_page() -> None:
+    """Write docs/results.md from the figures in results, without measuring."""
+    from weft_bench.studies.command import write_page
+
+    write_page()

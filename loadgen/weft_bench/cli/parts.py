@@ -118,17 +118,21 @@ def bench_receipts(
 def bench_tenants(
     policy: Annotated[
         str, typer.Option(help="orders in the engine, comma-separated")
-    ] = "warm_plas,plas,vtc",
+    ] = "warm_plas,plas,vtc,fcfs",
     base_url: Annotated[str, typer.Option(help="a running gateway; default: start a stack")] = "",
     agents: Annotated[int, typer.Option(min=1, max=64, help="honest agents")] = 4,
     threads: Annotated[int, typer.Option(min=1, max=256, help="attacking threads")] = 24,
     slots: Annotated[int, typer.Option(min=1, max=256, help="calls that the engine runs")] = 4,
     kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 300,
-    calls: Annotated[int, typer.Option(min=1, max=1000, help="calls of each honest agent")] = 20,
+    calls: Annotated[
+        int, typer.Option(min=1, max=1000, help="calls of each honest agent in a repeat")
+    ] = 12,
     max_tokens: Annotated[int, typer.Option(min=1, max=1024, help="tokens of an answer")] = 96,
+    repeats: Annotated[int, typer.Option(min=1, max=50, help="repeats of each column")] = 3,
     json_file: JsonFile = "",
 ) -> None:
-    """Measure an honest tenant beside one that attacks with many calls or pinned KV blocks."""
+    """Measure an honest tenant beside one that attacks with many calls or pinned KV blocks. Exit
+    status 1: a goal is missed, or an attack did not take place or proves nothing."""
     from weft_engine.wire import ORDER_NAMES
 
     from weft_bench.tenants.command import TenantsOptions, run
@@ -143,6 +147,7 @@ def bench_tenants(
         kv_blocks=kv_blocks,
         calls=calls,
         max_tokens=max_tokens,
+        repeats=repeats,
         json_file=json_file,
     )
     raise typer.Exit(run(options))
@@ -151,14 +156,21 @@ def bench_tenants(
 @parts.command("attack")
 def bench_attack(
     seconds: Annotated[
-        float, typer.Option(min=0.2, max=60, help="length of each attack and of each baseline")
-    ] = 5.0,
+        float, typer.Option(min=0.2, max=60, help="length of each window, seconds")
+    ] = 6.0,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=20, help="windows alone, and beside each attack")
+    ] = 3,
     attacks: Annotated[
         str, typer.Option(help="attacks by name, comma-separated; default: all")
     ] = "",
+    goal_ms: Annotated[
+        float, typer.Option(help="goal for the worst call above the worst one alone")
+    ] = 100.0,
     json_file: JsonFile = "",
 ) -> None:
-    """Measure what attacks on a gateway with mock engines cost an honest client."""
+    """Measure what attacks on a gateway with mock engines cost an honest client. Exit status 1: a
+    goal is missed, or an attack did not take place."""
     from weft_bench.attack.command import AttackOptions, run
 
-    raise typer.Exit(run(AttackOptions(seconds, names(attacks), json_file)))
+    raise typer.Exit(run(AttackOptions(seconds, rounds, names(attacks), goal_ms, json_file)))

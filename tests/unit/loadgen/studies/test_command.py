@@ -17,6 +17,7 @@ from support.measuring import rise
 from support.processes import alive, descendants
 from typer.testing import CliRunner
 from weft_bench import cli
+from weft_bench.report.goals import conclude
 from weft_bench.studies import command
 from weft_bench.studies.cells import Measured, cells
 from weft_bench.studies.experiment import Experiment, Table
@@ -118,6 +119,16 @@ def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "## One thing" in page
     assert re.search(r"\| it +\| 3.00 ± 2.48 \|", page)
     assert re.search(r"\| `weft bench x` +\| `results/x.json` +\| 2026-01-02 +\| m +\|", page)
+
+
+def test_the_page_shows_the_tables_of_other_commands(tmp_path: Path) -> None:
+    table = {"title": "times", "labels": 1, "columns": ["what", "s"], "rows": [["it", "3"]]}
+    conclude("weft bench x", "X", "real", [table], [], [], str(tmp_path / "results" / "x.json"))
+    assert CliRunner().invoke(cli.bench, ["page"]).exit_code == 0
+    page = (tmp_path / "results.md").read_text()
+    assert "## X" in page
+    assert re.search(r"\| it +\| +3 \|", page)
+    assert re.search(r"\| `weft bench x` +\| `results/x.json` +\|", page)
 
 
 # A process of its own, which hears signals: of its cells the first ends, the others never do.
