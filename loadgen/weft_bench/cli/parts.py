@@ -131,8 +131,9 @@ def bench_tenants(
     repeats: Annotated[int, typer.Option(min=1, max=50, help="repeats of each column")] = 3,
     json_file: JsonFile = "",
 ) -> None:
-    """Measure an honest tenant beside one that attacks with many calls or pinned KV blocks. Exit
-    status 1: a goal is missed, or an attack did not take place or proves nothing."""
+    """Measure an honest tenant beside one that attacks with many calls, pinned KV blocks or long
+    prompts. Exit status 1: a goal is missed, an attack did not take place, or a control does no
+    harm."""
     from weft_engine.wire import ORDER_NAMES
 
     from weft_bench.tenants.command import TenantsOptions, run
@@ -155,9 +156,7 @@ def bench_tenants(
 
 @parts.command("attack")
 def bench_attack(
-    seconds: Annotated[
-        float, typer.Option(min=0.2, max=60, help="length of each window, seconds")
-    ] = 6.0,
+    seconds: Annotated[float, typer.Option(min=0.2, max=60, help="length of each window")] = 6.0,
     rounds: Annotated[
         int, typer.Option(min=1, max=20, help="windows alone, and beside each attack")
     ] = 3,
@@ -165,7 +164,7 @@ def bench_attack(
         str, typer.Option(help="attacks by name, comma-separated; default: all")
     ] = "",
     goal_ms: Annotated[
-        float, typer.Option(help="goal for the worst call above the worst one alone")
+        float, typer.Option(help="goal: the worst call beside an attack above the worst alone")
     ] = 100.0,
     json_file: JsonFile = "",
 ) -> None:
@@ -173,4 +172,5 @@ def bench_attack(
     goal is missed, or an attack did not take place."""
     from weft_bench.attack.command import AttackOptions, run
 
-    raise typer.Exit(run(AttackOptions(seconds, rounds, names(attacks), goal_ms, json_file)))
+    options = AttackOptions(seconds, rounds, names(attacks), goal_ms, json_file)
+    raise typer.Exit(run(options))
