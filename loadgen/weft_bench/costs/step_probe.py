@@ -71,7 +71,7 @@ def probe(
                 short = engine.quickest(sequences, length, 1)
                 long = engine.quickest(sequences, length, _TOKENS)
                 count = _TOKENS - 1
-                # By the clock: between two steps the engine does what it reports to nobody.
+                # By the clock: between two steps the engine does work that it does not report.
                 seconds = long.wall_s - short.wall_s
                 between.append(max(0.0, seconds - long.service_s + short.service_s) / count)
                 if seconds > 0:

@@ -127,7 +127,7 @@ class Player:
         return f"{self._base}/v1/sessions/{quote(f'{self._run}-{program}', safe='')}"
 
     async def _end(self, result: ProgramResult) -> None:
-        """Its calls have lost their client; nobody else ends its session."""
+        """End the session of a program whose calls have lost their client."""
         with contextlib.suppress(httpx.HTTPError):
             await self._client.delete(self._session(result.id))
 

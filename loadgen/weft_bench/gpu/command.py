@@ -29,7 +29,7 @@ from weft_bench.stack.processes import NotReady
 
 # Emptying the cache and reading counts, beside a cell's programs.
 _BESIDE_S: Final = 5.0
-# A measured start may be slower the next time; of one that was not measured nobody knows.
+# A measured start may be slower the next time; an unmeasured one is a guess.
 _START_SLACK: Final = 1.3
 _FIRST_START_S: Final = 60.0
 # Steps and swaps of an 8B model, beside the two starts.

@@ -129,7 +129,7 @@ def _measure(
     cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
     with Progress() as progress:
         bar = progress.add_task("measuring", total=(options.rounds + 1) * len(cells) * len(urls))
-        # The first round warms everybody up and is thrown away.
+        # The first round warms all proxies up and is thrown away.
         for round_ in range(options.rounds + 1):
             for stream, width in cells:
                 for name, url in urls.items():

@@ -24,7 +24,7 @@ from weft_bench.overlap.prompts import ReadyTurn, tools
 
 _EVENT: Final = "event: tool_call_dispatch"
 _DATA: Final = "data: "
-# A handle that nobody takes ends by itself.
+# A handle that no call takes expires.
 _PREFILL_TTL_S: Final = 120.0
 
 

@@ -51,7 +51,7 @@ class Machine:
 
 
 class Probe:
-    """Measures through a gateway. Raises ProbeError; httpx.HTTPError where nobody answers."""
+    """Measures through a gateway. Raises ProbeError; httpx.HTTPError without an answer."""
 
     def __init__(self, client: httpx.AsyncClient, base: str) -> None:
         self._client = client
@@ -93,7 +93,7 @@ class Probe:
         return int(answer["usage"]["completion_tokens"]), spent_s
 
     async def _prefill(self, model: str, count: int) -> tuple[int, float]:
-        """Prompt tokens and seconds of a prompt that nobody has sent before."""
+        """Prompt tokens and seconds of a prompt that was never sent before."""
         self._texts += 1
         text = words(f"probe/{time.monotonic_ns()}/{self._texts}", count)
         begun = time.monotonic()

@@ -31,7 +31,7 @@ def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
 def alone_real(
     replicas: Replicas,
 ) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
-    """`lone` for real replicas: played, with nobody beside it and an empty cache."""
+    """`lone` for real replicas: played alone, with an empty cache."""
 
     def lone(program: ReadyProgram, bodies: Sequence[bytes], gaps_s: Sequence[float]) -> float:
         replicas.reset("fcfs")

@@ -347,8 +347,8 @@ class Batcher:
             self._pool.hold(sequence.blocks[number], sequence.hashes[number])
 
     def _leap(self, now: float, until: float) -> float | None:
-        """All the steps until something can change, as one: everybody decoded in the last step, and
-        nobody came or left since. None where the next step must be looked at."""
+        """All the steps until something can change, as one: all sequences decoded in the last step,
+        and none came or left since. None where the next step must be looked at."""
         ledger, running = self._ledger, self._running
         due = min(ledger.starves_at, self._warmth.due if self._warmth else math.inf)
         if ledger.moved or ledger.order.moving or due <= now:

@@ -191,8 +191,8 @@ class Measured:
         )
 
     def series(self, figure: str) -> dict[int, float]:
-        """A figure by seed. ValueError where these cells differ by more than the seed, so that
-        nobody takes a mean over what should be apart."""
+        """A figure by seed. ValueError where these cells differ by more than the seed, since a
+        mean over different settings has no meaning."""
         if len({cell.settings for cell in self.values}) > 1:
             raise ValueError(f"{figure}: several settings are selected")
         return {

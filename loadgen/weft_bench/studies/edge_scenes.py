@@ -151,7 +151,7 @@ EDGES: Final = (
         1.6,
         "program_fifo",
         _FIFO,
-        "whoever has just come has used least, and so goes before those who are nearly done",
+        "a program that has just arrived has used least, and goes before those nearly done",
     ),
     Edge(
         "few long contexts, short cache",

@@ -81,7 +81,7 @@ def _measure(
             values, used = future.result()
             yield futures[future], values, used
     except BaseException:
-        # A cell may take minutes: nobody waits for those at hand.
+        # A cell may take minutes: those at hand are not waited for.
         for worker in set(multiprocessing.active_children()) - others:
             worker.kill()
         raise

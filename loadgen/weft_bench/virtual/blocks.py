@@ -75,7 +75,7 @@ class BulkManager(KVCacheManager):  # type: ignore[misc]
 
 
 class BulkGroup(FullAttentionManager):  # type: ignore[misc]
-    """Counts blocks that nobody uses."""
+    """Counts unused blocks."""
 
     @classmethod
     def _get_num_evictable_blocks(cls, blocks: Sequence[Any]) -> int:
@@ -86,7 +86,7 @@ class BulkPool(BlockPool):  # type: ignore[misc]
     """Takes and gives back blocks of a context together."""
 
     def touch(self, blocks: Sequence[Any]) -> None:
-        """Somebody uses these too; who was free is so no longer."""
+        """Add a user to these blocks; free ones leave the free list."""
         free = [block for block in blocks if not block.ref_cnt]
         for block in blocks:
             block.ref_cnt += 1
@@ -97,7 +97,7 @@ class BulkPool(BlockPool):  # type: ignore[misc]
             FreeBlocks.remove_n(queue, free)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
-        """Somebody uses these no longer, the first to be reused first."""
+        """Remove a user from these blocks; the first is reused first."""
         blocks = list(ordered_blocks)
         for block in blocks:
             block.ref_cnt -= 1

@@ -6,8 +6,8 @@ one more token. Two shortcuts leave that out, and nothing else:
 - Parking. A sequence that only decodes is taken out of the running list while vLLM schedules a
   step, with its token and its slot taken off the budgets, and gets its block from vLLM's own
   KV-cache manager before anybody is admitted, as it would. Not where budget or blocks are short of
-  what all that run want: then vLLM decides about everybody.
-- Leaping. After a step in which everybody decoded and nobody came, nothing can change until a
+  what all that run want: then vLLM decides about all of them.
+- Leaping. After a step in which all sequences decoded and none arrived, nothing can change until a
   sequence ends, a call comes, a quantum is used up, a wait is long enough for a promotion, or
   blocks run out. The steps until then are one.
 
@@ -34,8 +34,8 @@ _LONGEST: Final = 256
 class Parking(SchedulerHooks):
     """Schedules what may change; who only decodes is carried along.
 
-    naive: carry nobody. first_tokens: sequences that have got their first token, for whoever takes
-    them out. quiet: in the last step everybody decoded, and nobody came, left or was put back.
+    naive: carry none. first_tokens: sequences that have got their first token, for whoever takes
+    them out. quiet: in the last step all decoded, and none came, left or was put back.
     prefill_tokens, decode_sequences, context_tokens: what the last step computed, and on how many
     tokens before these. preemptions: so far.
     """
@@ -79,7 +79,7 @@ class Parking(SchedulerHooks):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: Answers
     ) -> Any:
-        """The step is over: everybody whose prefill is done gets a token."""
+        """The step is over: every sequence whose prefill is done gets a token."""
         for request in self._parked:
             self._append(request, model_runner_output[request.request_id], 1)
         self._parked = []
@@ -134,7 +134,7 @@ class Parking(SchedulerHooks):
             request.update_block_hashes()
 
     def _part(self) -> tuple[list[Request], list[Request]]:
-        """Who can be parked in this step, and who runs beside; two empty lists if nobody can."""
+        """Who can be parked in this step, and who runs beside; two empty lists if none can."""
         parked: list[Request] = []
         others: list[Request] = []
         size = self.block_size
@@ -258,7 +258,7 @@ class SimScheduler(WeftScheduler, Parking):
         return steps, quantum, due
 
     def leap(self, answers: Answers, steps: int, duration_s: float, now: float) -> None:
-        """So many steps in which everybody who runs decoded; the last has ended now."""
+        """So many steps in which all running sequences decoded; the last has ended now."""
         running = self.running
         for request in running:
             self._append(request, answers[request.request_id], steps)

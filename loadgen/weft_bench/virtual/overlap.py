@@ -57,7 +57,7 @@ def all_done_s(answered_s: float, starts_s: Sequence[float], tool_s: Sequence[fl
 
 def known_before_tools(parts: Sequence[Part]) -> tuple[Part, ...]:
     """What a prompt begins with that is known while the tools run whose outputs it ends with;
-    nothing where it ends with something else, of which nobody knows when it was known."""
+    nothing where it ends with something else, whose time is unknown."""
     length = len(parts)
     while length and parts[length - 1].kind == "tool":
         length -= 1

@@ -92,7 +92,7 @@ class Replica:
         self.scheduler.add_request(
             Request(
                 request_id=context.call,
-                # Nobody reads them: what the cache compares are their hashes.
+                # Never read: the cache compares their hashes.
                 prompt_token_ids=[0] * prompt.length,
                 sampling_params=params,
                 pooling_params=None,
@@ -124,7 +124,7 @@ class Replica:
             self.started += [(new.req_id, begins) for new in output.scheduled_new_reqs]
             computes = bool(output.num_scheduled_tokens)
             if self._flight and not computes:
-                # Everybody waits for the step that runs.
+                # All wait for the step that runs.
                 scheduler.update_from_output(output, self._answers)
                 break
             self._empty = 0 if computes else self._empty + 1

@@ -12,7 +12,7 @@ from weft_bench.virtual.records import ProgramRecord
 class Window:
     """Programs that arrived in [begin_s, end_s). loaded: the share of them that ended while
     programs still arrived; the others ended in the drain, where less competes with them, so that
-    figures of a window with few loaded programs are too good for whoever was last."""
+    figures of a window with few loaded programs flatter the programs that end last."""
 
     programs: tuple[ProgramRecord, ...]
     begin_s: float
@@ -23,7 +23,7 @@ class Window:
 def steady(programs: Sequence[ProgramRecord], first: float = 0.25, last: float = 0.75) -> Window:
     """Programs of the middle part of the arrivals, from share `first` to share `last` of the time
     between the first arrival and the last: before them the system fills, and later ones keep the
-    load up while they run. ValueError for shares out of order, and where nobody arrived then.
+    load up while they run. ValueError for shares out of order, and where no program arrived then.
     """
     if not 0 <= first < last <= 1:
         raise ValueError(f"a window must lie between 0 and 1, got {first} to {last}")

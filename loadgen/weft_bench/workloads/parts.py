@@ -35,7 +35,7 @@ def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
     """What parts are worth, as `TraceCall.tags`; nothing where a part does not know its kind.
 
     A part is worth as much as the best of it and what comes after it, as
-    `weft_gateway.policies.tags` has it: nobody finds a part in a cache that has lost one before it.
+    `weft_gateway.policies.tags` has it: a cache that has lost a part finds none behind it.
     """
     spans: list[tuple[int, str]] = []
     end = 0

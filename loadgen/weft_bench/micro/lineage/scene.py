@@ -108,7 +108,7 @@ def _says(programs: Sequence[Calls], at: tuple[int, int]) -> bool:
 
 async def costs(rounds: int, rng: Random) -> dict[str, list[float]]:
     """Processor time of `Lineage.ask`, in seconds, for calls of LENGTH messages and of one long
-    text: of a call whose beginning is known, and of one that nobody has seen any of."""
+    text: of a call whose beginning is known, and of one that is new."""
     found: dict[str, list[float]] = {}
     words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(2000)]
 

@@ -41,7 +41,7 @@ _ENDLESS: Final = 3000
 @dataclass(frozen=True, slots=True)
 class Load:
     """running, waiting: sequences that are kept so. step_s: virtual seconds that a step takes.
-    quiet: nobody ends and time stands still, so that nobody comes, is demoted or promoted. scarce:
+    quiet: no call ends and time stands still, so that none comes, is demoted or promoted. scarce:
     contexts have about 8,000 tokens, of which the first 6,144 are one of eight beginnings; blocks
     are there for about `running` of them, and twice as many slots. tenants: that calls belong to,
     by turns."""

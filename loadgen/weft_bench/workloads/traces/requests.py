@@ -51,7 +51,7 @@ def is_azure(record: Mapping[str, Any]) -> bool:
 def azure(
     records: Iterable[Mapping[str, Any]], name: str, shrink: int = 1
 ) -> Iterator[TraceProgram]:
-    """Requests with times and lengths. Nobody knows what they share, so they share nothing."""
+    """Requests with times and lengths. What they share is unknown, so they share nothing."""
     begun = None
     for number, record in enumerate(records):
         time, context, generated = (record[column] for column in _AZURE)
