@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any, Final
 from uuid import uuid4
 
 import httpx
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from weft_bench.drive.counters import simulated
 from weft_bench.drive.order import OrderError, kept_order, set_order
@@ -24,7 +22,8 @@ from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures
-from weft_bench.stack.local import StackError, stack_at
+from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
+from weft_bench.stack.local import progress as progress_of
 from weft_bench.workloads.arrivals import arrivals
 from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token, fit
 from weft_bench.workloads.schema import TraceError, TraceProgram
@@ -38,14 +37,14 @@ _CALL_S: Final = 1800.0
 # The order that must be told what every program still costs.
 TOLD_ORDER: Final = "srpt"
 # Options that mean nothing to engines which run already.
-_OF_OWN_ENGINES: Final = (
+OF_OWN_ENGINES: Final = (
     "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of the command; see `weft bench replay --help`. _OF_OWN_ENGINES are of engines that
+    """Options of the command; see `weft bench replay --help`. OF_OWN_ENGINES are of engines that
     the command starts; 0: vLLM's own value. tags: each policy is played once for each: with the
     tags of what prompts hold, or without."""
 
@@ -82,7 +81,7 @@ def run(options: ReplayOptions) -> int:
         _check_arrivals(options, programs)
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             results, notes = asyncio.run(_replay(options, base))
-    except (TraceError, ReplayError, OrderError, StackError) as error:
+    except (TraceError, ReplayError, OrderError, StackError, ValueError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -92,7 +91,7 @@ def run(options: ReplayOptions) -> int:
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
-    told = {**configuration(options), "trace_name": name, **notes}
+    told = {**configuration(options, OF_OWN_ENGINES), "trace_name": name, **notes}
     finish("replay", options.json_file, told, figures(report.rows(results), report.COLUMNS))
     if options.plot:
         report.plot(results, title, Path(options.plot))
@@ -104,19 +103,13 @@ def run(options: ReplayOptions) -> int:
     return 1 if failures else 0
 
 
-def configuration(options: ReplayOptions) -> dict[str, Any]:
-    """The options that had a meaning."""
-    unused = _OF_OWN_ENGINES if options.base_url else ("base_url",)
-    return {name: value for name, value in asdict(options).items() if name not in unused}
-
-
 def setup(
     options: ReplayOptions, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """Options of `weft up` and variables for the engines of a bench.
 
     environment: this process's; what it already says of engines stays where no option does. Raises
-    ReplayError where that is not JSON.
+    ValueError where that is not JSON.
     """
     line = ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
     if options.kv_blocks:
@@ -129,14 +122,8 @@ def setup(
     settings: dict[str, Any] = {"tags": any(options.tags)}
     if options.swap_gib:
         settings["swap_gib"] = options.swap_gib
-    variables = {}
-    for name, ours in (("WEFT_ORDER_OPTIONS", orders), ("WEFT_ENGINE_SETTINGS", settings)):
-        try:
-            given = json.loads(environment.get(name) or "{}")
-            variables[name] = json.dumps({**given, **ours})
-        except (ValueError, TypeError):
-            raise ReplayError(f"{name} is no JSON object: {environment[name]}") from None
-    return line, variables
+    ours = {"WEFT_ORDER_OPTIONS": orders, "WEFT_ENGINE_SETTINGS": settings}
+    return line, engine_variables(environment, ours)
 
 
 def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
@@ -182,7 +169,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
         results: dict[str, Play] = {}
-        with _progress() as progress:
+        with progress_of("calls") as progress:
             for policy, tagged in product(options.policies, options.tags):
                 name = variant(policy, tagged, options.tags)
                 await set_order(client, base, policy, reset_cache=True)
@@ -260,13 +247,3 @@ async def _ratio(client: httpx.AsyncClient, base: str, model: str, program: Trac
     found = await bytes_per_token(program.calls[-1].messages, count)
     await client.delete(f"{base}/v1/sessions/{name}")
     return found
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description:>12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("calls"),
-        TimeElapsedColumn(),
-    )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from math import exp, log
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from weft_bench.report import rows as report
 from weft_bench.report.figures import Figure
 from weft_bench.report.rows import Column
 from weft_bench.stats import mean, percentile
+from weft_bench.studies.curves import bounded_load
 
 if TYPE_CHECKING:
     from weft_bench.gpu.play import Outcome
@@ -117,27 +116,6 @@ def bound(cells: Cells, scene: str, baseline: str) -> str:
     return {(True, True): "?", (True, False): ">", (False, True): "<"}.get((ours, theirs), "")
 
 
-def rate_at(curve: Sequence[tuple[float, float]], latency: float) -> tuple[float, str] | None:
-    """The rate at which a system has this latency.
-
-    curve: (programs a second, latency), measured. Between two rates the latency is taken to grow
-    exponentially. Returns the rate and "", or the curve's end and ">" where it stays below, its
-    beginning and "<" where it is above from there; None of nothing.
-    """
-    points = sorted(curve)
-    if not points:
-        return None
-    if points[0][1] > latency:
-        return points[0][0], "<"
-    for (low, before), (high, after) in pairwise(points):
-        if before <= latency < after:
-            if before <= 0:
-                return low, ""
-            share = (log(latency) - log(before)) / (log(after) - log(before))
-            return exp(log(low) + share * (log(high) - log(low))), ""
-    return points[-1][0], ">"
-
-
 def equal_latency(cells: Cells, workload: str, baseline: str) -> str:
     """How many times the baseline's rate ours takes at the baseline's latency, by the figure of
     Agentix 6.2; where that is its middle load. "-" where it is not known."""
@@ -152,8 +130,8 @@ def equal_latency(cells: Cells, workload: str, baseline: str) -> str:
     if not theirs or not ours:
         return "-"
     rate, latency = theirs[len(theirs) // 2]
-    found = rate_at(ours, latency)
-    return "-" if found is None or not rate else f"{found[1]}{found[0] / rate:.2f}"
+    load, limit = bounded_load(latency, ours)
+    return f"{limit}{load / rate:.2f}" if rate else "-"
 
 
 def show(cells: Cells, device: str) -> None:

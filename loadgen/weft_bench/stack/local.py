@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,10 +12,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _READY_S: Final = 600.0
 _STOP_S: Final = 60.0
@@ -77,3 +80,29 @@ def _ready(base: str) -> bool:
         return httpx.get(f"{base}/health", timeout=2.0, trust_env=False).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def engine_variables(
+    environment: Mapping[str, str], ours: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Variables of engines that hold JSON objects: what the environment says, and ours on top.
+    ValueError where the environment holds something else."""
+    found = {}
+    for name, settings in ours.items():
+        try:
+            found[name] = json.dumps({**json.loads(environment.get(name) or "{}"), **settings})
+        except (ValueError, TypeError):
+            raise ValueError(f"{name} is no JSON object: {environment[name]}") from None
+    return found
+
+
+def configuration(options: Any, of_own_engines: Sequence[str]) -> dict[str, Any]:
+    """The options that had a meaning. of_own_engines: those of engines that a bench starts."""
+    unused = of_own_engines if options.base_url else ("base_url",)
+    return {name: value for name, value in asdict(options).items() if name not in unused}
+
+
+def progress(unit: str) -> Progress:
+    """Bars that count so many units."""
+    columns = (TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TextColumn(unit), TimeElapsedColumn())
