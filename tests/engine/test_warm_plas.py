@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
 
 pytestmark = pytest.mark.engine
 
@@ -261,7 +261,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(eng
     def sorting() -> None:
         sort()
         for queue in (scheduler.waiting, scheduler.running):
-            ranks = [scheduler.ledger.rank(request.request_id) for request in queue]
+            ranks = [scheduler.call_table.rank(request.request_id) for request in queue]
             assert ranks == sorted(ranks)
 
     monkeypatch.setattr(scheduler, "_sort", sorting)

@@ -45,7 +45,7 @@ class CallView:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueState:
     """A call's queue (0 is the best), what is left of its quantum there in seconds, and whether
     it got there by the anti-starvation rule, which resets its own T_c and W_c."""
 
@@ -103,11 +103,11 @@ class Order(Protocol):
         prefill of the whole cache takes."""
         ...
 
-    def enter(self, view: CallView) -> Standing:
+    def enter(self, view: CallView) -> QueueState:
         """The standing of a call that arrives."""
         ...
 
-    def review(self, view: CallView) -> Standing | None:
+    def review(self, view: CallView) -> QueueState | None:
         """A new standing for a call that was served or starves; None leaves it where it is."""
         ...
 
@@ -123,7 +123,7 @@ class Order(Protocol):
         """Place among equal ranks, the lowest first. entry: how many came into queues before."""
         ...
 
-    def patience(self, view: CallView, keep_s: float) -> float:
+    def max_hold_s(self, view: CallView, keep_s: float) -> float:
         """How many seconds more a call may be held back for room that is kept so long for others;
         asked only where room is kept."""
         ...
@@ -163,7 +163,7 @@ class PlainOrder:
         """First come, first served."""
         return entry
 
-    def patience(self, view: CallView, keep_s: float) -> float:
+    def max_hold_s(self, view: CallView, keep_s: float) -> float:
         """Nobody is held back."""
         return 0.0
 
@@ -187,11 +187,11 @@ class OneQueue(PlainOrder):
         """Ranks stay as they are."""
         return False
 
-    def enter(self, view: CallView) -> Standing:
+    def enter(self, view: CallView) -> QueueState:
         """Everyone stands in the one queue."""
-        return Standing(0, math.inf)
+        return QueueState(0, math.inf)
 
-    def review(self, view: CallView) -> Standing | None:
+    def review(self, view: CallView) -> QueueState | None:
         """Nothing ever changes."""
         return None
 

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
-from weft_engine.orders.base import CallView, PlainOrder, Standing
+from weft_engine.orders.base import CallView, PlainOrder, QueueState
 from weft_engine.queues import QueueLadder
 
 
@@ -49,19 +49,19 @@ class LadderOrder(PlainOrder, ABC):
     def waited(self, view: CallView) -> float:
         """Waiting before this call, seconds."""
 
-    def enter(self, view: CallView) -> Standing:
+    def enter(self, view: CallView) -> QueueState:
         """Lines 11 to 13: the queue of the attained service, with that queue's quantum."""
         queue = self.ladder.index(self.attained(view))
-        return Standing(queue, self.ladder.quantum(queue))
+        return QueueState(queue, self.ladder.quantum(queue))
 
-    def review(self, view: CallView) -> Standing | None:
+    def review(self, view: CallView) -> QueueState | None:
         """Lines 20 to 30: demotion, then anti-starvation, which wins."""
         # A call that has not waited since its last promotion has nothing to complain of, however
         # long its program waited before: else it could never be demoted again.
         if view.queue > 0 and view.call_waiting_s > 0 and self.starves_in(view) <= 0:
-            return Standing(0, self.ladder.quantum(0), promoted=True)
+            return QueueState(0, self.ladder.quantum(0), promoted=True)
         if view.quantum_left_s <= 0 and view.queue < self.ladder.count - 1:
-            return Standing(view.queue + 1, self.ladder.quantum(view.queue + 1))
+            return QueueState(view.queue + 1, self.ladder.quantum(view.queue + 1))
         return None
 
     def starves_in(self, view: CallView) -> float:

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from weft_engine.orders.base import CallView, Standing
+from weft_engine.orders.base import CallView, QueueState
 from weft_engine.orders.plas import Plas
 
 # Uncached tokens are compared in units of about a step's prefill: less is not worth an exchange of
@@ -67,11 +67,11 @@ class WarmPlas(Plas):
         """Never: what the victim has computed would be gone."""
         return False
 
-    def review(self, view: CallView) -> Standing | None:
+    def review(self, view: CallView) -> QueueState | None:
         """As PLAS, and in the first queue too calls are promoted: warm ones pass them there."""
         waits = view.call_waiting_s > 0 and not view.promoted
         if view.queue == 0 and waits and self.starves_in(view) <= 0:
-            return Standing(0, self.ladder.quantum(0), promoted=True)
+            return QueueState(0, self.ladder.quantum(0), promoted=True)
         return Plas.review(self, view)
 
     def starves_in(self, view: CallView) -> float:
@@ -102,7 +102,7 @@ class WarmPlas(Plas):
         """By the program's arrival, then by the call's entry into its queue."""
         return (int(view.program_arrival_s * _MICROSECONDS) << 40) + entry
 
-    def patience(self, view: CallView, keep_s: float) -> float:
+    def max_hold_s(self, view: CallView, keep_s: float) -> float:
         """The rule against starvation, with the time that room is kept as the least service: who
         has used nothing may be held back for beta times as long."""
         if view.promoted:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_engine.orders import CallView, Standing, build_order
+from weft_engine.orders import CallView, QueueState, build_order
 from weft_engine.orders.plas import Plas
 from weft_engine.orders.warm_plas import WarmPlas
 from weft_engine.queues import QueueLadder
@@ -89,7 +89,7 @@ def test_in_the_first_queue_who_waits_too_long_is_promoted_once():
     assert order.starves_in(waits) == 1.0
     assert order.review(waits) is None
     starved = CallView(call_waiting_s=60.0)
-    assert order.review(starved) == Standing(0, 2.0, promoted=True)
+    assert order.review(starved) == QueueState(0, 2.0, promoted=True)
     assert order.review(replace(starved, promoted=True)) is None
     assert math.isinf(order.starves_in(replace(starved, promoted=True)))
     served = CallView(call_waiting_s=60.0, program_service_s=7.0)
@@ -105,7 +105,7 @@ def test_nobody_passes_who_was_promoted_and_it_displaces_nobody_in_its_queue(vie
     promoted = CallView(promoted=True, uncached_tokens=10**6)
     assert order.rank(promoted) < order.rank(view)
     assert order.rank(promoted) + margin > order.rank(CallView(running=True))
-    assert order.patience(promoted, 5.0) == 0.0
+    assert order.max_hold_s(promoted, 5.0) == 0.0
 
 
 @given(VIEWS, VIEWS)
@@ -118,7 +118,7 @@ def test_no_call_passes_one_that_stands_better_by_more_than_the_lead(a: CallView
 @given(VIEWS, st.floats(0.01, 100))
 def test_patience_ends(view: CallView, keep_s: float):
     order = WarmPlas(beta=10.0)
-    left = order.patience(view, keep_s)
+    left = order.max_hold_s(view, keep_s)
     assert math.isfinite(left)
     bound = 10.0 * max(view.program_service_s + view.call_service_s, keep_s)
     assert left <= bound
