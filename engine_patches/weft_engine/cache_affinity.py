@@ -91,7 +91,7 @@ class CacheAffinity:
     @property
     def keep_s(self) -> float:
         """How long room is kept now, seconds."""
-        return self._call_table.order.keep_share * self._pace.token_s * self._cache_tokens
+        return self._call_table.order.reserve_factor * self._pace.token_s * self._cache_tokens
 
     @property
     def kept_blocks(self) -> int:

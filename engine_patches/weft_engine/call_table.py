@@ -16,7 +16,7 @@ from typing import Final
 
 from weft_engine.call_state import CallState
 from weft_engine.orders import CallView, Order, QueueState
-from weft_engine.orders.vtc import TokenCounters
+from weft_engine.orders.token_counters import TokenCounters
 from weft_engine.tenant_shares import TenantShares
 from weft_engine.wire import CallContext
 
@@ -85,7 +85,7 @@ class CallTable:
             call_state.start(sequence, now)
             self.moved.add(sequence)
             # Siblings that still wait belong to a call that runs now.
-            if self.order.sees_cache:
+            if self.order.cache_aware:
                 self._rank(call_state, now)
 
     def preempt(self, sequence: str, now: float) -> None:
@@ -118,7 +118,7 @@ class CallTable:
             call_state.serve(duration_s)
             if call_state.quantum_left_s <= 0:
                 self._review(call_state, now)
-        if self.order.moving:
+        if self.order.rank_changes:
             self._served.update(call_state.context.program for call_state in served.values())
         if self.order.counts_tokens:
             for sequence, count in tokens.items():
@@ -138,7 +138,7 @@ class CallTable:
         if call_state.alive:
             # Siblings of the last one that ran wait from now on.
             self._watch(call_state, now)
-            if self.order.sees_cache:
+            if self.order.cache_aware:
                 self._rank(call_state, now)
             return None
         del self._calls[call_state.context.call]
@@ -165,7 +165,7 @@ class CallTable:
 
     def refresh(self, now: float) -> None:
         """Ask a moving order for the ranks of calls whose programs were served."""
-        if not self.order.moving:
+        if not self.order.rank_changes:
             return
         for call_state in self._calls.values():
             if call_state.context.program in self._served:
@@ -186,7 +186,7 @@ class CallTable:
         call_state = self._of.get(sequence)
         if call_state is None:
             return
-        queue = 0 if self.order.ranks_across else call_state.queue
+        queue = 0 if self.order.cache_aware else call_state.queue
         place = DEFERRED if held else queue
         if place != call_state.place:
             call_state.place = place
@@ -263,8 +263,8 @@ class CallTable:
     def _stand(self, call_state: CallState, standing: QueueState, now: float) -> None:
         self._entries += 1
         view = self._view(call_state, now)
-        call_state.stand(standing, self.order.turn(view, self._entries))
-        call_state.place = 0 if self.order.ranks_across else standing.queue
+        call_state.stand(standing, self.order.tie_break(view, self._entries))
+        call_state.place = 0 if self.order.cache_aware else standing.queue
         call_state.rank = self.order.rank(self._view(call_state, now))
         self._move(call_state)
         self._watch(call_state, now)

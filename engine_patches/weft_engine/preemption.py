@@ -51,7 +51,7 @@ class Preemption:
         victims: list[str] = []
         if worse:
             slots = self._hooks.free_slots()
-            for_blocks = self._call_table.order.displaces_for_blocks
+            for_blocks = not self._call_table.order.cache_aware
             if len(better) > slots or (for_blocks and self._hooks.waits_for_blocks()):
                 for _, given in self._met(better, worse, slots, self._hooks.spare_blocks()):
                     victims += given
@@ -76,7 +76,7 @@ class Preemption:
         else:
             first = self._tenant_queues.next(1, ready)
             short = bool(first) and not plan.fits(first[0]) and not plan.between(first)
-            if short and self._call_table.order.displaces_for_blocks:
+            if short and not self._call_table.order.cache_aware:
                 plan.inside(self._call_table.shares.tenant_of(first[0]), first)
         self._changed = bool(plan.victims) or ready.refused > 0
         return plan.victims, plan.coming
@@ -136,7 +136,7 @@ class Preemption:
             worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
             return filter(self._may_give_way, worse)
 
-        if order.displaces_for_blocks:
+        if not order.cache_aware:
             worse = list(giving())
             # More than all of these together could not be admitted.
             better = islice(self._claiming(ready), slots + len(worse))
@@ -153,7 +153,7 @@ class Preemption:
     def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
         """Whether the first claim lacks blocks, for which this order displaces no call. Then no
         claim is met, and the running calls need not be looked at."""
-        if self._call_table.order.displaces_for_blocks:
+        if not self._call_table.order.cache_aware:
             return False
         hooks = self._hooks
         first = hooks.first_waiting() if hooks.free_slots() else next(self._claiming(ready), None)
@@ -174,7 +174,7 @@ class Preemption:
         """The claims that are met, each with its victims; [] if none has any. A claim's blocks are
         first bounded from below, which looks at a few blocks of its context, and counted only if it
         would be met."""
-        for_blocks = self._call_table.order.displaces_for_blocks
+        for_blocks = not self._call_table.order.cache_aware
         held = {request.request_id: request for request in worse}
         candidates = [self._candidate(request) for request in worse]
 

@@ -285,7 +285,7 @@ class WeftScheduler(SchedulerHooks):
 
     def _see(self) -> CacheAffinity | None:
         """What looks at the cache for the order; None where it does not ask, or there is none."""
-        if not (self.call_table.order.sees_cache and self.prefix_cached()):
+        if not (self.call_table.order.cache_aware and self.prefix_cached()):
             return None
         return CacheAffinity(self, self.call_table, self.cache_tokens())
 
@@ -309,9 +309,7 @@ class WeftScheduler(SchedulerHooks):
             self._sort()
 
     def _may_displace(self) -> bool:
-        if not (
-            self.call_table.order.displaces and self.waiting and self.running and self.admits()
-        ):
+        if not (self.call_table.order.preempts and self.waiting and self.running and self.admits()):
             return False
         # Where somebody is held back for want of room, nobody is put out for a slot.
         return self._affinity is None or self._affinity.admitting is None
@@ -332,7 +330,7 @@ class WeftScheduler(SchedulerHooks):
             return
         coming: list[str] = []
         admitting = None if self._affinity is None else self._affinity.admitting
-        if self.call_table.order.displaces and self.running and admitting != 0:
+        if self.call_table.order.preempts and self.running and admitting != 0:
             victims, coming = self._preemption.decide_fairly()
             self._put_out(victims, now)
             self._sort()

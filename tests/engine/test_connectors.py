@@ -33,7 +33,7 @@ def sent(e: Any, *names: str) -> None:
 
 def test_hints_hold_where_a_connector_frees_blocks_later(engine):
     """The call's report says `applied`: it is."""
-    e = engine(policy="warm_plas", options={"keep_share": 1.0}, transfer=transfer(**DELAYING))
+    e = engine(policy="warm_plas", options={"reserve_factor": 1.0}, transfer=transfer(**DELAYING))
     scheduler = e.scheduler
     e.add("c", program="P", prompt=PROMPT, tokens=2, service=1.0,
           extra={"weft_tags": [64, int(Tag.SYSTEM_PROMPT)], "weft_retain": 100.0})  # fmt: skip

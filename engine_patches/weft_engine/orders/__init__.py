@@ -1,4 +1,4 @@
-"""Orders: which waiting call an engine serves next. One pure module each; `registry` names them."""
+"""Scheduling orders: which waiting call the engine serves next."""
 
 from weft_engine.orders.base import CallView, Order, QueueState
 from weft_engine.orders.registry import ORDERS, build_order, ladder_from

@@ -231,7 +231,7 @@ class SimScheduler(WeftScheduler, Parking):
         which so much service is used, seconds, or which passes this instant. 0 steps: no leap."""
         none = (0, 0.0, 0.0)
         order = self.call_table.order
-        if self.naive or not self.quiet or self.call_table.moved or order.moving:
+        if self.naive or not self.quiet or self.call_table.moved or order.rank_changes:
             return none
         if self.call_table.shares.contended:
             # Whose turn it is depends on what each tenant is charged for each step.
@@ -242,7 +242,7 @@ class SimScheduler(WeftScheduler, Parking):
         if due <= now:
             return none
         first = self.first_waiting()
-        if first is not None and order.displaces:
+        if first is not None and order.preempts:
             rank = self.call_table.rank
             if rank(first.request_id)[:2] < rank(self.running[-1].request_id)[:2]:
                 return none

@@ -197,7 +197,7 @@ class Batcher:
         return self.context_of(sequence).cached == tokens
 
     def _see(self) -> CacheAffinity | None:
-        if not self._ledger.order.sees_cache:
+        if not self._ledger.order.cache_aware:
             return None
         tokens = self._shape.kv_blocks * self._shape.block_tokens
         return CacheAffinity(self, self._ledger, tokens)
@@ -211,7 +211,7 @@ class Batcher:
             self._affinity.look(now)
         self._sort()
         crowded = self._affinity is not None and self._affinity.admitting is not None
-        if self._ledger.order.displaces and self._waiting and self._running and not crowded:
+        if self._ledger.order.preempts and self._waiting and self._running and not crowded:
             self._displace(now)
             self._sort()
 
@@ -351,7 +351,7 @@ class Batcher:
         nobody came or left since. None where the next step must be looked at."""
         ledger, running = self._ledger, self._running
         due = min(ledger.starves_at, self._affinity.due if self._affinity else math.inf)
-        if ledger.moved or ledger.order.moving or due <= now:
+        if ledger.moved or ledger.order.rank_changes or due <= now:
             return None
         steps = min(s.work.output_tokens - s.generated for s in running)
         count, context = len(running), sum(s.computed for s in running)

@@ -64,7 +64,7 @@ def victims(
     worse = list(takewhile(lambda s: best < rank(s), reversed(running)))
     # More than all of these together could not be admitted.
     better = takewhile(lambda s: rank(s) < worst, waiting[: slots + len(worse)])
-    for_blocks = ledger.order.displaces_for_blocks
+    for_blocks = not ledger.order.cache_aware
     candidates = []
     for sequence in worse:
         account = ledger.of(sequence.name)

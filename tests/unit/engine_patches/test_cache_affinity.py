@@ -12,7 +12,7 @@ from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.wire import CallContext
 
-OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "keep_share": 1.0}
+OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0, "beta": 2.0, "reserve_factor": 1.0}
 TOKENS = 1000
 
 

@@ -82,7 +82,7 @@ def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(se
             program = CallContext(f"c{number % 10}", f"p{number % 5}", 3.0 * (number % 3), 1.0)
             book.arrive(name, program, now)
             waiting.append(Waiting(name))
-            if book.order.sees_cache:
+            if book.order.cache_aware:
                 book.look(name, 700 * (number % 5), 2000, now)
         elif event == "s" and waiting:
             running.append(one := find(waiting, number))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from weft_engine.orders import CallView
-from weft_engine.orders.vtc import TokenCounters, Vtc
-
-
-def test_the_program_that_was_given_less_is_first():
-    assert Vtc().rank(CallView(program_tokens=3.0)) < Vtc().rank(CallView(program_tokens=4.0))
+from weft_engine.orders.token_counters import TokenCounters
 
 
 def test_written_tokens_weigh_twice_as_much_as_read_ones():
