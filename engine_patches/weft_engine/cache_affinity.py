@@ -78,7 +78,7 @@ class CacheAffinity:
         self.admitting: int | None = None
         self.due = math.inf
         self._cache = cache
-        self._call_table = call_table
+        self._calls = call_table
         self._cache_tokens = cache_tokens
         self._reservations = CacheReservations()
         self._pace = PrefillPace()
@@ -91,7 +91,7 @@ class CacheAffinity:
     @property
     def keep_s(self) -> float:
         """How long room is kept now, seconds."""
-        return self._call_table.order.reserve_factor * self._pace.token_s * self._cache_tokens
+        return self._calls.order.reserve_factor * self._pace.token_s * self._cache_tokens
 
     @property
     def kept_blocks(self) -> int:
@@ -112,9 +112,9 @@ class CacheAffinity:
     def started(self, sequence: str) -> None:
         """A waiting sequence was admitted."""
         self._forget(sequence)
-        call_state = self._call_table.of(sequence)
-        if call_state is not None:
-            program = call_state.context.program
+        call = self._calls.of(sequence)
+        if call is not None:
+            program = call.context.program
             if self._reservations.of(program):
                 self._reservations.claim(program, self._cache.chain_of(sequence))
         if self.admitting is not None:
@@ -131,11 +131,11 @@ class CacheAffinity:
         while the ledger still knows its call, and the cache its context."""
         self._changed = True
         self._forget(sequence)
-        call_state = self._call_table.of(sequence)
+        call = self._calls.of(sequence)
         keep_s = self.keep_s
-        if call_state is not None and keep_s > 0 and blocks:
+        if call is not None and keep_s > 0 and blocks:
             chain = self._cache.chain_of(sequence)
-            self._reservations.keep(call_state.context.program, blocks, now + keep_s, chain)
+            self._reservations.keep(call.context.program, blocks, now + keep_s, chain)
 
     def ended(self, program: str) -> None:
         """A program will not call again."""
@@ -158,7 +158,7 @@ class CacheAffinity:
     def look(self, now: float) -> None:
         """Look up who is new and who is next, and hold back who would take kept room."""
         # What has moved is forgotten when the queues are sorted, which comes next.
-        self._warm.invalidate(self._call_table.moved)
+        self._warm.invalidate(self._calls.moved)
         if not (self._changed or now >= self.due):
             return
         self._changed = False
@@ -168,11 +168,11 @@ class CacheAffinity:
         new, self._unseen = self._unseen, set()
         found = {name: self._look_up(name, now) for name in sorted(new)}
         self._reservations.expire(now)
-        rank = self._call_table.rank
+        rank = self._calls.rank
         best = list(islice(self._cache.waiting_names(), _LOOKED_UP))
         if self._reservations.blocks:
             # Warm ones are let in past those that are held back.
-            self._warm.invalidate(self._call_table.moved)
+            self._warm.invalidate(self._calls.moved)
             best += self._warm.best(_LOOKED_UP)
             best += sorted(before)
         for name in best:
@@ -184,7 +184,7 @@ class CacheAffinity:
             if not self._reservations.leave_enough(wanted, self._cache.free_blocks()):
                 ordered = sorted(asking, key=rank)
                 self._defer({name: found[name].blocks for name in ordered}, now)
-        self._warm.invalidate(self._call_table.moved)
+        self._warm.invalidate(self._calls.moved)
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
         """What is inconsistent, in words; empty if nothing is."""
@@ -198,7 +198,7 @@ class CacheAffinity:
         if known is not None and self._cache.still_cached(name, known.cached):
             return known
         context = self._known[name] = self._cache.context_of(name)
-        self._call_table.look(name, context.cached, context.uncached, now)
+        self._calls.look(name, context.cached, context.uncached, now)
         if context.cached > context.uncached:
             self._warm.add(name)
         else:
@@ -210,12 +210,12 @@ class CacheAffinity:
         keep_s = self.keep_s
         asking = []
         for name, wanted in blocks.items():
-            call_state = self._call_table.of(name)
-            program = name if call_state is None else call_state.context.program
-            max_hold_s = self._call_table.max_hold_s(name, keep_s, now)
-            if self._call_table.shares.contended and call_state is not None:
+            call = self._calls.of(name)
+            program = name if call is None else call.context.program
+            max_hold_s = self._calls.max_hold_s(name, keep_s, now)
+            if self._calls.shares.contended and call is not None:
                 # Room of one tenant keeps calls of another one waiting no longer than it is kept.
-                waited_s = now - call_state.view(now).queued_s
+                waited_s = now - call.view(now).queued_s
                 max_hold_s = min(max_hold_s, keep_s - waited_s)
             chain = self._cache.chain_of(name) if self._reservations.of(program) else ()
             asking.append(Admission(name, program, wanted, name in self._warm, max_hold_s, chain))
@@ -226,7 +226,7 @@ class CacheAffinity:
             return
         self._deferred = set(held)
         for name in held:
-            self._call_table.hold(name, True)
+            self._calls.hold(name, True)
         self.admitting = len(asking) - len(held)
         max_hold_s = min(one.max_hold_s for one in asking if one.sequence in self._deferred)
         soonest = math.nextafter(now, math.inf)
@@ -238,7 +238,7 @@ class CacheAffinity:
 
     def _undefer(self) -> None:
         for name in self._deferred:
-            self._call_table.hold(name, False)
+            self._calls.hold(name, False)
         self._deferred = set()
         self.admitting = None
         self.due = math.inf

@@ -49,6 +49,7 @@ class CallState:
     context_cached: int = 0
     context_uncached: int = 0
     promoted: bool = False
+    served_step: int = 0
     hints: list[str] = field(default_factory=list)
 
     @property
@@ -85,12 +86,6 @@ class CallState:
         self.waiting.discard(sequence)
         self.running.discard(sequence)
         self._settle(now)
-
-    def serve(self, duration_s: float) -> None:
-        """A step in which the call was scheduled has taken this long."""
-        self.service_s += duration_s
-        self.call_service_s += duration_s
-        self.quantum_left_s -= duration_s
 
     def tell(self, hints: Iterable[str]) -> None:
         """Note what became of hints; of several sequences with the same outcome once."""

@@ -110,6 +110,13 @@ class SchedulerHooks(AdmissionHooks):
         super()._preempt_request(request, timestamp, *args, **kwargs)
         self.on_preempted(request, computed)
 
+    def on_finished(self, request: Request) -> None:
+        """Called when a request has finished or was aborted, before its blocks are freed."""
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        self.on_finished(request)
+        return super()._free_request(request, *args, **kwargs)
+
     def on_freeing(self, request: Request) -> None:
         """Called when a request is about to give its KV blocks back, finished or preempted."""
 

@@ -33,7 +33,7 @@ class Preemption:
         self, hooks: Any, call_table: CallTable, tenant_queues: TenantQueues, max_displacements: int
     ) -> None:
         self._hooks = hooks
-        self._call_table = call_table
+        self._calls = call_table
         self._tenant_queues = tenant_queues
         self._most = max_displacements
         self._changed = True
@@ -51,7 +51,7 @@ class Preemption:
         victims: list[str] = []
         if worse:
             slots = self._hooks.free_slots()
-            for_blocks = not self._call_table.order.cache_aware
+            for_blocks = not self._calls.order.cache_aware
             if len(better) > slots or (for_blocks and self._hooks.waits_for_blocks()):
                 for _, given in self._met(better, worse, slots, self._hooks.spare_blocks()):
                     victims += given
@@ -68,7 +68,7 @@ class Preemption:
         slots, spare = self._hooks.free_slots(), self._hooks.spare_blocks()
         plan = _Plan(self, ready, slots, spare)
         if slots < 1:
-            if self._call_table.shares.uneven:
+            if self._calls.shares.uneven:
                 plan.between(self._tenant_queues.next(_FAIR_CLAIMS, ready))
             for tenant in sorted(self._tenant_queues.dirty):
                 plan.inside(tenant)
@@ -76,8 +76,8 @@ class Preemption:
         else:
             first = self._tenant_queues.next(1, ready)
             short = bool(first) and not plan.fits(first[0]) and not plan.between(first)
-            if short and not self._call_table.order.cache_aware:
-                plan.inside(self._call_table.shares.tenant_of(first[0]), first)
+            if short and not self._calls.order.cache_aware:
+                plan.inside(self._calls.shares.tenant_of(first[0]), first)
         self._changed = bool(plan.victims) or ready.refused > 0
         return plan.victims, plan.coming
 
@@ -90,7 +90,7 @@ class Preemption:
         queues: dict[str, Iterator[Any]] = {}
         found: list[Any] = []
         while blocks > 0:
-            tenant = self._call_table.shares.heaviest(given, without)
+            tenant = self._calls.shares.heaviest(given, without)
             if tenant is None:
                 break
             queue = queues.get(tenant)
@@ -109,8 +109,8 @@ class Preemption:
     def _giving(self, tenant: str, limit: bool = False) -> Iterator[Any]:
         """A tenant's running requests that may give way, the worst first. limit: only those that
         were not displaced often enough."""
-        rank, requests = self._call_table.rank, self._hooks.requests
-        names = self._call_table.shares.running_of(tenant)
+        rank, requests = self._calls.rank, self._hooks.requests
+        names = self._calls.shares.running_of(tenant)
         for name in sorted(names, key=lambda n: (rank(n), n), reverse=True):
             request = requests[name]
             if not self._hooks.can_be_displaced(request):
@@ -130,7 +130,7 @@ class Preemption:
         first = next(self._claiming(ready), None)
         if first is None or not self._place(first) < worst:
             return [], []
-        best, order, slots = self._place(first), self._call_table.order, hooks.free_slots()
+        best, order, slots = self._place(first), self._calls.order, hooks.free_slots()
 
         def giving() -> Iterator[Any]:
             worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
@@ -153,7 +153,7 @@ class Preemption:
     def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
         """Whether the first claim lacks blocks, for which this order displaces no call. Then no
         claim is met, and the running calls need not be looked at."""
-        if not self._call_table.order.cache_aware:
+        if not self._calls.order.cache_aware:
             return False
         hooks = self._hooks
         first = hooks.first_waiting() if hooks.free_slots() else next(self._claiming(ready), None)
@@ -174,7 +174,7 @@ class Preemption:
         """The claims that are met, each with its victims; [] if none has any. A claim's blocks are
         first bounded from below, which looks at a few blocks of its context, and counted only if it
         would be met."""
-        for_blocks = not self._call_table.order.cache_aware
+        for_blocks = not self._calls.order.cache_aware
         held = {request.request_id: request for request in worse}
         candidates = [self._candidate(request) for request in worse]
 
@@ -190,7 +190,7 @@ class Preemption:
                 free_slots=slots,
                 free_blocks=spare,
                 max_displacements=self._most,
-                margin=self._call_table.order.margin,
+                margin=self._calls.order.margin,
                 blocks_of=blocks_of if for_blocks else lambda candidate: 0,
             )
 
@@ -203,18 +203,18 @@ class Preemption:
         return self._displaced(request) < self._most and self._hooks.can_be_displaced(request)
 
     def _displaced(self, request: Any) -> int:
-        call_state = self._call_table.of(request.request_id)
-        return 0 if call_state is None else call_state.displaced
+        call = self._calls.of(request.request_id)
+        return 0 if call is None else call.displaced
 
     def _place(self, request: Any) -> tuple[int, float]:
-        return self._call_table.rank(request.request_id)[:2]
+        return self._calls.rank(request.request_id)[:2]
 
     def _claim(self, request: Any, blocks: int) -> Claim:
-        queue, place, order = self._call_table.rank(request.request_id)
+        queue, place, order = self._calls.rank(request.request_id)
         return Claim(request.request_id, queue, order, place, blocks)
 
     def _candidate(self, request: Any) -> Candidate:
-        queue, place, order = self._call_table.rank(request.request_id)
+        queue, place, order = self._calls.rank(request.request_id)
         computed = int(request.num_computed_tokens)
         hooks = self._hooks
         return Candidate(
@@ -235,7 +235,7 @@ class _Plan:
         self.victims: list[str] = []
         self.coming: list[str] = []
         self._owner = owner
-        self._hooks, self._call_table = owner._hooks, owner._call_table
+        self._hooks, self._calls = owner._hooks, owner._calls
         self._ready = ready
         self._slots, self._spare = slots, spare
         self._given: dict[str, int] = {}
@@ -253,7 +253,7 @@ class _Plan:
     def between(self, claims: list[str]) -> bool:
         """Take slots and blocks for these from tenants that run more for their weight. Nobody gives
         way for a claim that would not be met even so. Whether one was met."""
-        shares, met = self._call_table.shares, False
+        shares, met = self._calls.shares, False
         for name in claims:
             tenant = shares.tenant_of(name)
             given = dict(self._given)
@@ -284,8 +284,8 @@ class _Plan:
     def inside(self, tenant: str, claims: list[str] | None = None) -> None:
         """Inside a tenant a waiting sequence displaces one that stands worse, as if the tenant were
         alone. claims: the only ones that count; None: the tenant's best."""
-        place, margin = self._place, self._call_table.order.margin
-        running = self._call_table.shares.running_of(tenant)
+        place, margin = self._place, self._calls.order.margin
+        running = self._calls.shares.running_of(tenant)
         best = next(self._owner._tenant_queues.of(tenant), None)
         # Two looks are all that most decisions take.
         if best is None or not running:
@@ -324,7 +324,7 @@ class _Plan:
         return min(able, key=lambda r: max(0, displaced(r) + 1 - most), default=None)
 
     def _place(self, name: str) -> tuple[int, float]:
-        return self._call_table.rank(name)[:2]
+        return self._calls.rank(name)[:2]
 
     def _needed(self, name: str) -> int:
         return int(self._hooks.blocks_needed(self._hooks.requests[name], self._spare))

@@ -29,13 +29,15 @@ class _Tier:
 
 
 class _Lane:
-    """The free blocks of a tenant, lowest tier first. count: how many there are."""
+    """The free blocks of a tenant, lowest tier first. count: how many there are. ages_at: no block
+    has aged while the clock is below this value."""
 
-    __slots__ = ("count", "shelves", "tenant")
+    __slots__ = ("ages_at", "count", "shelves", "tenant")
 
     def __init__(self, tenant: str | None, make: Callable[[], Any]) -> None:
         self.tenant = tenant
         self.count = 0
+        self.ages_at = float("inf")
         self.shelves = [_Tier(self, tier, make()) for tier in range(TIERS)]
 
 
@@ -100,8 +102,9 @@ class PriorityFreeQueue:
             before = len(taken)
             self._take(lane, most, taken)
             self._shrink(lane, len(taken) - before)
+        place = self._place
         for block in taken:
-            del self._place[block.block_id]
+            del place[block.block_id]
         self.num_free_blocks -= n
         self.reused += n
         self._on_reuse(taken)
@@ -245,26 +248,34 @@ class PriorityFreeQueue:
         """Take so many blocks of a tenant, as if one by one."""
         end = len(taken) + min(most, lane.count)
         while len(taken) < end:
-            aged, until = self._aged(lane, self.reused + len(taken))
-            if aged is not None:
-                taken.append(aged.queue.popleft())
-                continue
-            lowest = next(shelf.queue for shelf in lane.shelves if shelf.queue.num_free_blocks)
-            wanted = min(end - len(taken), lowest.num_free_blocks, until)
-            taken.extend(lowest.popleft_n(int(wanted)))
+            clock = self.reused + len(taken)
+            if clock >= lane.ages_at:
+                aged = self._aged(lane, clock)
+                if aged is not None:
+                    taken.append(aged.queue.popleft())
+                    continue
+            for shelf in lane.shelves:
+                if shelf.queue.num_free_blocks:
+                    break
+            wanted = min(end - len(taken), shelf.queue.num_free_blocks, lane.ages_at - clock)
+            if wanted == 1:
+                taken.append(shelf.queue.popleft())
+            else:
+                taken.extend(shelf.queue.popleft_n(int(wanted)))
 
-    def _aged(self, lane: _Lane, clock: int) -> tuple[_Tier | None, float]:
-        """The tier of a tenant whose next block has aged, if there is one; and how many blocks can
-        be reused before the next one will have."""
-        soonest = float("inf")
+    def _aged(self, lane: _Lane, clock: int) -> _Tier | None:
+        """The tier of a tenant whose next block has aged, if there is one. Otherwise sets the clock
+        at which the next block ages."""
+        lane.ages_at = float("inf")
         for shelf in lane.shelves[1:-1]:
             first = shelf.queue.first()
             if first is not None:
-                left = self._freed[first.block_id] + self._ages - clock
-                if left < 0:
-                    return shelf, 0.0
-                soonest = min(soonest, left + 1)
-        return None, soonest
+                ages_at = self._freed[first.block_id] + self._ages + 1
+                if ages_at <= clock:
+                    lane.ages_at = clock
+                    return shelf
+                lane.ages_at = min(lane.ages_at, ages_at)
+        return None
 
     def _shrink(self, lane: _Lane, count: int) -> None:
         lane.count -= count
@@ -284,6 +295,8 @@ class PriorityFreeQueue:
         self._freed.update(dict.fromkeys(numbers, self.reused))
         shelf.queue.append_n(blocks)
         lane.count += len(blocks)
+        if 0 < home[1] < TIERS - 1:
+            lane.ages_at = min(lane.ages_at, self.reused + self._ages + 1)
 
     def _shelves(self) -> Iterator[_Tier]:
         for lane in (self._nobody, *self._lanes.values()):

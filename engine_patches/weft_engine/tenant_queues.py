@@ -23,7 +23,7 @@ class TenantQueues:
     """Waiting sequences by tenant. dirty: tenants of which something moved since somebody asked."""
 
     def __init__(self, call_table: CallTable) -> None:
-        self._call_table = call_table
+        self._calls = call_table
         self._queues: dict[str, RankIndex] = {}
         # Where to look next in the queues of tenants whose best sequences are not ready.
         self._further: dict[str, int] = {}
@@ -31,9 +31,9 @@ class TenantQueues:
 
     def invalidate(self, moved: Collection[str]) -> None:
         """These may wait, or not, or have other ranks, from now on."""
-        shares = self._call_table.shares
+        shares = self._calls.shares
         for name in moved:
-            if self._call_table.of(name) is None:
+            if self._calls.of(name) is None:
                 # It has left, and its tenant is not known.
                 continue
             tenant = shares.tenant_of(name)
@@ -57,7 +57,7 @@ class TenantQueues:
     def of(self, tenant: str, start: int = 0) -> Iterator[str]:
         """The tenant's waiting sequences that are not held back, the best first. start: so many of
         the best are passed over."""
-        shares, rank = self._call_table.shares, self._call_table.rank
+        shares, rank = self._calls.shares, self._calls.rank
         waiting = shares.waiting_of(tenant)
         queue = self._queues.get(tenant)
         # What was aborted is not told apart from what waits until the queue is built anew.
@@ -75,7 +75,7 @@ class TenantQueues:
     def next(self, count: int, ready: Callable[[str], bool]) -> list[str]:
         """So many sequences that are to be served next, the first first. ready: whether the engine
         would admit a sequence now."""
-        shares = self._call_table.shares
+        shares = self._calls.shares
         taken: dict[str, int] = {}
         without: set[str] = set()
         queues: dict[str, Iterator[str]] = {}

@@ -46,15 +46,11 @@ class Preemption(WeftScheduler):
         """A step, before which a call may be displaced."""
         if self.random is not None and self.running and self.random.random() < 0.4:
             victim = self.random.choice(self.running)
-            call_state = self.call_table.of(victim.request_id)
-            if (
-                call_state is not None
-                and call_state.displaced < 4
-                and self.can_be_displaced(victim)
-            ):
-                call_state.displaced += 1
+            call = self.calls.of(victim.request_id)
+            if call is not None and call.displaced < 4 and self.can_be_displaced(victim):
+                call.displaced += 1
                 # Behind all others, so that its blocks are overwritten before it resumes.
-                call_state.order_in_queue += 10_000
+                call.order_in_queue += 10_000
                 self.displace(victim, self.clock())
                 self.forced += 1
         return super().schedule(*args, **kwargs)

@@ -29,10 +29,10 @@ def displace_any(engine: Any, random: Random) -> bool:
     able = [r for r in scheduler.running if scheduler.can_be_displaced(r)]
     if able:
         victim = random.choice(able)
-        call_state = scheduler.call_table.of(victim.request_id)
+        call = scheduler.calls.of(victim.request_id)
         # Often behind all others, so that its blocks are overwritten before it resumes.
-        call_state.order_in_queue += random.choice([0, 10_000])
-        scheduler.call_table.moved.add(victim.request_id)
+        call.order_in_queue += random.choice([0, 10_000])
+        scheduler.calls.moved.add(victim.request_id)
         displace(engine, victim.request_id)
     return bool(able)
 

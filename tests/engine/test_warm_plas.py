@@ -264,7 +264,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(eng
     def sorting() -> None:
         sort()
         for queue in (scheduler.waiting, scheduler.running):
-            ranks = [scheduler.call_table.rank(request.request_id) for request in queue]
+            ranks = [scheduler.calls.rank(request.request_id) for request in queue]
             assert ranks == sorted(ranks)
 
     monkeypatch.setattr(scheduler, "_sort", sorting)

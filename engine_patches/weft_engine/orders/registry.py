@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -11,8 +10,6 @@ from typing import Any, Final
 from weft_engine.orders.base import CallView, Order
 from weft_engine.orders.ladder import QueueLadder
 from weft_engine.orders.warm_plas import warm_plas
-
-log = logging.getLogger(__name__)
 
 Options = Mapping[str, Any]
 
@@ -134,17 +131,16 @@ _OPTIONS: Final = (
     "queues", "first_quantum_s", "growth", "beta", "affinity_levels", "reserve_factor",
     "default_budget_s", "experiments", "margin_s",
 )  # fmt: skip
-# Old names, accepted for one more version.
-_DEPRECATED: Final = {"lead": "affinity_levels", "keep_share": "reserve_factor"}
+# Old names and current ones. The old names are accepted for one more version.
+DEPRECATED_OPTIONS: Final = {"lead": "affinity_levels", "keep_share": "reserve_factor"}
 
 
 def _renamed(options: Options) -> Options:
     """The options under their current names. ValueError if both names of an option are given."""
-    for old, new in _DEPRECATED.items():
+    for old, new in DEPRECATED_OPTIONS.items():
         if old in options:
             if new in options:
                 raise ValueError(f"option {old} is the old name of {new}: give only one of them")
-            log.warning("the order option %s is deprecated, use %s", old, new)
             options = {new if name == old else name: value for name, value in options.items()}
     return options
 

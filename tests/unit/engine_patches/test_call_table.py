@@ -58,6 +58,17 @@ def test_a_call_that_runs_is_demoted_and_does_not_starve():
     assert call_state.queue_path == [0, 1, 2]
 
 
+def test_a_step_is_charged_once_to_a_call_and_its_quantum():
+    book = call_table()
+    for name in ("one", "two"):
+        book.arrive(name, CallContext("c", "p"), 0.0)
+        book.start(name, 0.0)
+    book.serve({"one": 1, "two": 1}, 1.5, 1.5)
+    call = book.of("one")
+    assert call is not None
+    assert (call.service_s, call.call_service_s, call.quantum_left_s) == (1.5, 1.5, 0.5)
+
+
 def test_a_call_whose_running_sequence_has_left_starves_like_any_that_waits():
     book = call_table()
     for name in ("one", "two"):

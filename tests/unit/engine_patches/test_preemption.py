@@ -30,9 +30,9 @@ class Engine:
     block_size = 16
 
     def __init__(self, slots: int, spare: int = 1000, policy: str = "plas") -> None:
-        self.call_table = CallTable(build_order(policy, OPTIONS))
-        self.tenant_queues = TenantQueues(self.call_table)
-        self.displacing = Preemption(self, self.call_table, self.tenant_queues, 3)
+        self.calls = CallTable(build_order(policy, OPTIONS))
+        self.tenant_queues = TenantQueues(self.calls)
+        self.displacing = Preemption(self, self.calls, self.tenant_queues, 3)
         self.requests: dict[str, Any] = {}
         self.running: list[Any] = []
         self.blocks: dict[str, int] = {}
@@ -45,12 +45,12 @@ class Engine:
         context = CallContext(name, name, service_s=service_s, tenant=name[0])
         self.requests[name] = SimpleNamespace(request_id=name, num_computed_tokens=0)
         self.blocks[name] = blocks
-        self.call_table.arrive(name, context, 0.0)
+        self.calls.arrive(name, context, 0.0)
         if runs:
-            self.call_table.start(name, 0.0)
+            self.calls.start(name, 0.0)
             self.running.append(self.requests[name])
-            self.running.sort(key=lambda r: self.call_table.rank(r.request_id))
-        self.tenant_queues.invalidate(self.call_table.moved)
+            self.running.sort(key=lambda r: self.calls.rank(r.request_id))
+        self.tenant_queues.invalidate(self.calls.moved)
         self.displacing.touch()
 
     def waiting_requests(self) -> Iterator[Any]:
@@ -58,7 +58,7 @@ class Engine:
         return iter(
             sorted(
                 (r for n, r in self.requests.items() if n not in running),
-                key=lambda r: self.call_table.rank(r.request_id),
+                key=lambda r: self.calls.rank(r.request_id),
             )
         )
 
@@ -157,7 +157,7 @@ def test_those_who_were_displaced_often_enough_give_way_last():
     for number in range(3):
         engine.come(f"a{number}", runs=True)
     for number in range(2):
-        call_state = engine.call_table.of(f"a{number}")
+        call_state = engine.calls.of(f"a{number}")
         assert call_state is not None
         call_state.displaced = 3
     engine.come("b0")

@@ -16,17 +16,17 @@ class Book:
     """A ledger whose moves are told."""
 
     def __init__(self, policy: str = "plas") -> None:
-        self.call_table = CallTable(build_order(policy, OPTIONS))
-        self.tenant_queues = TenantQueues(self.call_table)
+        self.calls = CallTable(build_order(policy, OPTIONS))
+        self.tenant_queues = TenantQueues(self.calls)
 
     def come(self, name: str, service_s: float = 0.0, weight: float = 1.0) -> None:
         context = CallContext(name, name, service_s=service_s, tenant=name[0], weight=weight)
-        self.call_table.arrive(name, context, 0.0)
+        self.calls.arrive(name, context, 0.0)
         self.tell()
 
     def tell(self) -> None:
-        self.tenant_queues.invalidate(self.call_table.moved)
-        self.call_table.moved.clear()
+        self.tenant_queues.invalidate(self.calls.moved)
+        self.calls.moved.clear()
 
     def next(self, count: int, *refused: str) -> list[str]:
         return self.tenant_queues.next(count, lambda name: name not in refused)
@@ -47,10 +47,10 @@ def test_what_is_not_ready_or_held_back_takes_no_turn():
     for name in ("a0", "a1", "b0"):
         book.come(name)
     assert book.next(2, "a0") == ["a1", "b0"]
-    book.call_table.hold("b0", True)
+    book.calls.hold("b0", True)
     book.tell()
     assert book.next(3) == ["a0", "a1"]
-    book.call_table.hold("b0", False)
+    book.calls.hold("b0", False)
     book.tell()
     assert sorted(book.next(3)) == ["a0", "a1", "b0"]
 
@@ -60,11 +60,11 @@ def test_who_has_started_or_was_aborted_is_no_longer_next():
     for name in ("a0", "a1", "a2", "b0"):
         book.come(name)
     assert book.next(4)[0] == "a0"
-    book.call_table.start("a0", 0.0)
-    book.call_table.leave("a1", 0.0)
+    book.calls.start("a0", 0.0)
+    book.calls.leave("a1", 0.0)
     book.tell()
     assert book.next(4) == ["b0", "a2"]
-    book.call_table.preempt("a0", 1.0)
+    book.calls.preempt("a0", 1.0)
     book.tell()
     assert sorted(book.next(4)) == ["a0", "a2", "b0"]
 
@@ -84,7 +84,7 @@ def test_what_has_left_makes_no_other_tenant_dirty():
     for name in ("a0", "a1", "b0"):
         book.come(name)
     book.tenant_queues.dirty.clear()
-    book.call_table.leave("a1", 0.0)
+    book.calls.leave("a1", 0.0)
     book.tenant_queues.invalidate({"a1"})
     assert book.tenant_queues.dirty == set()
     assert sorted(book.next(3)) == ["a0", "b0"]
@@ -109,7 +109,7 @@ def test_ready_sequences_behind_many_that_are_not_have_their_turn():
         assert len(asked) <= 2 * 32 + 2 + 1
     assert rounds[-1] == ["b0", "a250"] or rounds[-1] == ["a250", "b0"]
     for name in ("a250", "a251"):
-        book.call_table.start(name, 0.0)
+        book.calls.start(name, 0.0)
     book.tell()
     names.clear()
     seen = set()
@@ -137,20 +137,20 @@ def test_a_tenants_sequences_are_always_asked_in_the_order_of_their_ranks(events
             book.come(name, service)
             waiting.add(name)
         elif kind == "s" and name in waiting:
-            book.call_table.start(name, 0.0)
+            book.calls.start(name, 0.0)
             waiting.remove(name)
             running.add(name)
         elif kind == "p" and name in running:
-            book.call_table.preempt(name, 0.0)
+            book.calls.preempt(name, 0.0)
             running.remove(name)
             waiting.add(name)
         elif kind == "l" and name in waiting | running:
-            book.call_table.leave(name, 0.0)
+            book.calls.leave(name, 0.0)
             waiting.discard(name)
             running.discard(name)
-        book.call_table.serve(dict.fromkeys(running, 1), 0.7, 0.0)
+        book.calls.serve(dict.fromkeys(running, 1), 0.7, 0.0)
         book.tell()
         for tenant in "abc":
-            mine = sorted((n for n in waiting if n[0] == tenant), key=book.call_table.rank)
+            mine = sorted((n for n in waiting if n[0] == tenant), key=book.calls.rank)
             assert list(book.tenant_queues.of(tenant)) == mine
         assert set(book.next(20)) == waiting

@@ -52,7 +52,7 @@ def raised(real: RealScheduler, program: str) -> tuple[int, set[int]]:
     """A program's priority, and those of all blocks that are known."""
     retention = real._replica.scheduler._eviction.policy
     known = retention._programs.get(program)
-    return known.priority if known else 0, {mark.priority for mark in retention._marks.values()}
+    return known.priority if known else 0, {mark.priority for mark in retention._meta.values()}
 
 
 def step(real: RealScheduler, name: str, now: float) -> float:
