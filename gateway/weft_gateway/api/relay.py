@@ -18,6 +18,7 @@ from weft_gateway.api.ledger import OpenCall
 from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.request import Request
 from weft_gateway.api.services import Services
+from weft_gateway.api.turns import LIGHT_BYTES
 from weft_gateway.api.watch import Watch, remember, tell_whole
 from weft_gateway.engine.errors import (
     ReplicaBadAnswer,
@@ -52,6 +53,8 @@ _STORED_STREAM: Final = re.compile(
     % RESPONSE_ID.encode()
 )
 _SEQUENCE: Final = re.compile(rb'"sequence_number"\s*:\s*(\d{1,9})\b')
+# A stream that is ahead of its relaying takes a turn of the event loop for each piece.
+PIECE_BYTES: Final = 16_384
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -168,7 +171,9 @@ class Relay:
         passed = sent = b""
         try:
             while True:
-                data = await exchange.read()
+                data = await exchange.read(PIECE_BYTES)
+                if len(data) > LIGHT_BYTES:
+                    await self._s.turns.take(self._call.key.tenant, len(data))
                 if not begun:
                     self._first(data)
                     begun = True
