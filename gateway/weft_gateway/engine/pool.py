@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -211,14 +211,14 @@ class Exchange:
         machine = self._connection.machine
         return machine.complete and not machine.buffered
 
-    async def read(self, most: int = 0) -> bytes:
+    def read(self, most: int = 0) -> Awaitable[bytes]:
         """What has arrived of the body, waiting for some; b"" at its end. most: at most so many
         bytes; 0: all. Raises ReplicaError."""
         connection = self._connection
         assert connection is not None
         if isinstance(self._cancelled, ClientGone) and not connection.machine.complete:
             raise self._cancelled  # No client is left for what has arrived.
-        return await connection.read(most)
+        return connection.read(most)
 
     async def read_all(self) -> bytes:
         """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge once more than the upstream's

@@ -14,10 +14,10 @@ from support.raw_client import raw
 from websockets.asyncio.client import connect
 from weft_gateway.api.connections import _OPENED_A_TURN, Openings
 from weft_gateway.api.edge import EdgeProtocol
-from weft_gateway.api.relay import PIECE_BYTES
-from weft_gateway.api.turns import LIGHT_BYTES
 from weft_gateway.api.websocket import _EVENTS_A_TURN
 from weft_gateway.api.websocket_server import DrainingSocket
+from weft_gateway.calls.path import PIECE_BYTES
+from weft_gateway.calls.turns import LIGHT_BYTES
 from weft_gateway.engine.sse import StreamFilter
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
