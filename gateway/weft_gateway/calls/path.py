@@ -15,7 +15,6 @@ from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
-from weft_gateway.calls.turns import LIGHT_BYTES
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.lower import TooDeep
 from weft_gateway.engine.pool import Exchange
@@ -24,8 +23,10 @@ from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 from weft_gateway.programs.table import TableUnavailable
 
-# A stream that is ahead of its relaying takes a turn of the event loop for each piece.
+# A stream that is ahead of its relaying takes a turn of the event loop for each piece. Smaller
+# pieces take none: a turn costs more than passing on what one step of an engine writes.
 PIECE_BYTES: Final = 16_384
+LIGHT_PIECE_BYTES: Final = 12_288
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -147,7 +148,7 @@ class CallPath:
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
                 data = await exchange.read(PIECE_BYTES)
-                if len(data) > LIGHT_BYTES:
+                if len(data) > LIGHT_PIECE_BYTES:
                     await self._engines.turn(call, len(data))
                 passed = stream.feed(data, exchange.complete)
                 if stream.step is None:

@@ -16,8 +16,7 @@ from weft_gateway.api.connections import _OPENED_A_TURN, Openings
 from weft_gateway.api.edge import EdgeProtocol
 from weft_gateway.api.websocket import _EVENTS_A_TURN
 from weft_gateway.api.websocket_server import DrainingSocket
-from weft_gateway.calls.path import PIECE_BYTES
-from weft_gateway.calls.turns import LIGHT_BYTES
+from weft_gateway.calls.path import LIGHT_PIECE_BYTES, PIECE_BYTES
 from weft_gateway.engine.sse import StreamFilter
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
@@ -82,7 +81,7 @@ async def test_streams_are_passed_on_one_piece_to_a_round_of_the_loop(
             assert answer.content == DELTA * EVENTS + END
 
         await asyncio.gather(*(call() for _ in range(4)))
-    large = [number for number, size in fed if size > LIGHT_BYTES]
+    large = [number for number, size in fed if size > LIGHT_PIECE_BYTES]
     assert len(large) > 4
     assert len(set(large)) == len(large)
     assert max(size for _, size in fed) <= PIECE_BYTES
