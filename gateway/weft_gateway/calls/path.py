@@ -15,8 +15,8 @@ from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
+from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
-from weft_gateway.engine.lower import TooDeep
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
