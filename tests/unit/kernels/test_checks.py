@@ -34,14 +34,14 @@ def test_an_empty_list_is_a_list(blocks):
     [
         ([0, -1], "block -1 is out of range: each layer has 8 blocks"),
         ([0, 8], "block 8 is out of range"),
-        ([2**70], "no list of whole numbers"),
-        (["a"], "no list of whole numbers"),
-        ([None], "no list of whole numbers"),
+        ([2**70], "must be a list of whole numbers"),
+        (["a"], "must be a list of whole numbers"),
+        ([None], "must be a list of whole numbers"),
         ([1.0], "whole numbers, not torch.float32"),
         ([True], "whole numbers, not torch.bool"),
-        ([[1, 2]], "not of shape"),
-        (torch.tensor(3), "not of shape"),
-        ([1, 2, 1], "block 1 is named twice"),
+        ([[1, 2]], "not shape"),
+        (torch.tensor(3), "not shape"),
+        ([1, 2, 1], "block 1 is in the list twice"),
     ],
 )
 def test_what_is_no_list_of_blocks_is_refused(blocks, message):

@@ -79,7 +79,7 @@ def test_no_block_is_written_twice(function):
     cache = make()
     before = cache.bytes()
     buffer = random_bytes(staging_bytes(cache.layers, 2))
-    with pytest.raises(ValueError, match="block 3 is named twice"):
+    with pytest.raises(ValueError, match="block 3 is in the list twice"):
         move(function, cache, [3, 3], buffer)
     assert all(map(torch.equal, before, cache.bytes()))
 

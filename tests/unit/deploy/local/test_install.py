@@ -73,10 +73,10 @@ def test_a_failing_pip_is_told_with_what_it_said(tmp_path):
 
 
 def test_a_long_step_tells_that_it_works(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(install, "_PATIENCE_S", 0.001)
+    monkeypatch.setattr(install, "_PROGRESS_S", 0.001)
     (tmp_path / "one-1.0.dist-info").mkdir()
     install.Installer(Path(sys.executable), tmp_path).pip("--help")
-    assert "working; 1 packages are there" in capsys.readouterr().out
+    assert "installing; packages so far: 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
