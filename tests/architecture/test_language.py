@@ -61,20 +61,56 @@ RETIRED = {
 
 # Folders that are not rewritten yet.
 PENDING = """
-docs docs/decisions docs/guides docs/reference engine_patches/weft_engine
-engine_patches/weft_engine/orders engine_patches/weft_engine/swap gateway/weft_gateway
-gateway/weft_gateway/api gateway/weft_gateway/engine gateway/weft_gateway/model
-gateway/weft_gateway/overlap gateway/weft_gateway/policies gateway/weft_gateway/programs
-gateway/weft_gateway/telemetry loadgen/weft_bench loadgen/weft_bench/attack
-loadgen/weft_bench/cli loadgen/weft_bench/experiments loadgen/weft_bench/fitting
-loadgen/weft_bench/gpu loadgen/weft_bench/lineage loadgen/weft_bench/mock_engine
-loadgen/weft_bench/overhead loadgen/weft_bench/overlap loadgen/weft_bench/peers
-loadgen/weft_bench/placing loadgen/weft_bench/receipts loadgen/weft_bench/replay
-loadgen/weft_bench/report loadgen/weft_bench/scheduler loadgen/weft_bench/sim
-loadgen/weft_bench/simulated loadgen/weft_bench/tags loadgen/weft_bench/tenants
-loadgen/weft_bench/traces loadgen/weft_bench/truth loadgen/weft_bench/workloads tests/contract
-tests/engine tests/gpu tests/system tests/system/gateway tests/system/real tests/unit/deploy
-tests/unit/engine_patches tests/unit/gateway tests/unit/kernels tests/unit/loadgen
+docs
+docs/decisions
+docs/guides
+docs/reference
+engine_patches/weft_engine
+engine_patches/weft_engine/orders
+engine_patches/weft_engine/swap
+gateway/weft_gateway
+gateway/weft_gateway/api
+gateway/weft_gateway/calls
+gateway/weft_gateway/engine
+gateway/weft_gateway/model
+gateway/weft_gateway/overlap
+gateway/weft_gateway/policies
+gateway/weft_gateway/programs
+gateway/weft_gateway/telemetry
+loadgen/weft_bench
+loadgen/weft_bench/attack
+loadgen/weft_bench/cli
+loadgen/weft_bench/experiments
+loadgen/weft_bench/fitting
+loadgen/weft_bench/gpu
+loadgen/weft_bench/lineage
+loadgen/weft_bench/mock_engine
+loadgen/weft_bench/overhead
+loadgen/weft_bench/overlap
+loadgen/weft_bench/peers
+loadgen/weft_bench/placing
+loadgen/weft_bench/receipts
+loadgen/weft_bench/replay
+loadgen/weft_bench/report
+loadgen/weft_bench/scheduler
+loadgen/weft_bench/sim
+loadgen/weft_bench/simulated
+loadgen/weft_bench/tags
+loadgen/weft_bench/tenants
+loadgen/weft_bench/traces
+loadgen/weft_bench/truth
+loadgen/weft_bench/workloads
+tests/contract
+tests/engine
+tests/gpu
+tests/system
+tests/system/gateway
+tests/system/real
+tests/unit/deploy
+tests/unit/engine_patches
+tests/unit/gateway
+tests/unit/kernels
+tests/unit/loadgen
 """
 
 
