@@ -15,16 +15,14 @@ import pytest
 from support.prose import files, prose
 from support.sources import tree
 
-# Regular expressions and advice.
 RULES = {
     r"(?i)\b(nobody|somebody|whoever|whom|whomever)\b": "name the subject",
     r"(?i)\b(his|her|hers|him)\b": "a system is 'it'",
     r"(?i)\bso (long|many)\b(?! as\b)": "name the amount",
     r"(?i)\btold\b|\btells? of\b": "report, pass, receive, show",
     r"(?i)\b(give|gave|given|giving|gives) way\b": "is evicted, preempted or dropped",
-    r"^(what|who|where)\b(?!.*\?)": "begin with the subject",
+    r"^(what|who|where|[Ww]hether what)\b(?!.*\?)": "begin with the subject",
     r"(^|[.;:] )(What|Who|Whose|Where)\b(?![^.]*\?)": "begin with the subject",
-    r"(?i)^whether what\b": "begin with the subject",
     r"(?i)\bof (its|their|one's) own\b": "its own ...",
     r"(?i)\b(go|goes|going|went) by\b": "uses, follows, depends on",
     r"(?i)\bas (it|they) (is|are|was|were)(?=\W*([.,;:)]|$))": "unchanged, or leave it out",
@@ -34,13 +32,10 @@ RULES = {
     r"(?i)\bbut for\b": "except for",
     r"(?i)\bnothing but\b": "only",
     r"(?i)\bas [\w' ]{1,20} ha(s|ve) (it|them)\b": "as in ...",
-    r"(?i)\bonly then (is|are|does|do|can|may)\b": "subject first",
-    r"(^|[.;:] )Only then\b": "subject first",
+    r"\b[Oo]nly then (is|are|does|do|can|may)\b|(^|[.;:] )Only then\b": "subject first",
     r"\b([Nn]either|[Nn]or) (is|are|does|do|has|have|was)\b": "subject first",
     r"(^|[.] )(Should|Had|Were) (the|a|an|it|its|this|that)\b(?!.*\?)": "If ...",
-    r"(?i)\bfarewells?\b": "eviction notice",
-    r"(?i)\bdisplac(e|ed|es|ing|ement|ements)\b": "preempt, preemption",
-    r"(?i)\b(foresee|foresees|foreseen)\b": "predict",
+    r"(?i)\b(farewells?|foresees?|foreseen|displac\w+)\b": "evict, predict, preempt",
 }
 PATTERNS = [(re.compile(pattern), advice) for pattern, advice in RULES.items()]
 
@@ -102,14 +97,11 @@ loadgen/weft_bench/truth
 loadgen/weft_bench/workloads
 tests/contract
 tests/engine
-tests/gpu
 tests/system
 tests/system/gateway
 tests/system/real
-tests/unit/deploy
 tests/unit/engine_patches
 tests/unit/gateway
-tests/unit/kernels
 tests/unit/loadgen
 """
 
