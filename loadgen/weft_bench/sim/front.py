@@ -1,5 +1,5 @@
 """The gateway's part of a call, with the gateway's own objects: its router, its process table and
-its records, in the order in which `weft_gateway.api.call` uses them."""
+its records, in the order in which `weft_gateway.calls` uses them."""
 
 from __future__ import annotations
 

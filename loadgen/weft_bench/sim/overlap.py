@@ -16,7 +16,7 @@ from weft_bench.schema import Part
 
 # A turn that comes while its prefill runs waits so long for it before it is stopped, seconds; and
 # what a prefill is tagged as: spans are cut to the prompt. Both as in
-# `gateway/weft_gateway/api/prefills.py`.
+# `gateway/weft_gateway/calls/prefills.py`.
 TAKE_WAIT_S: Final = 0.25
 PREFILL_TAGS: Final = tuple(flatten([(1 << 24, Tag.PARTIAL_PREFILL)]))
 

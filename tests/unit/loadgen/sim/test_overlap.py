@@ -21,7 +21,7 @@ from weft_bench.sim.overlap import (
 from weft_bench.sim.workload import load
 from weft_bench.sim.world import Setup, simulate
 from weft_bench.streams import poisson_arrivals, stream
-from weft_gateway.api import prefills as production
+from weft_gateway.calls import prefills as production
 
 ALL = Overlap(split=True, dispatch=True, forget=True)
 MODES = {

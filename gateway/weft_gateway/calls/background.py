@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 import httpx
 
-from weft_gateway.api.limits import Admitted, TenantLimits
+from weft_gateway.calls.limits import Admitted, TenantLimits
 from weft_gateway.engine.fetch import fetch
 from weft_gateway.engine.health import secret_headers
-from weft_gateway.engine.registry import Replica
+from weft_gateway.engine.registry import Registry, Replica
 
 _EVERY_S: Final = 1.0
 _WITHIN_S: Final = 5.0
@@ -31,15 +31,20 @@ class _Held(NamedTuple):
 class BackgroundCalls:
     """The places that are held. keep_s: how long at most, seconds."""
 
-    def __init__(self, limits: TenantLimits, client: httpx.AsyncClient, keep_s: float) -> None:
+    def __init__(
+        self, limits: TenantLimits, registry: Registry, client: httpx.AsyncClient, keep_s: float
+    ) -> None:
+        self._registry = registry
         self._limits = limits
         self._client = client
         self._keep_s = keep_s
         self._held: dict[str, _Held] = {}
 
-    def hold(self, response_id: str, replica: Replica, admitted: Admitted) -> None:
+    def hold(self, response_id: str, replica: str, admitted: Admitted) -> None:
         """Keep the place of a call whose answer goes on as this response of the replica."""
-        self._held[response_id] = _Held(replica, admitted, monotonic() + self._keep_s)
+        self._held[response_id] = _Held(
+            self._registry[replica], admitted, monotonic() + self._keep_s
+        )
 
     async def run(self) -> None:
         """Release the places of answers that have ended, until cancelled."""

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
+from weft_gateway import errors
+from weft_gateway.errors import ApiError
 
 
 def test_openai_shape_has_all_four_members() -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from weft_gateway.api.errors import ApiError
+from weft_gateway.errors import ApiError
 from weft_gateway.model.limits import Quota, TenantRules
 from weft_gateway.policies.token_bucket import MINUTE_S
 from weft_gateway.programs.limits import IN_FLIGHT, REQUESTS, TOKENS, Limiter

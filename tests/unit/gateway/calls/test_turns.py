@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from weft_gateway.api.turns import Turns
+from weft_gateway.calls.turns import Turns
 
 pytestmark = pytest.mark.anyio
 
