@@ -1,0 +1,155 @@
+"""What is prefilled by itself: where turns have shown that it pays, and nowhere else."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_gateway.model import ProgramKey
+from weft_gateway.overlap.next_turn import NextTurnPredictor, head_of
+
+TOOLS = [{"type": "function", "function": {"name": "find"}}]
+
+
+def key(number: int) -> ProgramKey:
+    return ProgramKey("t", f"p{number}")
+
+
+def body(system: str, *more) -> dict:
+    return {"messages": [{"role": "system", "content": system}, *more], "tools": TOOLS}
+
+
+USER = {"role": "user", "content": "Where?"}
+ANSWER = {
+    "role": "assistant",
+    "content": None,
+    "reasoning_content": "hm",
+    "tool_calls": [{"id": "c", "function": {"name": "find", "arguments": "{}"}}],
+}
+RESULT = {"role": "tool", "tool_call_id": "c", "content": "there"}
+
+
+def played(
+    ahead: NextTurnPredictor, number: int, cached: int | None, following: str = "base"
+) -> dict | None:
+    """A turn of 1,000 tokens that calls a tool, and the next one; what was to be prefilled."""
+    found = ahead.called(key(number), "main", body("base", USER), ANSWER, 1000)
+    ahead.came(key(number), "main", body(following, USER, ANSWER, RESULT), cached)
+    return found
+
+
+def test_what_the_cache_holds_is_not_prefilled():
+    ahead = NextTurnPredictor()
+    assert [played(ahead, n, 990) for n in range(6)] == [None] * 6
+
+
+def test_answers_that_come_back_otherwise_than_they_were_generated_are():
+    ahead = NextTurnPredictor()
+    found = [played(ahead, n, 500) for n in range(4)]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+    assert found[2]["messages"][:2] == body("base", USER)["messages"]
+    assert found[2]["messages"][2] == {"role": "assistant", "tool_calls": ANSWER["tool_calls"]}
+    assert found[2]["tools"] == TOOLS
+
+
+def test_a_system_prompt_that_changes_with_the_tools_is_foreseen():
+    ahead = NextTurnPredictor()
+    found = [played(ahead, n, 0, following="read what was found") for n in range(4)]
+    assert found[:2] == [None, None]
+    assert found[3]["messages"][0]["content"] == "read what was found"
+    assert found[3]["messages"][1:] == [
+        USER,
+        {"role": "assistant", "tool_calls": ANSWER["tool_calls"]},
+    ]
+    # Another tool is another case.
+    other = {**ANSWER, "tool_calls": [{"id": "c", "function": {"name": "book"}}]}
+    assert ahead.called(key(9), "main", body("base", USER), other, 1000) is None
+
+
+def test_a_prompt_that_changes_each_time_is_not():
+    ahead = NextTurnPredictor()
+    found = [played(ahead, n, 0, following=f"it is {n} o'clock") for n in range(6)]
+    assert found == [None] * 6
+
+
+def test_what_was_prefilled_teaches_nothing_about_the_cache():
+    ahead = NextTurnPredictor()
+    for n in range(4):
+        played(ahead, n, 500)
+    for n in range(4, 30):
+        # Found because it was prefilled: that is no reason to stop.
+        assert played(ahead, n, None) is not None
+
+
+def test_a_wish_is_enough_for_a_turn_of_some_length():
+    ahead = NextTurnPredictor()
+    turn = (key(1), "main", body("base", USER), ANSWER)
+    assert ahead.called(*turn, 1000, wanted=True) is not None
+    assert ahead.called(*turn, 20, wanted=True) is None
+
+
+def test_a_thread_that_starts_over_teaches_nothing():
+    ahead = NextTurnPredictor()
+    for n in range(4):
+        ahead.called(key(n), "main", body("base", USER), ANSWER, 1000)
+        ahead.came(key(n), "main", body("base", USER), 0)
+    assert ahead.called(key(9), "main", body("base", USER), ANSWER, 1000) is None
+
+
+def test_tenants_learn_apart():
+    ahead = NextTurnPredictor()
+    for n in range(4):
+        played(ahead, n, 0)
+    other = ProgramKey("u", "p")
+    assert ahead.called(other, "main", body("base", USER), ANSWER, 1000) is None
+
+
+def test_memory_is_bounded():
+    ahead = NextTurnPredictor()
+    for n in range(10_000):
+        ahead.called(key(n), "main", body(f"{n}", USER), ANSWER, 1000)
+        if n % 2:
+            ahead.came(key(n), "main", body(f"{n}", USER, ANSWER, RESULT), 0)
+    assert len(ahead) <= 4096 + 1024
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["messages", "role", "tools", "tool_calls", "function", "name", "x"]),
+            inner | st.just("system"),
+            max_size=4,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["messages", "tools"]), JSON),
+    st.dictionaries(st.sampled_from(["tool_calls", "content", "role"]), JSON),
+)
+def test_nothing_that_comes_from_outside_raises(request, answer):
+    ahead = NextTurnPredictor()
+    ahead.called(key(1), "main", request, answer, 1000, wanted=True)
+    ahead.came(key(1), "main", request, 3)
+    head_of(request)
+
+
+def test_heads_are_bounded_in_bytes_and_the_latest_stay():
+    ahead = NextTurnPredictor()
+    for number in range(200):
+        system = f"{number} " + "x" * 200_000
+        ahead.called(key(number), "main", body(system, USER), ANSWER, 1000)
+        ahead.came(key(number), "main", body(system, USER, ANSWER, RESULT), 500)
+    kept = [kind.head[1][0]["content"] for kind in ahead._kinds.values()]
+    assert 60 < len(kept) < 90
+    assert kept[-1].startswith("199 ")
+    assert ahead._kinds.bytes <= 1 << 24
+    # The same kind again takes no more.
+    before = ahead._kinds.bytes
+    ahead.called(key(1), "main", body(system, USER), ANSWER, 1000)
+    ahead.came(key(1), "main", body(system, USER, ANSWER, RESULT), 500)
+    assert ahead._kinds.bytes == before
