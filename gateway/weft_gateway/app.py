@@ -30,11 +30,9 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
-from weft_gateway.policies.retain.idle import IdlePolicy
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore, MemoryHandles
 from weft_gateway.programs.identity import ChainRoots
-from weft_gateway.programs.idle import IdleTimes
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import LineageStore
@@ -160,11 +158,6 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         tasks=Supervisor(metrics.task_failures),
         chains=make_chains(settings, table),
         estimator=estimator,
-        idle=IdleTimes(
-            IdlePolicy(
-                min(settings.program_idle_min_s, settings.program_idle_s), settings.program_idle_s
-            )
-        ),
         cold=cold,
         tokens=tokens,
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
@@ -265,12 +258,10 @@ async def _sweep(desk: PrefillDesk) -> None:
 async def _reap(services: Services, farewells: Farewells) -> None:
     """End the programs that nobody has called for long, and calls that nobody has any more."""
     idle_s = services.settings.program_idle_s
-    shortest_s = min(idle_s, services.settings.program_idle_min_s)
-    every_s = min(_REAP_EVERY_S, shortest_s / 2, services.settings.call_lease_s / _SIGNS)
+    every_s = min(_REAP_EVERY_S, idle_s / 2, services.settings.call_lease_s / _SIGNS)
     while True:
         try:
             gone = await services.table.expire(time(), idle_s)
-            services.idle.ended([program.key for program in gone], time())
             farewells.add(gone)
             await services.chains.flush()
             await services.prefills.flush(time())

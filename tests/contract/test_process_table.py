@@ -219,20 +219,6 @@ def test_idle_programs_are_removed_and_busy_ones_stay(make_table):
     scenario(make_table, steps)
 
 
-def test_a_program_may_be_taken_for_idle_sooner_than_others(make_table):
-    async def steps(table):
-        quick, slow = ProgramKey("t", "quick"), ProgramKey("t", "slow")
-        for key, sooner_s in ((slow, 0.0), (quick, 90.0)):
-            o = opening(key, now=1000.0, sooner_s=sooner_s)
-            await table.open_call(o)
-            await table.close_call(closing(o, now=1005.0, sooner_s=sooner_s))
-        assert list(await table.expire(1014.0, 100.0)) == []
-        assert list(await table.expire(1016.0, 100.0)) == [Gone(quick, ())]
-        assert list(await table.expire(1106.0, 100.0)) == [Gone(slow, ())]
-
-    scenario(make_table, steps)
-
-
 def test_of_what_is_removed_the_replicas_are_known_that_it_was_pinned_to(make_table):
     async def steps(table):
         for number, sticky in enumerate((True, False)):

@@ -34,7 +34,6 @@ from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.model import Opening, Outcome, ProgramKey, RouteRequest
 from weft_gateway.programs.identity import Identity, IdentityError, resolve
-from weft_gateway.programs.idle import Kind
 from weft_gateway.programs.lineage.rules import Asked, How, shown
 from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.telemetry.receipts import Receipt
@@ -264,11 +263,6 @@ class CallHandler:
                     s, question, decision, request.body, size, salt, now
                 )
             proposed = decision.replica
-        # A nameless program ends with its call: nobody waits for another one.
-        kind, sooner_s = None, 0.0
-        if not identity.ephemeral:
-            kind = Kind(identity.key.tenant, identity.source, request.model)
-            sooner_s = s.idle.sooner_s(kind)
         opening = Opening(
             identity.key,
             call,
@@ -278,14 +272,11 @@ class CallHandler:
             sticky,
             now,
             identity.ephemeral,
-            sooner_s,
             identity.parent,
         )
         opened = await s.ledger.open(opening)
         if beginning is not None:
             s.registry.beginnings.sent(opened.replica, beginning)
-        if kind is not None:
-            s.idle.opened(kind, opened, now)
         receipt = None
         if s.receipts.on:
             receipt = Receipt(
@@ -324,7 +315,6 @@ class CallHandler:
             opened.program,
             identity.final,
             opened.local,
-            sooner_s,
             None,
             receipt,
             request.prefill,

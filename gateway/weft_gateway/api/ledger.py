@@ -31,7 +31,7 @@ _RETRY_S: Final = 0.5
 @dataclass(slots=True)
 class OpenCall:
     """A call that is open in the table. final: its program ends with it. local: it was opened while
-    the table's store was away. sooner_s: as in Opening. model, body_bytes, counted: what estimators
+    the table's store was away. model, body_bytes, counted: what estimators
     learn from. receipt: what is kept of it. prefill: the handle that it extends. saved_s: seconds
     by overlap, None where there are none. admitted: as in Request. closed: the
     closing has been decided, whether written yet or not."""
@@ -45,7 +45,6 @@ class OpenCall:
     program: Program
     final: bool = False
     local: bool = False
-    sooner_s: float = 0.0
     counted: Counted | None = None
     receipt: Receipt | None = None
     prefill: Prefill | None = None
@@ -202,7 +201,7 @@ class Ledger:
 
 def _closing(call: OpenCall, outcome: Outcome, report: CallReport | None) -> Closing:
     if report is None:
-        return Closing(call.key, call.call, time(), outcome, sooner_s=call.sooner_s)
+        return Closing(call.key, call.call, time(), outcome)
     return Closing(
         call.key,
         call.call,
@@ -214,5 +213,4 @@ def _closing(call: OpenCall, outcome: Outcome, report: CallReport | None) -> Clo
         report.cached_tokens,
         report.output_tokens,
         report.preemptions,
-        call.sooner_s,
     )

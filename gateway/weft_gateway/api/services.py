@@ -24,7 +24,6 @@ from weft_gateway.overlap.ahead import Ahead
 from weft_gateway.policies.route.registry import Router
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.identity import ChainRoots
-from weft_gateway.programs.idle import IdleTimes
 from weft_gateway.programs.limits import Limiter
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable
@@ -58,7 +57,6 @@ class Services:
     tasks: Supervisor
     chains: ChainRoots
     estimator: PromptEstimator
-    idle: IdleTimes
     cold: httpx.AsyncClient
     tokens: TokenCounter
     receipts: Receipts

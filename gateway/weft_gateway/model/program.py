@@ -122,8 +122,7 @@ class Opening:
     candidate: the replica that the router proposes. sticky: the program's home decides where the
     call goes (Algorithm 2, long calls); then the home wins over the candidate if it is one of
     `eligible`, else the candidate becomes the home. The table settles this atomically, so that
-    several gateways agree. parent: the thread that began this one, or "". sooner_s: if nobody calls
-    again, the program is taken for idle so many seconds sooner than others.
+    several gateways agree. parent: the thread that began this one, or "".
     """
 
     key: ProgramKey
@@ -134,7 +133,6 @@ class Opening:
     sticky: bool
     now_s: float
     ephemeral: bool = False
-    sooner_s: float = 0.0
     parent: str = ""
 
 
@@ -153,8 +151,7 @@ class Opened:
 
 @record
 class Closing:
-    """A call that has ended, with what the engine reported (zeros where it reported nothing).
-    sooner_s: as in Opening."""
+    """A call that has ended, with what the engine reported (zeros where it reported nothing)."""
 
     key: ProgramKey
     call: str
@@ -166,4 +163,3 @@ class Closing:
     cached_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
-    sooner_s: float = 0.0

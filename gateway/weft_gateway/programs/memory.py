@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace, nsmallest
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
 from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
 from weft_gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
-_NEVER: Final = (-1.0, float("-inf"))
 
 
 class _OpenCall(NamedTuple):
@@ -55,10 +55,8 @@ class MemoryTable:
         self._max_programs = max_programs
         self._per_tenant = per_tenant
         self._programs: dict[ProgramKey, Program] = {}
-        # Instant of each program's last activity, the longest ago first, and that instant less what
-        # makes it idle sooner; the most of these.
-        self._activity: OrderedDict[ProgramKey, tuple[float, float]] = OrderedDict()
-        self._soonest_s = 0.0
+        # The instant of each program's last activity, the oldest first.
+        self._activity: OrderedDict[ProgramKey, float] = OrderedDict()
         # What each tenant has named. Ephemeral programs have no handle and end by themselves.
         self._named: dict[str, _Named] = {}
         self._open: dict[str, _OpenCall] = {}
@@ -73,7 +71,7 @@ class MemoryTable:
         before = self._programs.get(opening.key)
         row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
-        self._put(before, program, opening.now_s, opening.sooner_s)
+        self._put(before, program, opening.now_s)
         self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
         in_flight = self._in_flight
         in_flight[replica] = in_flight.get(replica, 0) + 1
@@ -96,7 +94,7 @@ class MemoryTable:
         if rules.goes(program):
             self._remove(call.key)
         else:
-            self._put(before, program, closing.now_s, closing.sooner_s)
+            self._put(before, program, closing.now_s)
         return program
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
@@ -161,10 +159,10 @@ class MemoryTable:
         """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
         before = now_s - idle_s
         gone: list[ProgramKey] = []
-        for key, (last_s, counted_s) in self._activity.items():
-            if last_s >= before + self._soonest_s:
+        for key, last_s in self._activity.items():
+            if last_s >= before:
                 break
-            if counted_s < before and not self._programs[key].threads:
+            if not self._programs[key].threads:
                 gone.append(key)
         return [*map(self._remove, gone), *self._make_room()]
 
@@ -222,9 +220,7 @@ class MemoryTable:
     async def aclose(self) -> None:
         """See ProcessTable. Nothing to release."""
 
-    def _put(
-        self, before: Program | None, program: Program, now_s: float, sooner_s: float = 0.0
-    ) -> None:
+    def _put(self, before: Program | None, program: Program, now_s: float) -> None:
         key = program.key
         self._created += before is None
         self._programs[key] = program
@@ -241,14 +237,10 @@ class MemoryTable:
             named.idle.pop(key.program, None)
             if not program.threads:
                 named.idle[key.program] = None
-        if sooner_s > self._soonest_s:
-            self._soonest_s = sooner_s
-        last_s, counted_s = self._activity.get(key, _NEVER)
-        # A clock that went back leaves the order as it was.
-        if now_s > last_s or now_s - sooner_s > counted_s:
-            self._activity[key] = max(now_s, last_s), max(now_s - sooner_s, counted_s)
-            if now_s > last_s:
-                self._activity.move_to_end(key)
+        # If the clock goes back, the order stays as it is.
+        if now_s > self._activity.get(key, -inf):
+            self._activity[key] = now_s
+            self._activity.move_to_end(key)
 
     def _remove(self, key: ProgramKey) -> Gone:
         program = self._programs.pop(key)

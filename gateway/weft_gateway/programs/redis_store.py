@@ -280,7 +280,6 @@ class RedisStore(RedisLink):
             int(opening.ephemeral),
             rows.lease(opening.key, opening.call),
             int(replay),
-            number(opening.now_s - opening.sooner_s),
             encode(opening.parent),
             self._per_tenant,
             *map(encode, opening.eligible),
@@ -300,7 +299,6 @@ class RedisStore(RedisLink):
             closing.output_tokens,
             closing.preemptions,
             rows.lease(closing.key, closing.call),
-            number(closing.now_s - closing.sooner_s),
             "" if lapsed_s is None else number(lapsed_s),
         ]
 

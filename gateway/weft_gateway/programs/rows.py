@@ -5,7 +5,7 @@
 | p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for active calls, `h:NAME` for what was told |
 | calls | hash | TENANT/PROGRAM and call of each open call to its replica |
 | in_flight | hash | replica to the number of its calls in `calls` |
-| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity, less `sooner_s` |
+| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
 | i:TENANT | sorted set | those of them without an open call, by the Unix time since when |
 | leases | sorted set | TENANT/PROGRAM and call by Redis' time of the last sign of its gateway |

@@ -94,9 +94,8 @@ class ProcessTable(Protocol):
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
         """Remove programs without active calls whose last activity (start, opening or closing) is
-        older than `idle_s`, less what the opening or closing gave as `sooner_s`. Returns what was
-        removed: each program at one of the gateways that share the table, or, where the store's
-        answer is lost, at none.
+        older than `idle_s`. Returns what was removed: each program at one of the gateways that
+        share the table, or, where the store's answer is lost, at none.
 
         To be called every 30 seconds or so by every gateway that shares the table: calls of a
         gateway that does not are taken for lost after a while and closed as aborted."""

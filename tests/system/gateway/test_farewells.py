@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 # Every call is a long one, which pins its program.
 PINNED: dict[str, Any] = {"balancer": "locality", "locality_threshold_tokens": 0}
-IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5, "program_idle_min_s": 0.1}
+IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5}
 ASIDES: dict[str, Any] = {"/weft/kv": {}}
 
 
