@@ -8,8 +8,6 @@ from support.redis_rows import age_leases, monitored
 from support.redis_table import run
 from support.table import KEY, closing, opening
 from weft_gateway.model import ProgramKey, Told
-from weft_gateway.programs import rules
-from weft_gateway.programs.events import Ended
 from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
@@ -70,9 +68,9 @@ async def everything(table, chains, handles, lineage) -> None:
     table._leases.clear()
     await table.expire(60.0, 10.0)
     key = ProgramKey("t", "replayed")
-    await table.replay([o := opening(key, now=61.0), closing(o, now=62.0), Ended(key, 63.0, "e")])
-    await table.restore([rules.fresh(ProgramKey("t", "back"), 64.0, ephemeral=False)])
-    await table.end(ProgramKey("t", "back"), 65.0)
+    await table.reopen([o := opening(key, now=61.0)])
+    await table.close_all([closing(o, now=62.0)])
+    await table.end(key, 63.0)
     for number in range(5):
         await chains.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
     await chains.forget("t0", "resp_4")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace, nsmallest
 from itertools import islice
@@ -65,6 +65,9 @@ class MemoryTable:
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable."""
+        return self._opened(opening)
+
+    def _opened(self, opening: Opening) -> Opened:
         rules.check_opening(opening)
         if opening.call in self._open:
             raise ValueError(f"call {opening.call} is open already")
@@ -171,20 +174,14 @@ class MemoryTable:
         alive = len(self._programs)
         return Census(self._created, self._created - alive, alive)
 
-    def adopt(self, program: Program, paths_s: Mapping[str, float]) -> None:
-        """Take over a program as another table knows it, with its open calls. paths_s: the
-        program's critical path when each of them was opened, where that is known. A program of that
-        name, or calls with these ids, must not be here."""
-        calls = program.calls_closed + len(program.threads)
-        program = replace(program, calls=calls)
-        for thread in program.threads:
-            self._open[thread.call] = _OpenCall(
-                program.key,
-                thread.replica,
-                paths_s.get(thread.call, program.critical_path_s),
-            )
-            self._in_flight[thread.replica] = self._in_flight.get(thread.replica, 0) + 1
-        self._put(None, program, max(program.last_arrival_s, program.last_completion_s))
+    def adopt(self, programs: Iterable[Program], openings: Iterable[Opening]) -> None:
+        """Begin with programs as another table knows them, and with these calls open. The table
+        must be empty."""
+        for program in programs:
+            row = replace(program, threads=(), calls=program.calls_closed, ended=False)
+            self._put(None, row, max(program.last_arrival_s, program.last_completion_s))
+        for opening in openings:
+            self._opened(opening)
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""

@@ -25,7 +25,6 @@ from weft_gateway.model import (
     Told,
 )
 from weft_gateway.programs import rows, rules
-from weft_gateway.programs.events import Ended, Event, Started, Telling
 from weft_gateway.programs.redis_check import violations
 from weft_gateway.programs.redis_store import ClosedRow, RedisStore
 from weft_gateway.programs.table import TableUnavailable
@@ -84,31 +83,29 @@ class RedisTable:
         self._leases.discard(rows.lease(closing.key, closing.call))
         return self._closed(await self._store.close(closing))
 
-    async def start(self, key: ProgramKey, now_s: float, event: str = "") -> tuple[Program, bool]:
-        """See ProcessTable. event: the id under which this change may be replayed."""
+    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+        """See ProcessTable."""
         rules.check_instant(now_s)
-        program, created, over = await self._store.start(Started(key, now_s, event))
+        program, created, over = await self._store.start(key, now_s)
         self._saw(program)
         if over:
             await self._end_idle(over)
         return program, created
 
-    async def end(self, key: ProgramKey, now_s: float, event: str = "") -> Program | None:
-        """See ProcessTable. event: as for `start`."""
-        program = await self._store.end(Ended(key, now_s, event))
+    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        program = await self._store.end(key)
         if program is None:
             self._seen.pop(key, None)
         else:
             self._saw(program)
         return program
 
-    async def tell(
-        self, key: ProgramKey, told: Told, now_s: float, event: str = ""
-    ) -> Program | None:
-        """See ProcessTable. event: as for `start`."""
+    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+        """See ProcessTable."""
         rules.check_instant(now_s)
         rules.check_told(told)
-        program, over = await self._store.tell(Telling(key, told, now_s, event))
+        program, over = await self._store.tell(key, told, now_s)
         if program is not None:
             self._saw(program)
         if over:
@@ -165,33 +162,22 @@ class RedisTable:
         """Redis does not answer: whoever waits for a connection shall wait no longer."""
         await self._store.give_up()
 
-    async def restore(self, programs: Sequence[Program]) -> None:
-        """Give back what is known of programs whose rows Redis has lost, without their open calls;
-        `replay` opens those again. Can be repeated, and done by several gateways."""
-        for first in range(0, len(programs), _BATCH):
-            await self._store.restore(programs[first : first + _BATCH])
+    async def reopen(self, openings: Sequence[Opening]) -> None:
+        """Open these calls of this gateway, except those that are open."""
+        for first in range(0, len(openings), _BATCH):
+            await self._store.open_all(openings[first : first + _BATCH])
+        self._leases.update(rows.lease(opening.key, opening.call) for opening in openings)
 
-    async def replay(self, events: Sequence[Event]) -> None:
-        """Make up for events of this gateway, in their order. Can be repeated: what is in the table
-        already changes nothing."""
-        await self._store.replay(events)
-        for event in events:
-            if isinstance(event, Opening):
-                self._leases.add(rows.lease(event.key, event.call))
-            elif isinstance(event, Closing):
-                self._leases.discard(rows.lease(event.key, event.call))
+    async def close_all(self, closings: Sequence[Closing]) -> None:
+        """Close these calls, except those that are closed."""
+        for first in range(0, len(closings), _BATCH):
+            await self._store.close_all(closings[first : first + _BATCH])
 
-    async def refresh(self, keys: Sequence[ProgramKey]) -> None:
-        """After Redis was away: look again at these programs and at the calls in flight, renew the
-        leases of this gateway, and give other gateways the time to do the same."""
+    async def refresh(self) -> None:
+        """After Redis was away: renew the leases of this gateway, give other gateways the time to
+        do the same, and read the calls in flight."""
         self._grace_until_s = await self._renew() + self._lease_s
         await self.count()
-        for first in range(0, len(keys), _BATCH):
-            batch = keys[first : first + _BATCH]
-            for key, program in zip(batch, await self._store.read(batch), strict=True):
-                self._seen.pop(key, None)
-                if program is not None:
-                    self._saw(program)
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable. Exact while no call is being opened or closed. Looks at every key of

@@ -8,9 +8,17 @@ from typing import Any, NamedTuple, cast
 
 from redis.exceptions import ResponseError
 
-from weft_gateway.model import Census, Closing, Gone, Opening, Outcome, Program, ProgramKey
+from weft_gateway.model import (
+    Census,
+    Closing,
+    Gone,
+    Opening,
+    Outcome,
+    Program,
+    ProgramKey,
+    Told,
+)
 from weft_gateway.programs import rows, rules
-from weft_gateway.programs.events import Ended, Event, Started, Telling
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode, number
 
@@ -45,9 +53,8 @@ class RedisStore(RedisLink):
         """per_tenant: named programs of a tenant; see ProcessTable."""
         super().__init__(url, prefix, timeout_s)
         self._per_tenant = per_tenant
-        self._open, self._close, self._start, self._end, self._tell, self._restore = (
-            self.script("common", name)
-            for name in ("open", "close", "start", "end", "tell", "restore")
+        self._open, self._close, self._start, self._end, self._tell = (
+            self.script("common", name) for name in ("open", "close", "start", "end", "tell")
         )
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
@@ -88,60 +95,50 @@ class RedisStore(RedisLink):
         program = rows.program(closing.key, rows.pairs(row)) if row else None
         return ClosedRow(program, rows.counts(counts))
 
-    async def start(self, event: Started) -> tuple[Program, bool, list[ProgramKey]]:
+    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool, list[ProgramKey]]:
         """Create a program or keep the one that is there; whether it is new; programs that its
         tenant has too many of."""
         async with self.reaching():
-            reply = await self._start(*self._starting(event))
+            reply = await self._start(self._index_keys(key), self._starting(key, now_s))
         created, many, *rest = rows.unpack(reply)
         over, row = rest[: int(many)], rest[int(many) :]
-        program = rows.program(event.key, rows.pairs(row))
-        return program, created == b"1", _of_tenant(event.key, over)
+        return rows.program(key, rows.pairs(row)), created == b"1", _of_tenant(key, over)
 
-    async def end(self, event: Ended) -> Program | None:
+    async def end(self, key: ProgramKey) -> Program | None:
         """End a program; None if it is unknown or ended."""
         async with self.reaching():
-            reply = await self._end(*self._ending(event))
-        return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
+            reply = await self._end(*self._ending(key))
+        return None if reply is None else rows.program(key, rows.pairs(rows.unpack(reply)))
 
-    async def tell(self, event: Telling) -> tuple[Program | None, list[ProgramKey]]:
+    async def tell(
+        self, key: ProgramKey, told: Told, now_s: float
+    ) -> tuple[Program | None, list[ProgramKey]]:
         """Remember what was told, or take it back; None if there is no program to take it from.
         Also programs that its tenant has too many of."""
+        arguments = self._starting(key, now_s)
+        arguments += [encode(told.name), encode(told.text), number(told.until_s)]
         async with self.reaching():
-            reply = await self._tell(*self._telling(event))
+            reply = await self._tell(self._index_keys(key), arguments)
         if reply is None:
             return None, []
         many, *rest = rows.unpack(reply)
         over, row = rest[: int(many)], rest[int(many) :]
-        return rows.program(event.key, rows.pairs(row)), _of_tenant(event.key, over)
+        return rows.program(key, rows.pairs(row)), _of_tenant(key, over)
 
-    async def replay(self, events: Sequence[Event]) -> None:
-        """Make these changes, in this order, one round trip. Those that were made before, by an
-        earlier replay or by a call whose answer was lost, change nothing."""
+    async def open_all(self, openings: Iterable[Opening]) -> None:
+        """Open these calls, except those that are open. One round trip."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
-            for event in events:
-                match event:
-                    case Opening():
-                        await self._open(*self._opening(event, replay=True), client=pipe)
-                    case Closing():
-                        await self._close(*self._closing(event), client=pipe)
-                    case Started():
-                        await self._start(*self._starting(event, replay=True), client=pipe)
-                    case Ended():
-                        await self._end(*self._ending(event, replay=True), client=pipe)
-                    case Telling():
-                        await self._tell(*self._telling(event, replay=True), client=pipe)
+            for opening in openings:
+                await self._open(*self._opening(opening), client=pipe)
             for reply in await pipe.execute(raise_on_error=False):
                 if isinstance(reply, Exception) and not _refused(reply):
                     raise reply
 
-    async def restore(self, programs: Sequence[Program]) -> None:
-        """Give back what is known of rows that the server has lost, one round trip."""
+    async def close_all(self, closings: Iterable[Closing]) -> None:
+        """Close these calls, except those that are not open. One round trip."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
-            for program in programs:
-                key = program.key
-                arguments = [rows.member(key), encode(key.program), *rows.given_back(program)]
-                await self._restore(self._index_keys(key)[:5], arguments, client=pipe)
+            for closing in closings:
+                await self._close(*self._closing(closing, None), client=pipe)
             await pipe.execute()
 
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[Gone]:
@@ -149,8 +146,7 @@ class RedisStore(RedisLink):
         The script looks again: they may have been called since they were found."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for key in keys:
-                event = Ended(key, before)
-                await self._end(*self._ending(event, before=number(before)), client=pipe)
+                await self._end(*self._ending(key, number(before)), client=pipe)
             ended = await pipe.execute()
         return [
             Gone(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
@@ -268,7 +264,7 @@ class RedisStore(RedisLink):
         async with self.reaching():
             return [raw async for raw in self.redis.scan_iter(count=1000) if raw.startswith(base)]
 
-    def _opening(self, opening: Opening, *, replay: bool = False) -> _Arguments:
+    def _opening(self, opening: Opening) -> _Arguments:
         return self._call_keys(opening.key), [
             rows.member(opening.key),
             encode(opening.key.program),
@@ -279,7 +275,6 @@ class RedisStore(RedisLink):
             number(opening.now_s),
             int(opening.ephemeral),
             rows.lease(opening.key, opening.call),
-            int(replay),
             encode(opening.parent),
             self._per_tenant,
             *map(encode, opening.eligible),
@@ -302,35 +297,24 @@ class RedisStore(RedisLink):
             "" if lapsed_s is None else number(lapsed_s),
         ]
 
-    def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:
-        key, now = event.key, number(event.now_s)
-        return self._index_keys(key), [
-            rows.member(key), encode(key.program), now, event.id, int(replay), self._per_tenant,
-        ]  # fmt: skip
+    def _starting(self, key: ProgramKey, now_s: float) -> list[Any]:
+        return [rows.member(key), encode(key.program), number(now_s), self._per_tenant]
 
-    def _telling(self, event: Telling, *, replay: bool = False) -> _Arguments:
-        told = event.told
-        keys, arguments = self._starting(Started(event.key, event.now_s, event.id), replay=replay)
-        return keys, [*arguments, encode(told.name), encode(told.text), number(told.until_s)]
-
-    def _ending(self, event: Ended, *, replay: bool = False, before: str = "") -> _Arguments:
-        key, now = event.key, number(event.now_s)
-        return self._index_keys(key), [
-            rows.member(key), encode(key.program), event.id, int(replay), now, before,
-        ]  # fmt: skip
+    def _ending(self, key: ProgramKey, before: str = "") -> _Arguments:
+        return self._index_keys(key), [rows.member(key), encode(key.program), before]
 
     def _call_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
-            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.marks,
+            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
             keys.row(key), keys.activity, keys.names(key.tenant), keys.idle(key.tenant),
-            keys.totals, keys.marks,
+            keys.totals,
         ]  # fmt: skip
 
 
@@ -339,5 +323,5 @@ def _of_tenant(key: ProgramKey, names: Iterable[bytes]) -> list[ProgramKey]:
 
 
 def _refused(error: Exception) -> bool:
-    """Whether a script says that its call is open, or was replayed, already."""
+    """Whether a script says that its call is open already."""
     return isinstance(error, ResponseError) and "WEFT" in str(error)

@@ -10,7 +10,6 @@
 | i:TENANT | sorted set | those of them without an open call, by the Unix time since when |
 | leases | sorted set | TENANT/PROGRAM and call by Redis' time of the last sign of its gateway |
 | totals | hash | programs created and ended since the table began |
-| marks | sorted set | ids of replayed events by their Unix time, for a day |
 | answers | hash | TENANT/RESPONSE to what is known of a stored answer |
 | answer_ages | sorted set | the same by the Unix time of their making |
 | answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: each tenant's, oldest first |
@@ -79,11 +78,6 @@ class Keys:
     def totals(self) -> bytes:
         """Programs created and ended."""
         return self.base + b"totals"
-
-    @property
-    def marks(self) -> bytes:
-        """Events that were replayed."""
-        return self.base + b"marks"
 
     @property
     def table(self) -> bytes:
@@ -166,28 +160,6 @@ def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
 def counts(flat: Sequence[bytes]) -> dict[str, int]:
     """The in-flight hash."""
     return {decode(name): int(value) for name, value in pairs(flat).items()}
-
-
-def given_back(program: Program) -> list[str | bytes | int]:
-    """What `restore.lua` takes of a program, after its names: instants, home, and its sums. Open
-    calls are not among them: they count as never opened."""
-    return [
-        number(max(program.last_arrival_s, program.last_completion_s, program.arrival_s)),
-        number(program.arrival_s),
-        encode(program.home),
-        number(program.last_arrival_s),
-        number(program.last_completion_s),
-        *("calls", program.calls_closed),
-        *("calls_closed", program.calls_closed),
-        *("service", number(program.service_s)),
-        *("critical_path", number(program.critical_path_s)),
-        *("waiting", number(program.waiting_s)),
-        *("errors", program.errors),
-        *("prompt", program.prompt_tokens),
-        *("cached", program.cached_tokens),
-        *("output", program.output_tokens),
-        *("preemptions", program.preemptions),
-    ]
 
 
 def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
