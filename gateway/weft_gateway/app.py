@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import time
+from typing import TYPE_CHECKING
 
 import httpx
 from fastapi_offline import FastAPIOffline
@@ -45,6 +46,9 @@ from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.tasks import Supervisor, Work
 from weft_gateway.tenants import Tenants
 
+if TYPE_CHECKING:
+    from weft_gateway.programs.redis_link import RedisLink
+
 log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
@@ -72,27 +76,22 @@ def make_table(settings: Settings) -> ProcessTable:
     return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
 
-def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:
-    """What is known of stored answers, where the settings want the process table."""
-    if settings.redis_url:
+def make_chains(settings: Settings, link: RedisLink | None) -> ChainRoots:
+    """What is known of stored answers. link: the process table's Redis client, if it has one."""
+    if link is not None:
         from weft_gateway.programs.redis_chains import RedisChains
-        from weft_gateway.programs.redis_store import RedisStore
 
-        store = RedisStore(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
-        return RedisChains(store, lambda: table.local, settings.answer_keep_s)
+        return RedisChains(link, settings.answer_keep_s)
     return ChainRoots(keep_s=settings.answer_keep_s)
 
 
-def make_handles(settings: Settings, table: ProcessTable) -> HandleStore:
-    """The handles of prefills, where the settings want the process table."""
-    if settings.redis_url:
+def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:
+    """The handles of prefills. link: as for `make_chains`."""
+    if link is not None:
         from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
-        from weft_gateway.programs.redis_link import RedisLink
 
-        link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
         return RedisHandles(
             link,
-            lambda: table.local,
             settings.prefills_per_tenant,
             SHARED_TIMES * settings.prefills,
             settings.prefills,
@@ -108,29 +107,28 @@ def make_tenants(settings: Settings) -> Tenants:
     return tenants_file.load(settings.tenants_file, default)
 
 
-def make_limiter(settings: Settings, table: ProcessTable) -> Limiter:
-    """The limits per tenant, where the settings want the process table."""
-    if settings.redis_url:
+def make_limiter(link: RedisLink | None) -> Limiter:
+    """The limits per tenant. link: as for `make_chains`."""
+    if link is not None:
         from weft_gateway.programs.redis_limits import RedisLimiter
-        from weft_gateway.programs.redis_link import RedisLink
 
-        link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
-        return RedisLimiter(link, lambda: table.local)
+        return RedisLimiter(link)
     return MemoryLimiter()
 
 
-def make_lineage_store(settings: Settings) -> LineageStore:
-    """What remembers whose the messages of calls without a key are."""
-    if settings.redis_url:
+def make_lineage_store(link: RedisLink | None) -> LineageStore:
+    """Fingerprints of the messages of calls without a key. link: as for `make_chains`."""
+    if link is not None:
         from weft_gateway.programs.lineage.redis import RedisLineage
 
-        return RedisLineage(settings.redis_url, settings.redis_prefix)
+        return RedisLineage(link)
     return MemoryLineage()
 
 
 def make_services(settings: Settings, table: ProcessTable | None = None) -> Services:
     """The gateway's parts, wired. `table`: instead of the one that the settings ask for."""
     table = table if table is not None else make_table(settings)
+    link: RedisLink | None = getattr(table, "link", None)
     timeouts = _timeouts(settings)
     metrics = Metrics()
     estimator = PromptEstimator()
@@ -145,7 +143,7 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
     cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
     advisor = KvAdvisor(registry, cold, settings.engine_secret)
     tenants = make_tenants(settings)
-    limiter = make_limiter(settings, table) if tenants.limited else None
+    limiter = make_limiter(link) if tenants.limited else None
     limits = None if limiter is None else TenantLimits(tenants, limiter)
     return Services(
         settings=settings,
@@ -156,17 +154,17 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         ledger=Ledger(table, metrics, estimator, tokens, advisor, limits),
         metrics=metrics,
         tasks=Supervisor(metrics.task_failures),
-        chains=make_chains(settings, table),
+        chains=make_chains(settings, link),
         estimator=estimator,
         cold=cold,
         tokens=tokens,
         receipts=Receipts(settings.receipts, settings.receipts_age_s),
         advisor=advisor,
-        prefills=make_handles(settings, table),
+        prefills=make_handles(settings, link),
         listeners=Listeners(
             settings.listeners_per_session, settings.listeners_per_tenant, settings.listeners
         ),
-        lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
+        lineage=Lineage(make_lineage_store(link)) if settings.lineage else None,
         tenants=tenants,
         limiter=limiter,
         limits=limits,
@@ -239,13 +237,9 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         services.registry.close()
         await services.ledger.settle(timeout_s=5.0)
         await services.cold.aclose()
-        await services.table.aclose()
-        if services.lineage is not None:
-            await services.lineage.aclose()
-        await services.chains.aclose()
-        await services.prefills.aclose()
         if services.limiter is not None:
             await services.limiter.aclose()
+        await services.table.aclose()
 
 
 async def _sweep(desk: PrefillDesk) -> None:

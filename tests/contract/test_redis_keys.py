@@ -22,9 +22,9 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
     async def steps(table):
         prefix = table._store.keys.base.decode()[1:-2]
         small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
-        chains = RedisChains(table._store, lambda: False, keep_s=100.0, limit=2)
-        handles = RedisHandles(table._store, lambda: False)
-        lineage = RedisLineage(redis_server.url, prefix, limit=4)
+        chains = RedisChains(table.link, keep_s=100.0, limit=2)
+        handles = RedisHandles(table.link)
+        lineage = RedisLineage(small.link, limit=4)
         with monitored(redis_server.port) as monitor:
             await everything(small, chains, handles, lineage)
             await table._store.redis.echo("the end of this test")
@@ -40,7 +40,6 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
                     declared += 1
             assert scripts > declared > 20
         await small.aclose()
-        await lineage.aclose()
 
     run(redis_server, steps)
 

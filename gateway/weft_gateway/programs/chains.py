@@ -92,9 +92,6 @@ class ChainRoots:
     async def flush(self) -> None:
         """Write what could not be written to the store. TableUnavailable."""
 
-    async def aclose(self) -> None:
-        """Release connections."""
-
     def _known(self, tenant: str, response_id: str) -> StoredAnswer | None:
         found = self._answers.get((tenant, response_id))
         if found is None:

@@ -58,10 +58,6 @@ class HandleStore(Protocol):
         """Write what could not be written to a shared store. TableUnavailable."""
         ...
 
-    async def aclose(self) -> None:
-        """Release connections."""
-        ...
-
 
 class MemoryHandles:
     """See HandleStore."""
@@ -123,9 +119,6 @@ class MemoryHandles:
 
     async def flush(self, now_s: float) -> None:
         """See HandleStore. Memory is always there."""
-
-    async def aclose(self) -> None:
-        """See HandleStore. Nothing to release."""
 
     def known(self, tenant: str, handle: str) -> tuple[Fields, float] | None:
         """A handle's texts and its end, whether that is over or not."""

@@ -26,6 +26,7 @@ from weft_gateway.model import (
 )
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_check import violations
+from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.redis_store import ClosedRow, RedisStore
 from weft_gateway.programs.table import TableUnavailable
 
@@ -157,6 +158,11 @@ class RedisTable:
     def seen(self) -> list[Program]:
         """What this process last saw of each program that has a name, as `peek` gives it."""
         return list(self._seen.values())
+
+    @property
+    def link(self) -> RedisLink:
+        """The gateway's Redis client, for what else is kept there."""
+        return self._store
 
     async def give_up(self) -> None:
         """Redis does not answer: whoever waits for a connection shall wait no longer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from redis.exceptions import ResponseError
@@ -58,9 +58,6 @@ class RedisStore(RedisLink):
         )
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
-        )
-        self._answers, self._forget_answer = (
-            self.script("answers_common", name) for name in ("answers", "answers_forget")
         )
 
     async def open(self, opening: Opening) -> OpenedRow:
@@ -191,30 +188,6 @@ class RedisStore(RedisLink):
             pipe.get(self.keys.table)
             _, name = await pipe.execute()
         return cast(bytes, name)
-
-    async def answer(self, member: bytes) -> bytes | None:
-        """What is known of a stored answer."""
-        async with self.reaching():
-            return cast("bytes | None", await cast(Any, self.redis.hget(self.keys.answers, member)))
-
-    async def keep_answers(
-        self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
-    ) -> list[bytes]:
-        """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds. Where there
-        are more, the tenant that has most gives way. Returns those that are not kept because
-        another tenant has an answer with the same id."""
-        flat = [part for pair in answers.items() for part in pair]
-        async with self.reaching():
-            reply = await self._answers(
-                self.keys.of_answers,
-                [number(now_s), number(keep_s), limit, *flat],
-            )
-        return cast(list[bytes], reply)
-
-    async def forget_answer(self, member: bytes) -> None:
-        """Nothing is known of this answer any more."""
-        async with self.reaching():
-            await self._forget_answer(self.keys.of_answers, [member])
 
     async def members(self, index: bytes) -> list[bytes]:
         """All members of a sorted set, in its order."""

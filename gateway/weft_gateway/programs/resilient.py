@@ -26,6 +26,7 @@ from typing import Any, Final, TypeVar
 from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.redis import RedisTable
+from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class ResilientTable:
 
     def __init__(self, shared: RedisTable, probe_s: float = _PROBE_S) -> None:
         self._shared = shared
+        shared.link.on_loss = self._leave
         self._probe_s = probe_s
         self._view: MemoryTable | None = None
         self._identity: bytes | None = None
@@ -58,6 +60,11 @@ class ResilientTable:
         # What Redis has to be told: closings, and the last change of each session and attribute.
         self._closings: list[Closing] = []
         self._changes: dict[tuple[ProgramKey, str], Callable[[], Awaitable[Any]]] = {}
+
+    @property
+    def link(self) -> RedisLink:
+        """See RedisTable."""
+        return self._shared.link
 
     @property
     def local(self) -> bool:
@@ -226,6 +233,7 @@ class ResilientTable:
         """Go on with a view of this gateway's own."""
         if self._view is None:
             log.warning("calls go on from a local view: %s", error)
+            self._shared.link.away = True
             self._view = MemoryTable()
             self._view.adopt(self._shared.seen(), self._open.values())
             self._probe = asyncio.get_running_loop().create_task(self._probe_until_back())
@@ -266,6 +274,7 @@ class ResilientTable:
             self._closings.clear()
             self._changes.clear()
             self._view = None
+            self._shared.link.away = False
         finally:
             self._turning.set_result(None)
             self._turning = None

@@ -115,9 +115,6 @@ class MemoryLineage:
         if self._held > self._limit:
             self._bound()
 
-    async def aclose(self) -> None:
-        """See LineageStore."""
-
     @property
     def held(self) -> int:
         """Fingerprints and folds that are remembered."""

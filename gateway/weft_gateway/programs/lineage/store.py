@@ -37,7 +37,3 @@ class LineageStore(Protocol):
         """Put marks and fold programs, in one round trip. A mark merges with one of its thread.
         folds: a program and what it is part of, "" if it is on its own again."""
         ...
-
-    async def aclose(self) -> None:
-        """Release connections."""
-        ...

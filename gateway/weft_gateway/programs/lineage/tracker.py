@@ -143,10 +143,6 @@ class Lineage:
         """The program has turned out to be on its own, by what lineage does not see."""
         await self._store.put(tenant, (), ((program, ""),), now_s)
 
-    async def aclose(self) -> None:
-        """Release the store's connections."""
-        await self._store.aclose()
-
 
 def _spread(found: Set[bytes]) -> list[bytes]:
     """Some of the pieces, no more than are remembered."""
