@@ -34,7 +34,7 @@ from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.model import Opening, Outcome, ProgramKey, RouteRequest
 from weft_gateway.programs.identity import Identity, IdentityError, resolve
-from weft_gateway.programs.lineage.rules import Asked, How, shown
+from weft_gateway.programs.lineage.rules import How, shown
 from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.telemetry.receipts import Receipt
 
@@ -164,7 +164,7 @@ class CallHandler:
         if request.identity.source == "none":
             await join_lineage(self._s, request)
             asked = request.asked
-            if not isinstance(asked, Asked) or asked.verdict.how is How.NEW:
+            if asked is None or asked.verdict.how is How.NEW:
                 # What it continues is not known; the prefill's program is.
                 request.asked = None
                 request.identity = Identity(
@@ -295,7 +295,7 @@ class CallHandler:
                 None,
                 reason,
             )
-            if isinstance(request.asked, Asked):
+            if request.asked is not None:
                 verdict = request.asked.verdict
                 receipt.lineage = verdict.owner, verdict.thread, verdict.parent
                 if verdict.joined:

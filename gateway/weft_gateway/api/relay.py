@@ -28,7 +28,6 @@ from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
 from weft_gateway.programs.lineage.answers import MAX_ANSWER_BYTES
-from weft_gateway.programs.lineage.rules import Asked
 
 # Asked for by a request with this header, in the answer.
 SAVED_HEADER: Final = b"x-weft-saved-s"
@@ -283,11 +282,8 @@ class Relay:
 
     def _continued_as(self) -> tuple[ProgramKey, str]:
         """The program and the thread of a call that goes on from this answer by its id."""
-        key, thread, asked = self._call.key, self._request.identity.thread, self._request.asked
-        if isinstance(asked, Asked):
-            program, thread = asked.verdict.continued_as
-            key = ProgramKey(key.tenant, program)
-        return key, "" if thread == MAIN_THREAD else thread
+        thread = self._request.identity.thread
+        return self._call.key, "" if thread == MAIN_THREAD else thread
 
 
 def _saved(saved_s: Mapping[str, float]) -> bytes:

@@ -30,7 +30,6 @@ from weft_gateway.policies.tags_sections import Section
 from weft_gateway.programs.families import fold, has_parent
 from weft_gateway.programs.identity import Identity, IdentityError, resolve
 from weft_gateway.programs.ids import is_response_id
-from weft_gateway.programs.lineage.openings import Opening
 from weft_gateway.programs.lineage.rules import Asked, shown
 from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.telemetry.receipts import Receipt
@@ -62,7 +61,7 @@ class Request:
     holder: str = ""
     hints: Hints = NO_HINTS
     dispatch: bool = False
-    asked: Asked | Opening | None = None
+    asked: Asked | None = None
     prefill: Prefill | None = None
     met: bool = False
     sections: Sequence[Section] = ()
@@ -105,8 +104,6 @@ async def read_request(
         raise errors.wrong_id(error) from None
     if identity.parent and has_parent(identity):
         identity = await fold(s.chains, identity)
-    if holder and s.table.peek(identity.key) is None:
-        await _stands_alone(s, identity.key)
     return Request(
         endpoint,
         endpoint.path.encode() + query_of(scope["query_string"]),
@@ -141,12 +138,8 @@ async def join_lineage(services: Services, request: Request) -> None:
         if is_skimmed(request.body):
             return
         await services.turns.take(tenant, len(request.raw))
-    kept = lineage.keep(tenant, request.body, fresh, now)
-    if kept is not None:
-        request.asked = kept
-        return
     try:
-        asked = await lineage.look(tenant, request.body, fresh, now)
+        asked = await lineage.ask(tenant, request.body, fresh, now)
     except TableUnavailable:
         return
     request.asked = asked
@@ -158,26 +151,15 @@ async def join_lineage(services: Services, request: Request) -> None:
         "lineage",
         ephemeral=False,
     )
-    for owner, into in verdict.late(fresh):
-        services.receipts.move(tenant, owner, into or owner, shown)
-        if into:
-            # What it has used is told there from now on, and so are its calls to come.
-            services.ledger.spawn(_ended(services, ProgramKey(tenant, owner)))
+    for owner, into in verdict.folds:
+        services.receipts.move(tenant, owner, into, shown)
+        # What it has used is told there from now on, and so are its calls to come.
+        services.ledger.spawn(_ended(services, ProgramKey(tenant, owner)))
 
 
 async def _ended(services: Services, key: ProgramKey) -> None:
     with contextlib.suppress(TableUnavailable):
         await services.table.end(key, time())
-
-
-async def _stands_alone(services: Services, key: ProgramKey) -> None:
-    """The first call that goes on from an answer whose program has no row: its first call was taken
-    for the twin of another program's, which it was not."""
-    if services.lineage is None:
-        return
-    services.receipts.move(key.tenant, key.program, key.program, shown)
-    with contextlib.suppress(TableUnavailable):
-        await services.lineage.apart(key.tenant, key.program, time())
 
 
 async def _holder(services: Services, caller: Caller, previous: Any) -> str:

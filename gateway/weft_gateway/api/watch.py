@@ -21,7 +21,6 @@ from weft_gateway.overlap.answers import AnswerTape
 from weft_gateway.overlap.dispatch import ToolDispatch, as_json
 from weft_gateway.overlap.tool_calls import ToolCall
 from weft_gateway.overlap.whole import calls_of
-from weft_gateway.programs.lineage.openings import Opening
 from weft_gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
@@ -154,8 +153,6 @@ async def remember(services: Services, request: Request, raw: bytes | None, stre
     asked, request.asked = request.asked, None
     lineage = services.lineage
     if asked is None or lineage is None:
-        return
-    if raw is not None and isinstance(asked, Opening) and lineage.keep_answer(asked, raw, stream):
         return
     try:
         if raw is None:

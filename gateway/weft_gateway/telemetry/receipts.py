@@ -222,9 +222,7 @@ class Receipts:
                 receipt.counted = receipt.counted or receipt.key
                 receipt.key = ProgramKey(tenant, program)
                 receipt.thread = shown(own, thread, program)
-                # A call that was taken for another's twin came from a thread of that one.
-                came = parent if own != program or thread != own else ""
-                receipt.parent = shown(own, came, program) if came else ""
+                receipt.parent = shown(own, parent, program) if parent else ""
 
     def of(self, tenant: str, now_s: float) -> list[Receipt]:
         """All of a tenant's, in the order of their calls' arrival."""

@@ -38,8 +38,6 @@ class RedisLineage:
     """See LineageStore. limit: fingerprints in all; beyond it those that were used longest ago go.
     keep_s: seconds, whole ones at least. Names of programs and threads are without spaces."""
 
-    shared = True
-
     def __init__(self, link: RedisLink, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
         self._link = link
         base = link.keys.base.removesuffix(b":") + b"lineage:"

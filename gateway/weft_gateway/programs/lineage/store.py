@@ -18,10 +18,7 @@ KEEP_S: Final = 3600.0
 
 
 class LineageStore(Protocol):
-    """Marks by tenant and fingerprint. shared: other gateways put marks here, too, and need those
-    of this one at once."""
-
-    shared: bool
+    """Marks by tenant and fingerprint."""
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
         """What is known of these, in one round trip. `marks` leaves out the unknown ones."""
