@@ -3,9 +3,11 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(if 
 INSTALL = $(or $(PYTHON),$(error Weft needs Python 3.11 to 3.13; name one with PYTHON=...)) deploy/weft_deploy/local/install.py
 BIN = .venv/bin
 ARGS ?=
+# Test processes. More than one for each core makes tests of real processes time out.
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test install lint format type imports check lock generate bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap bench-peers clean
+.PHONY: help up test test-fast install lint format type imports check lock generate docs bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap bench-peers clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -16,7 +18,10 @@ up: ## start engines and the gateway; options: make up ARGS="--replicas 3"
 
 test: ## install what the tests need and run all of them
 	@$(INSTALL) --with-test
-	@exec $(BIN)/python -m pytest --durations=15 $(ARGS)
+	@exec $(BIN)/python -m pytest --durations=15 -n $(JOBS) --dist loadgroup $(ARGS)
+
+test-fast: ## unit tests alone, without those that take seconds
+	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) --dist loadgroup $(ARGS)
 
 install: ## make .venv with everything, tests included
 	@$(INSTALL) --with-test
@@ -40,9 +45,13 @@ check: lint type imports ## all checks that need no engine
 lock: ## write requirements/*.txt again (needs uv)
 	requirements/lock.sh
 
-generate: ## write dashboards and the table of settings again
+generate: ## write dashboards and docs/reference again
 	$(BIN)/python -m weft_deploy.grafana.generate
-	$(BIN)/python -m weft_deploy.settings_table
+	$(BIN)/python -m weft_deploy.reference
+
+docs: ## build the documentation as a site in .weft/site; fails on warnings
+	@$(INSTALL) --with-test
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 bench-overhead: ## requests/s and added latency beside other proxies
 	@$(INSTALL) --with-test

@@ -1,11 +1,24 @@
 """What every test shares."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
 # No test goes by the wall clock: a busy machine is no defect.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+# Tests of this folder share one stack of real engines, which a second process would start again.
+_ONE_STACK = Path(__file__).parent / "system" / "real"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests that share costly fixtures in one process (`pytest -n 2 --dist loadgroup`)."""
+    for item in items:
+        shared = _ONE_STACK if _ONE_STACK in item.path.parents else item.path
+        item.add_marker(pytest.mark.xdist_group(str(shared)))
 
 
 @pytest.fixture

@@ -19,6 +19,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft_engine.release import check_version, installed_version
+
 # One sequence of the demo model at most; engines of users take vLLM's own default.
 _CPU_ARGUMENTS = (
     "--dtype", "float32",
@@ -106,10 +108,11 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
     gpu = has_gpu()
     os.environ.update(environment(gpu))
     try:
+        check_version(installed_version())
         from weft_engine import server
         from weft_engine.settings import PluginSettings
     except ImportError as error:
-        print(f"weft replica: vLLM is not installed here ({error})", file=sys.stderr)
+        print(f"weft replica: the engine cannot be imported ({error})", file=sys.stderr)
         return 2
     except RuntimeError as error:
         print(f"weft replica: {error}", file=sys.stderr)

@@ -80,7 +80,7 @@ def _subcommand(group: Any, words: list[str]) -> bool:
     [
         ("up", {"deploy/weft_deploy/local/install.py", "weft"}),
         ("test", {"deploy/weft_deploy/local/install.py", "pytest"}),
-        ("generate", {"weft_deploy.grafana.generate", "weft_deploy.settings_table"}),
+        ("generate", {"weft_deploy.grafana.generate", "weft_deploy.reference"}),
         ("lock", {"requirements/lock.sh"}),
         ("check", {"ruff", "mypy", "lint-imports"}),
     ],

@@ -24,9 +24,9 @@ _NOT_TAKEN = "=ignored: the replica does not run the plugin"
 
 def context_of(
     services: Services, request: Request, call: OpenCall, replica: Replica
-) -> CallContext:
-    """The context for one replica. The call's receipt learns each hint's fate, and its counted
-    prompt is kept to learn from."""
+) -> CallContext | None:
+    """The context for one replica, None for one that does not run the plugin. The call's receipt
+    learns each hint's fate, and its counted prompt is kept to learn from."""
     program, hints = call.program, request.hints
     weft = replica.kind is ReplicaKind.WEFT
     tags, retain_tokens, fates = None, None, hints.fates
@@ -48,6 +48,14 @@ def context_of(
     expected_s = None
     if program.calls_closed:
         expected_s = program.service_s / program.calls_closed
+    if receipt is not None:
+        if fates:
+            receipt.hints = _told(fates, taken=weft)
+        receipt.predicted_service_s = expected_s
+        if call.counted is not None and call.counted.ends:
+            receipt.predicted_tokens = call.counted.tokens
+    if not weft:
+        return None
     service_s, path_s = program.service_s, program.critical_path_s
     if hints.priority:
         # A step up counts as half of what the program has used, which is a queue or so: sooner,
@@ -72,12 +80,7 @@ def context_of(
         weight=services.tenants.of(call.key.tenant).weight,
     )
     if receipt is not None:
-        if fates:
-            receipt.hints = _told(fates, taken=weft)
-        receipt.told = context if weft else None
-        receipt.predicted_service_s = expected_s
-        if call.counted is not None and call.counted.ends:
-            receipt.predicted_tokens = call.counted.tokens
+        receipt.told = context
     return context
 
 

@@ -22,6 +22,8 @@ class CorkedTransport:
         self._transport = transport
         self._loop = loop
         self._parts: list[bytes] = []
+        # Asked with each answer, and a look-up by `__getattr__` takes several times as long.
+        self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)

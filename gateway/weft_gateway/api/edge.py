@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import Any, Final
 
 import httptools
@@ -17,9 +18,10 @@ from uvicorn.server import ServerState
 
 from weft_gateway.api import errors
 from weft_gateway.api.auth import presented
-from weft_gateway.api.connections import LEAST_READ_BYTES, Edge
+from weft_gateway.api.connections import Connection, Edge
 from weft_gateway.api.cork import CorkedProtocol
 from weft_gateway.api.errors import ApiError
+from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake
 from weft_gateway.engine.endpoints import ErrorShape
@@ -31,17 +33,17 @@ _LINGER_S: Final = 2.0
 _MOST_DROPPED: Final = 1 << 20
 # Requests that one connection may send ahead of their answers.
 _MOST_PIPELINED: Final = 32
-_CREDENTIALS: Final = (b"authorization", b"x-api-key")
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
 _OF_UPGRADES: Final = (b"upgrade", b"http2-settings")
 # Load balancers and monitoring ask here, with no key, also while clients without one are at their
 # limit.
 _UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")
 
-# What a connection waits for.
+# What a connection waits for. Between two requests, it is the first byte of the next head.
 _HEAD: Final = 1
 _BODY: Final = 2
 _NOTHING: Final = 3
+_NEXT: Final = 4
 
 
 class _Refused(Exception):
@@ -67,15 +69,18 @@ class EdgeProtocol(CorkedProtocol):
         super().__init__(config, server_state, app_state, _loop)
         settings = edge.settings
         self._edge = edge
-        self.timeout_keep_alive = settings.keep_alive_s  # type: ignore[assignment]
         self._max_head = settings.max_head_bytes
         self._max_headers = settings.max_headers
+        # Bytes that are surely of the current head, and of all reads in which it came.
         self._head_bytes = 0
+        self._read_bytes = 0
+        # What the connection waits for, and what the deadline is for.
         self._waits = _HEAD
         self._timed = _NOTHING
-        self._timer: asyncio.TimerHandle | None = None
-        self._reader: asyncio.TimerHandle | None = None
-        self._unread = 0
+        self._deadline = Deadline(self.loop, self._late)
+        # Those among which the connection waits for its client, if it does.
+        self._among: dict[Connection, None] = edge.fresh
+        self._reader: ReaderWatch | None = None
         self._key: bytes | None = None
         self._begun = False
         self._counted = True
@@ -84,6 +89,7 @@ class EdgeProtocol(CorkedProtocol):
         self._upgrades = False
         # Read where no request has begun.
         self.url = b""
+        self.headers = []
 
     # The connection
 
@@ -93,17 +99,17 @@ class EdgeProtocol(CorkedProtocol):
         room = edge.make_room()
         edge.open += 1
         if room:
-            edge.fresh[self] = None
+            self._wait_among(edge.fresh)
             self._time()
         else:
             self.refuse(errors.too_many_connections(edge.settings.retry_after_s))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost()
-        self._untime()
+        self._deadline.cancel()
         super().connection_lost(exc)
         if self._reader is not None:
-            self._reader.cancel()
+            self._reader.stop()
             self._reader = None
 
     def data_received(self, data: bytes) -> None:
@@ -112,8 +118,8 @@ class EdgeProtocol(CorkedProtocol):
             if self._dropped > _MOST_DROPPED:
                 self.flow.pause_reading()
             return
-        self._unset_keepalive_if_required()
-        waited = self._waits
+        waited, headers = self._waits, self.headers
+        self._read_bytes = len(data) + (self._read_bytes if waited == _HEAD else 0)
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -129,13 +135,14 @@ class EdgeProtocol(CorkedProtocol):
             else:
                 self.refuse(errors.not_http(str(error)))
             return
-        if waited == self._waits == _HEAD:
-            # Bytes of a header that is not complete are counted here; the others where it is.
-            self._head_bytes += len(data)
+        if self._waits == _HEAD:
+            # What this read holds before a head that begins behind other requests is not known.
+            behind = self.headers is not headers and (waited == _BODY or self.busy)
+            self._head_bytes += _size(self.headers) if behind else len(data)
             if self._head_bytes > self._max_head:
                 self.refuse(errors.head_too_large(self._max_head))
                 return
-        elif self._waits == _NOTHING and not self.busy:
+        elif self._waits != _BODY and not self.busy:
             # Line ends between two requests, or the rest of a body that was answered early.
             self._waits = _HEAD
         if self._waits != self._timed:
@@ -153,18 +160,16 @@ class EdgeProtocol(CorkedProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection over to a WebSocket. It still counts, also for its API key."""
-        self._untime()
+        self._deadline.cancel()
         try:
             request = handshake(self.url, self.headers)
         except ValueError as error:
             self.refuse(errors.invalid_upgrade(str(error)))
             return
-        edge = self._edge
-        for waiting in (edge.fresh, edge.idle, edge.receiving):
-            waiting.pop(self, None)
+        self._among.pop(self, None)
         self.connections.discard(self)
         socket = DrainingSocket(
-            self.config, self.server_state, self.app_state, edge=edge, lost=self._lost
+            self.config, self.server_state, self.app_state, edge=self._edge, lost=self._lost
         )
         socket.connection_made(self.transport)
         self.transport.set_protocol(socket)
@@ -202,11 +207,9 @@ class EdgeProtocol(CorkedProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self._max_head:
-            raise _Refused(errors.head_too_large(self._max_head))
         headers = self.headers
         if len(headers) >= self._max_headers:
+            self._check_size()
             raise _Refused(errors.too_many_headers(self._max_headers))
         # As the class above has it: a call for each header would be felt.
         name = name.lower()
@@ -215,8 +218,8 @@ class EdgeProtocol(CorkedProtocol):
         headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if len(self.url) > self._max_head:
-            raise _Refused(errors.head_too_large(self._max_head))
+        if self._read_bytes > self._max_head:
+            self._check_size()
         if self.parser.should_upgrade() and not self._should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise _Refused(errors.wrong_method("CONNECT", "", "GET, POST, DELETE"))
@@ -229,36 +232,48 @@ class EdgeProtocol(CorkedProtocol):
         self._waits = _BODY
         super().on_headers_complete()
 
+    def _check_size(self) -> None:
+        if max(len(self.url), _size(self.headers)) > self._max_head:
+            raise _Refused(errors.head_too_large(self._max_head))
+
     def on_message_complete(self) -> None:
         if self._upgrades:
             return
-        self._waits = _NOTHING
+        if self._timed == _BODY:
+            self._among.pop(self, None)
+        self._waits = self._timed = _NOTHING
         self._begun = False
-        self._edge.receiving.pop(self, None)
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """See uvicorn's protocol."""
-        if not self.pipeline:
-            self._leave()
-            if self.transport.is_closing():
-                # What is left of the answer is still to be read.
-                self._watch_reader()
-            elif self._counted and self._waits == _NOTHING:
-                self._edge.idle[self] = None
-        super().on_response_complete()
+        """See uvicorn's protocol, whose timer for each pause between two requests would be felt."""
+        self.server_state.total_requests += 1
+        closing = self.transport.is_closing()
+        if not closing:
+            self.flow.resume_reading()
+        if self.pipeline:
+            if not closing:
+                cycle, app = self.pipeline.pop()
+                self._start_asgi_task(cycle, app)
+            return
+        self._leave()
+        if closing:
+            # What is left of the answer is still to be read.
+            self._watch_reader()
+        elif self._waits == _NOTHING and self._counted:
+            self._wait_among(self._edge.idle)
+            self._waits = self._timed = _NEXT
+            self._deadline.set(self._edge.settings.keep_alive_s)
 
     # The counts
 
     def _enter(self) -> None:
         """A request begins."""
         edge = self._edge
-        edge.fresh.pop(self, None)
-        edge.idle.pop(self, None)
-        edge.receiving[self] = None
+        self._among.pop(self, None)
         if self.url in _UNCOUNTED:
             return
-        held = {name: value for name, value in self.headers if name in _CREDENTIALS}
+        held = dict(self.headers)
         key = presented(held.get(b"authorization", b""), held.get(b"x-api-key", b""))
         if not edge.enter(key):
             raise _Refused(errors.too_many_of_key(edge.settings.retry_after_s))
@@ -270,14 +285,16 @@ class EdgeProtocol(CorkedProtocol):
         if key is not None:
             self._edge.leave(key)
 
+    def _wait_among(self, others: dict[Connection, None]) -> None:
+        others[self] = None
+        self._among = others
+
     def _out(self) -> None:
         """The connection counts no longer."""
         if self._counted:
             self._counted = False
-            edge = self._edge
-            edge.open -= 1
-            for waiting in (edge.fresh, edge.idle, edge.receiving):
-                waiting.pop(self, None)
+            self._edge.open -= 1
+            self._among.pop(self, None)
 
     # The ends
 
@@ -292,7 +309,7 @@ class EdgeProtocol(CorkedProtocol):
         no client can take for the answer's end."""
         self._edge.metrics.error(error.code)
         self._refused = True
-        self._untime()
+        self._deadline.cancel()
         if self.busy:
             cycle = self.cycle
             # The application finds the client gone.
@@ -328,22 +345,24 @@ class EdgeProtocol(CorkedProtocol):
 
     def _time(self) -> None:
         """Bound how long the connection may go on with what it waits for."""
-        self._untime()
+        settings = self._edge.settings
         self._timed = waits = self._waits
         if waits == _HEAD:
-            self._timer = self.loop.call_later(self._edge.settings.head_timeout_s, self._late)
-        elif waits == _BODY:
-            self._timer = self.loop.call_later(self._edge.settings.body_timeout_s, self._late)
-
-    def _untime(self) -> None:
-        self._timed = _NOTHING
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+            within = settings.head_timeout_s
+        else:
+            within = settings.body_timeout_s
+            if not self.pipeline:
+                self._wait_among(self._edge.receiving)
+        self._deadline.set(within)
 
     def _late(self) -> None:
         settings = self._edge.settings
-        if self._waits == _BODY:
+        if self._waits == _NOTHING:
+            return  # What the deadline was for has come.
+        if self._waits == _NEXT:
+            self.transport.close()
+            self._watch_reader()
+        elif self._waits == _BODY:
             self.refuse(errors.body_timeout(settings.body_timeout_s))
         elif self.busy:
             # The next request's head, which has to wait for this answer anyway.
@@ -354,36 +373,27 @@ class EdgeProtocol(CorkedProtocol):
             # It has sent nothing that an answer could be about.
             self.drop("head_timeout")
 
-    def timeout_keep_alive_handler(self) -> None:
-        """See uvicorn's protocol."""
-        super().timeout_keep_alive_handler()
-        self._watch_reader()
-
     def pause_writing(self) -> None:
         super().pause_writing()
         self._watch_reader()
 
     def resume_writing(self) -> None:
         if self._reader is not None:
-            self._reader.cancel()
-            self._reader = None
+            self._reader.stop()
         super().resume_writing()
 
     def _watch_reader(self) -> None:
         """While bytes wait to be written, the client must go on reading."""
-        self._unread = self.transport.get_write_buffer_size()
-        if self._unread and self._reader is None:
-            self._reader = self.loop.call_later(
-                self._edge.settings.send_timeout_s, self._check_reader
-            )
+        if self._reader is None:
+            timeout_s = self._edge.settings.send_timeout_s
+            self._reader = ReaderWatch(self.loop, self.transport, timeout_s, self._stalled)
+        self._reader.start()
 
-    def _check_reader(self) -> None:
-        self._reader = None
-        before, left = self._unread, self.transport.get_write_buffer_size()
-        if not left:
-            return
-        if before - left < min(before, LEAST_READ_BYTES):
-            self._edge.metrics.error("client_stalled")
-            self.transport.abort()
-        else:
-            self._watch_reader()
+    def _stalled(self) -> None:
+        self._edge.metrics.error("client_stalled")
+        self.transport.abort()
+
+
+def _size(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Bytes of headers in a head."""
+    return sum([len(name) + len(value) + 4 for name, value in headers])

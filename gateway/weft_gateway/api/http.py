@@ -93,9 +93,10 @@ class Departure:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self) -> None:
-        """Begin to watch. Ends by itself: once the answer is sent, `receive` brings the disconnect
-        too."""
-        self._task = asyncio.get_running_loop().create_task(self._watch())
+        """Watch from now on. The watching ends by itself: once the answer is sent, `receive` brings
+        the disconnect too."""
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def stop_on_departure(self, work: Cancellable) -> None:
         """Cancel `work` when the client goes. Raises ClientGone if it has already."""
@@ -128,19 +129,16 @@ class DepartureWatch:
 
     def __init__(self, tick_s: float = 0.1) -> None:
         self._tick_s = tick_s
-        self._new: set[Departure] = set()
         self._all: set[Departure] = set()
 
     def expect(self, receive: Receive) -> Departure:
         """A departure that will be watched for from the next tick on."""
         departure = Departure(receive)
-        self._new.add(departure)
         self._all.add(departure)
         return departure
 
     def done(self, departure: Departure) -> None:
         """The call is over."""
-        self._new.discard(departure)
         self._all.discard(departure)
 
     def end_all(self, error: Exception) -> int:
@@ -151,6 +149,5 @@ class DepartureWatch:
         """Tick until cancelled."""
         while True:
             await asyncio.sleep(self._tick_s)
-            new, self._new = self._new, set()
-            for departure in new:
+            for departure in tuple(self._all):
                 departure.watch()

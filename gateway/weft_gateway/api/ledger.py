@@ -73,9 +73,9 @@ class Ledger:
         self._limits = limits
         self._spawner = Spawner("ledger", metrics.task_failures)
 
-    async def open(self, opening: Opening) -> Opened:
+    def open(self, opening: Opening) -> Awaitable[Opened]:
         """Open a call. TableUnavailable: nothing has changed."""
-        return await self._table.open_call(opening)
+        return self._table.open_call(opening)
 
     async def close(self, call: OpenCall, outcome: Outcome, report: CallReport | None) -> None:
         """Close a call, once: later closings of the same call do nothing. Where the table cannot be

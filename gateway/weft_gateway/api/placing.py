@@ -44,10 +44,12 @@ def count(services: Services, request: Request) -> Counted:
 def taught_bytes(request: Request) -> int:
     """The bytes that tell what a token of a raw prompt takes; 0 for a call that does not tell."""
     body = request.body
+    if "messages" in body:
+        return 0
     prompt = body.get("prompt") or body.get("input")
     if isinstance(prompt, list):
         prompt = prompt[0] if prompt else None
-    if not isinstance(prompt, str | int | list) or "messages" in body or is_otherwise(body):
+    if not isinstance(prompt, str | int | list) or is_otherwise(body):
         return 0
     return len(request.raw)
 

@@ -332,11 +332,11 @@ class PrefillDesk:
             )
             body, _ = lower(raw, chat, _CHAT, replica.kind, context, salt)
             name = call.call.encode()
-            fields = (
+            fields = [
                 (b"content-type", b"application/json"),
                 (b"x-request-id", name),
                 (CALL_HEADER.encode(), name),
-            )
+            ]
             head = replica.request_head("POST", _CHAT.path.encode(), fields, len(body))
             await exchange.start(head, body)
             answer = await exchange.read_all()

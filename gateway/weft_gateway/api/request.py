@@ -10,7 +10,7 @@ from typing import Any
 
 from weft_gateway.api import errors
 from weft_gateway.api.auth import Caller
-from weft_gateway.api.body import call_body, is_skimmed
+from weft_gateway.api.body import call_body, is_skimmed, json_object
 from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Receive, Scope, read_body
 from weft_gateway.api.limits import Admitted
@@ -86,7 +86,10 @@ async def read_request(
     # Who calls is settled before a large body is taken in.
     caller = s.auth.caller(headers)
     raw = await read_body(headers, receive, s.settings.max_body_bytes)
-    raw, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
+    if len(raw) <= LIGHT_BYTES:
+        raw, body = json_object(raw)
+    else:
+        raw, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
     holder = ""
     if endpoint.chained and body.get("previous_response_id") is not None:
         holder = await _holder(s, caller, body["previous_response_id"])

@@ -59,7 +59,10 @@ class Connection(asyncio.Protocol):
     def still_open(self) -> bool:
         """Whether an idle connection can carry another request, as far as the kernel knows: it
         knows of an end before the event loop does."""
-        return self.usable and (self._peer is None or self._peer.quiet())
+        transport, peer = self._transport, self._peer
+        if transport is None or transport.is_closing():
+            return False
+        return peer is None or peer.quiet()
 
     def send(self, head: bytes, body: bytes, first_byte_s: float, idle_s: float) -> None:
         """Send a request. The answer's first body byte may take `first_byte_s` seconds (an engine
@@ -80,7 +83,7 @@ class Connection(asyncio.Protocol):
     async def head(self) -> None:
         """Wait for status and headers. Raises ReplicaError, or what `fail` was given."""
         while not self.machine.head_complete:
-            await self._wait()
+            await self._arrival()
 
     async def read(self) -> bytes:
         """The body bytes that have arrived, waiting for some; b"" at the end of the answer.
@@ -95,7 +98,7 @@ class Connection(asyncio.Protocol):
                 return machine.take()
             if machine.complete:
                 return b""
-            await self._wait()
+            await self._arrival()
 
     def release(self) -> bool:
         """End the exchange. True if the connection can carry another; else it is closed."""
@@ -175,14 +178,12 @@ class Connection(asyncio.Protocol):
 
     # The single waiter.
 
-    async def _wait(self) -> None:
+    def _arrival(self) -> asyncio.Future[None]:
+        """To be awaited: something arrives, or the connection ends."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         waiter = self._waiter

@@ -9,7 +9,6 @@ HSTS and redirects would act on the gateway's host, in its clients' browsers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 from urllib.parse import quote
 
@@ -69,8 +68,6 @@ _TARGET: Final = re.compile(rb"/[!-~]*")
 # Bytes that no field of a head may have. A tab may stand inside of a value.
 _CONTROLS: Final = bytes([*range(0x09), *range(0x0A, 0x20), 0x7F])
 
-Fields = Iterable[tuple[bytes, bytes]]
-
 _SANE_ID: Final = re.compile(rb"[!-~]{1,128}")
 _VALUE_SAFE: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) != "%")
 
@@ -79,7 +76,7 @@ class UnsafeHead(ValueError):
     """A request head that an engine could read as something else than is meant."""
 
 
-def for_engine(headers: Fields) -> list[tuple[bytes, bytes]]:
+def for_engine(headers: Headers) -> Headers:
     """The client's headers that go on. Names must be in lower case (as ASGI has them)."""
     return [
         pair
@@ -90,7 +87,7 @@ def for_engine(headers: Fields) -> list[tuple[bytes, bytes]]:
 
 
 def request_head(
-    method: str, prefix: bytes, target: bytes, own: bytes, fields: Fields, length: int
+    method: str, prefix: bytes, target: bytes, own: bytes, fields: Headers, length: int
 ) -> bytes:
     """The head of a request: every head that the gateway writes to an engine is made here.
 
@@ -100,10 +97,9 @@ def request_head(
     """
     if not _TARGET.fullmatch(target):
         raise UnsafeHead("The request's target has bytes that no request line can carry.")
-    lines = [b"%b: %b\r\n" % pair for pair in fields]
-    written = b"".join(lines)
+    written = b"".join([b"%b: %b\r\n" % pair for pair in fields])
     # Each line has its own two; one more of them is a client's.
-    if len(written) - len(written.translate(None, _CONTROLS)) != 2 * len(lines):
+    if len(written) - len(written.translate(None, _CONTROLS)) != 2 * len(fields):
         raise UnsafeHead("A header has control bytes.")
     return b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
         method.encode(),
@@ -145,6 +141,6 @@ def sane_request_id(value: bytes | None) -> bytes | None:
 
 def header_safe(text: str) -> bytes:
     """`text` as a header value: percent-encoded UTF-8 where it is not plain ASCII already."""
-    if text.isascii() and text.isalnum():
+    if text.isascii() and text.isprintable() and " " not in text and "%" not in text:
         return text.encode()
     return quote(text, safe=_VALUE_SAFE, errors="surrogatepass").encode("ascii")

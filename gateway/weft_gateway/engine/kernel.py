@@ -33,13 +33,14 @@ _INT: Final = struct.Struct("i")
 class Peer:
     """The other end of one connection. Made once per connection; `quiet` costs one system call."""
 
-    __slots__ = ("_fd", "_poll")
+    __slots__ = ("_arrived", "_fd")
 
     def __init__(self, sock: Any) -> None:
         """sock: the transport's socket, which must stay open as long as this is used."""
         self._fd: int = sock.fileno()
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        self._arrived = poll.poll
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if _LINUX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
@@ -49,7 +50,7 @@ class Peer:
     def quiet(self) -> bool:
         """Whether nothing has arrived: no byte, no end, no error. On an idle connection anything
         else says that it cannot be used, also before the event loop has seen it."""
-        return not self._poll.poll(0)
+        return not self._arrived(0)
 
     def read_nothing(self, written: int) -> bool:
         """Whether the peer has acknowledged none of the last `written` bytes.

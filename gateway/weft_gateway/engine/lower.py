@@ -77,7 +77,7 @@ def lower(
     body: dict[str, Any],
     endpoint: Endpoint,
     kind: ReplicaKind,
-    context: CallContext,
+    context: CallContext | None,
     salt: str,
 ) -> tuple[bytes, bytes]:
     """The engine's body, and the value of the context header, b"" where none is needed.
@@ -86,13 +86,13 @@ def lower(
     A client's own `cache_salt` never goes on as it is: together with the tenant's it makes another
     one, so that it may divide the tenant's cache and cannot name another tenant's. Raises TooDeep.
     """
-    with_context = kind is ReplicaKind.WEFT
+    told = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
     added: dict[str, Any] = {}
-    if with_context and endpoint.xargs:
-        added["vllm_xargs"] = context.to_xargs()
+    if told is not None and endpoint.xargs:
+        added["vllm_xargs"] = told
     if salt and kind is not ReplicaKind.STOCK and endpoint.cache_salt:
         added["cache_salt"] = salt
-    header = orjson.dumps(context.to_xargs()) if with_context and not endpoint.xargs else b""
+    header = orjson.dumps(told) if told is not None and not endpoint.xargs else b""
     if must_be_written(body):
         try:
             return orjson.dumps(_rebuilt(body, added, kind, salt)), header

@@ -52,7 +52,7 @@ class Upstream:
         parts = urlsplit(url)
         self.timeouts = timeouts
         self.max_answer_bytes = max_answer_bytes
-        self.prefix = parts.path.rstrip("/")
+        self.prefix = parts.path.rstrip("/").encode()
         self.authority = parts.netloc.rpartition("@")[2]
         self.busy: set[Connection] = set()
         self._idle: list[Connection] = []
@@ -162,7 +162,8 @@ class Exchange:
         connection = upstream.take_idle()
         if connection is not None:
             try:
-                await self._send(connection, head, body)
+                self._send(connection, head, body)
+                await connection.head()
                 return
             except ReplicaClosed:
                 if not connection.unread:
@@ -179,15 +180,15 @@ class Exchange:
                 ) from error
         else:
             connection = await upstream.connect()
-        await self._send(connection, head, body)
+        self._send(connection, head, body)
+        await connection.head()
 
-    async def _send(self, connection: Connection, head: bytes, body: bytes) -> None:
+    def _send(self, connection: Connection, head: bytes, body: bytes) -> None:
         self._connection = connection
         if self._cancelled is not None:
             raise self._cancelled
         timeouts = self._upstream.timeouts
         connection.send(head, body, timeouts.first_byte_s, timeouts.idle_s)
-        await connection.head()
 
     @property
     def status(self) -> int:
@@ -216,7 +217,7 @@ class Exchange:
         `max_answer_bytes` have come."""
         connection, limit = self._connection, self._upstream.max_answer_bytes
         assert connection is not None
-        first = await connection.read()
+        first = connection.machine.take() if self.complete else await connection.read()
         size = len(first)
         if connection.machine.complete and not connection.machine.buffered and size <= limit:
             return first

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from weft_gateway.engine.circuit import Circuit
 from weft_gateway.engine.errors import ReplicaError
-from weft_gateway.engine.headers import Fields, request_head
+from weft_gateway.engine.headers import request_head
 from weft_gateway.engine.lower import ReplicaKind
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
+from weft_gateway.engine.response import Headers
 from weft_gateway.model import ReplicaView
 from weft_gateway.policies.route.beginnings import Beginnings
 
@@ -53,11 +54,10 @@ class Replica:
             self._view = view
         return view
 
-    def request_head(self, method: str, target: bytes, fields: Fields, length: int) -> bytes:
+    def request_head(self, method: str, target: bytes, fields: Headers, length: int) -> bytes:
         """The head of a request to this replica. `target`: path and query; `length`: of the body,
         bytes. UnsafeHead."""
-        prefix = self.upstream.prefix.encode()
-        return request_head(method, prefix, target, self.head, fields, length)
+        return request_head(method, self.upstream.prefix, target, self.head, fields, length)
 
 
 class Registry:

@@ -31,7 +31,7 @@ def opted_in(header: bytes | None, hints: Any) -> bool:
     the body's `weft` object. The header decides where it is present."""
     if header is not None:
         return header.strip().lower() in _ON
-    return isinstance(hints, Mapping) and hints.get(FIELD) is True
+    return isinstance(hints, dict) and hints.get(FIELD) is True
 
 
 def as_json(call: ToolCall) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class MemoryTable:
                 break
             if not self._programs[key].threads:
                 gone.append(key)
-        return [*map(self._remove, gone), *self._make_room()]
+        return [*[_gone(self._remove(key)) for key in gone], *self._make_room()]
 
     async def census(self) -> Census:
         """See ProcessTable."""
@@ -239,18 +239,17 @@ class MemoryTable:
             self._activity[key] = now_s
             self._activity.move_to_end(key)
 
-    def _remove(self, key: ProgramKey) -> Gone:
+    def _remove(self, key: ProgramKey) -> Program:
         program = self._programs.pop(key)
         del self._activity[key]
-        gone = Gone(key, program.replicas)
         if program.ephemeral:
-            return gone
+            return program
         named = self._named[key.tenant]
         named.ids.remove(key.program)
         named.idle.pop(key.program, None)
         if not named.ids:
             del self._named[key.tenant]
-        return gone
+        return program
 
     def _make_room(self) -> list[Gone]:
         """Remove what is too many in all."""
@@ -263,6 +262,11 @@ class MemoryTable:
             idle, tenant = most[0]
             if not idle:
                 break
-            gone.append(self._remove(ProgramKey(tenant, next(iter(self._named[tenant].idle)))))
+            longest = ProgramKey(tenant, next(iter(self._named[tenant].idle)))
+            gone.append(_gone(self._remove(longest)))
             heapreplace(most, (idle + 1, tenant))
         return gone
+
+
+def _gone(program: Program) -> Gone:
+    return Gone(program.key, program.replicas)

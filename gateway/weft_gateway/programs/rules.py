@@ -126,18 +126,18 @@ def check_opening(opening: Opening) -> None:
 def check_closing(closing: Closing) -> None:
     """Refuse numbers that would make time or tokens run backwards. Raises ValueError."""
     check_instant(closing.now_s)
-    for name, value in (("service_s", closing.service_s), ("waiting_s", closing.waiting_s)):
+    for seconds in (closing.service_s, closing.waiting_s):
         # Written so that not-a-number is refused too.
-        if not 0 <= value <= _MOST:
-            raise ValueError(f"{name} of call {closing.call} must not be negative, got {value}")
-    for name, value in (
-        ("prompt_tokens", closing.prompt_tokens),
-        ("cached_tokens", closing.cached_tokens),
-        ("output_tokens", closing.output_tokens),
-        ("preemptions", closing.preemptions),
+        if not 0 <= seconds <= _MOST:
+            raise ValueError(f"a time must not be negative, got {closing}")
+    for count in (
+        closing.prompt_tokens,
+        closing.cached_tokens,
+        closing.output_tokens,
+        closing.preemptions,
     ):
-        if not isinstance(value, int) or not 0 <= value <= _MOST:
-            raise ValueError(f"{name} of call {closing.call} must be a count, got {value!r}")
+        if not isinstance(count, int) or not 0 <= count <= _MOST:
+            raise ValueError(f"tokens and preemptions must be counts, got {closing}")
 
 
 def check_instant(now_s: float) -> None:

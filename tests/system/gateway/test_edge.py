@@ -46,6 +46,35 @@ async def test_a_head_just_within_the_limit_passes(engine: Any, weft: Any) -> No
                 assert (await client.answer())[0] == status
 
 
+async def test_a_head_in_pieces_has_the_same_limit(engine: Any, weft: Any) -> None:
+    rest = b"\r\ncontent-length: %d\r\n\r\n" % len(BODY) + BODY
+    async with engine() as stub, weft(stub, max_head_bytes=8192) as gateway:
+        for before in (b"", WHOLE):
+            for size, status in ((3900, 200), (4200, 431)):
+                async with raw(gateway) as client:
+                    if before:
+                        await client.send(before)
+                        assert (await client.answer())[0] == 200
+                    for piece in (CALL + b"a: ", b"\r\nb: "):
+                        await client.send(piece + b"a" * size)
+                        await asyncio.sleep(0.05)
+                    await client.send(rest)
+                    assert (await client.answer())[0] == status
+
+
+async def test_a_head_behind_a_long_body_has_its_own_count(engine: Any, weft: Any) -> None:
+    body = b'{"model": "tiny", "messages": [], "x": "%b"}' % (b"a" * 20_000)
+    request = CALL + b"content-length: %d\r\n\r\n" % len(body) + body
+    async with engine() as stub, weft(stub, max_head_bytes=8192) as gateway, raw(gateway) as client:
+        await client.send(CALL)
+        await asyncio.sleep(0.05)
+        # The rest of one request, and the beginning of the next one's head.
+        await client.send(request[len(CALL) :] + CALL + b"a: b\r\n")
+        assert (await client.answer())[0] == 200
+        await client.send(WHOLE[len(CALL) :])
+        assert (await client.answer())[0] == 200
+
+
 async def test_a_long_body_does_not_count_as_head(engine: Any, weft: Any) -> None:
     body = b'{"model": "tiny", "messages": [], "x": "%b"}' % (b"a" * 300_000)
     request = CALL + b"content-length: %d\r\n\r\n" % len(body) + body

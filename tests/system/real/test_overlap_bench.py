@@ -13,7 +13,7 @@ from weft_bench.overlap.shape import generate
 
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
-REQUESTS = 2
+REQUESTS = 1
 TURNS = [turn for request in generate(0, REQUESTS) for turn in request.turns if turn.calls]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
+from weft_engine import launch
 from weft_engine.launch import arguments, environment
 
 
@@ -77,3 +79,11 @@ def test_with_a_host_buffer_the_connector_is_loaded(monkeypatch):
         "tenant_share": 0.5,
         "load_async": True,
     }
+
+
+def test_another_release_of_vllm_is_refused_before_anything_starts(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "installed_version", lambda: "0.31.0")
+    monkeypatch.setattr(os, "environ", {})
+    status = launch.run(model="m", host="127.0.0.1", port=1, policy="fcfs", extra=())
+    assert status == 2
+    assert "found vLLM 0.31.0" in capsys.readouterr().err

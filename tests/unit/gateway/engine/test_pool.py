@@ -388,4 +388,4 @@ async def test_a_refused_connection_changes_nothing() -> None:
 )
 async def test_urls_are_taken_apart(url: str, authority: str, prefix: str) -> None:
     upstream = Upstream(url, Timeouts(1, 1, 1))
-    assert (upstream.authority, upstream.prefix) == (authority, prefix)
+    assert (upstream.authority, upstream.prefix) == (authority, prefix.encode())

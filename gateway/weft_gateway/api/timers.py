@@ -1,0 +1,98 @@
+"""Timers of one connection: a deadline that moves often, and a watch on a client that must read."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from weft_gateway.api.connections import LEAST_READ_BYTES
+
+
+class Deadline:
+    """A deadline that moves with each request and passes rarely. A move to a later time leaves the
+    timer as it is: when the timer runs out before the deadline, it is set for the rest."""
+
+    __slots__ = ("_at", "_loop", "_passed", "_timer", "_wakes")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, passed: Callable[[], None]) -> None:
+        """passed: called when the deadline has passed. There is none until `set`."""
+        self._loop = loop
+        self._passed = passed
+        self._timer: asyncio.TimerHandle | None = None
+        self._at = self._wakes = math.inf
+
+    def set(self, seconds: float) -> None:
+        """Move the deadline to `seconds` from now."""
+        self._at = at = self._loop.time() + seconds
+        if at < self._wakes:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._start(seconds)
+
+    def cancel(self) -> None:
+        """Let there be no deadline any more. What was to be called is let go of: its owner, which
+        owns the deadline too, would otherwise wait for the garbage collector."""
+        self._passed = _nothing
+        self._at = self._wakes = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, seconds: float) -> None:
+        self._wakes = self._at
+        self._timer = self._loop.call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        left = self._at - self._loop.time()
+        if left > 0:
+            self._start(left)
+        else:
+            self._at = self._wakes = math.inf
+            self._timer = None
+            self._passed()
+
+
+def _nothing() -> None:
+    """What a cancelled deadline calls."""
+
+
+class ReaderWatch:
+    """Sees to it that a client reads while bytes wait to be written."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.WriteTransport,
+        timeout_s: float,
+        stalled: Callable[[], None],
+    ) -> None:
+        """stalled: called where the client has read next to nothing within `timeout_s`."""
+        self._loop = loop
+        self._transport = transport
+        self._timeout_s = timeout_s
+        self._stalled = stalled
+        self._unread = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Watch until all is read, or until `stop`."""
+        self._unread = self._transport.get_write_buffer_size()
+        if self._unread and self._timer is None:
+            self._timer = self._loop.call_later(self._timeout_s, self._check)
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        before, left = self._unread, self._transport.get_write_buffer_size()
+        if not left:
+            return
+        if before - left < min(before, LEAST_READ_BYTES):
+            self._stalled()
+        else:
+            self.start()

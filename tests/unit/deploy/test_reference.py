@@ -1,0 +1,44 @@
+"""The pages of docs/reference are what the code generates."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from weft_deploy.reference import FOLDER, PAGES, http_api, metrics, settings
+from weft_gateway.config import Settings
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name](), "run: make generate"
+
+
+def test_every_setting_has_a_row_with_its_meaning() -> None:
+    rows = re.findall(r"^\| `WEFT_(\w+)` \| (.+?) \| .*\| (.+?) \|$", settings(), re.MULTILINE)
+    assert [name.lower() for name, _, _ in rows] == list(Settings.model_fields)
+    assert all(len(text) > 5 for _, _, text in rows)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `WEFT_PORT` | `8080` | >= 1, <= 65535 |",
+        "| `WEFT_TRACEPARENT_PROGRAMS` | `false` |",
+        "| `WEFT_BALANCER` | `locality` |",
+        "| `WEFT_REPLICAS` | empty |",
+        "| `WEFT_HEALTH_INTERVAL_S` | `2` | > 0.0, <= 300.0 |",
+    ],
+)
+def test_defaults_and_limits_are_written_as_users_write_them(row: str) -> None:
+    assert row.replace(".0", "") in settings().replace(".0", "")
+
+
+@pytest.mark.parametrize("path", ["POST /v1/chat/completions", "GET /health", "POST /v1/sessions"])
+def test_endpoints_of_both_kinds_are_listed(path: str) -> None:
+    assert f"## `{path}`" in http_api()
+
+
+def test_series_name_their_labels() -> None:
+    assert "| `weft_calls_total` | counter | `endpoint`, `outcome`, `replica` |" in metrics()
+    assert "| `weft_engine_waiting` | gauge | `engine`, `queue` |" in metrics()

@@ -1,0 +1,160 @@
+"""Timers of one connection, on a clock of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+from weft_gateway.api.timers import Deadline, ReaderWatch
+
+
+class Handle:
+    def __init__(self, at: float, callback: Callable[[], None]) -> None:
+        self.at = at
+        self.callback = callback
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Clock:
+    """An event loop's timers. `set`: all that were ever set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.set: list[Handle] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Handle:
+        self.set.append(Handle(self.now + seconds, callback))
+        return self.set[-1]
+
+    def pass_to(self, now: float) -> None:
+        while due := [one for one in self.set if one.at <= now and not one.cancelled]:
+            first = min(due, key=lambda one: one.at)
+            first.cancelled, self.now = True, first.at
+            first.callback()
+        self.now = now
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.unread = 0
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+
+def a_deadline() -> tuple[Clock, Deadline, list[float]]:
+    clock, passed = Clock(), list[float]()
+    loop = cast(asyncio.AbstractEventLoop, clock)
+    return clock, Deadline(loop, lambda: passed.append(clock.now)), passed
+
+
+def test_a_deadline_passes_once():
+    clock, deadline, passed = a_deadline()
+    deadline.set(5)
+    clock.pass_to(4.9)
+    assert passed == []
+    clock.pass_to(100)
+    assert passed == [5]
+
+
+def test_a_deadline_that_moves_on_keeps_its_timer():
+    clock, deadline, passed = a_deadline()
+    for now in range(100):
+        clock.pass_to(now / 100)
+        deadline.set(10)
+    assert len(clock.set) == 1
+    clock.pass_to(100)
+    assert passed == [10.99]
+
+
+def test_a_deadline_that_comes_nearer_passes_in_time():
+    clock, deadline, passed = a_deadline()
+    deadline.set(75)
+    deadline.set(20)
+    clock.pass_to(100)
+    assert passed == [20]
+
+
+def test_a_deadline_can_be_set_again_once_it_has_passed():
+    clock, deadline, passed = a_deadline()
+    deadline.set(5)
+    clock.pass_to(10)
+    deadline.set(5)
+    clock.pass_to(20)
+    assert passed == [5, 15]
+
+
+def test_a_cancelled_deadline_never_passes():
+    clock, deadline, passed = a_deadline()
+    deadline.set(5)
+    deadline.cancel()
+    clock.pass_to(10)
+    deadline.set(5)
+    clock.pass_to(20)
+    assert passed == []
+
+
+def test_a_cancelled_deadline_does_not_keep_its_owner():
+    class Owner:
+        def __init__(self) -> None:
+            self.deadline = Deadline(cast(asyncio.AbstractEventLoop, Clock()), self.late)
+
+        def late(self) -> None:
+            pass
+
+    gc.disable()
+    try:
+        owner = Owner()
+        owner.deadline.cancel()
+        gone = weakref.ref(owner)
+        del owner
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def a_watch() -> tuple[Clock, Transport, ReaderWatch, list[float]]:
+    clock, transport, stalled = Clock(), Transport(), list[float]()
+    watch = ReaderWatch(
+        cast(Any, clock), cast(Any, transport), 10, lambda: stalled.append(clock.now)
+    )
+    return clock, transport, watch, stalled
+
+
+def test_a_client_that_reads_next_to_nothing_has_stalled():
+    clock, transport, watch, stalled = a_watch()
+    transport.unread = 100_000
+    watch.start()
+    clock.pass_to(5)
+    transport.unread -= 16_383
+    clock.pass_to(100)
+    assert stalled == [10]
+
+
+def test_a_client_that_reads_may_go_on():
+    clock, transport, watch, stalled = a_watch()
+    transport.unread = 40_000
+    watch.start()
+    for now, unread in ((10, 23_616), (20, 7_000), (30, 0), (100, 0)):
+        transport.unread = unread
+        clock.pass_to(now)
+    assert stalled == []
+
+
+def test_a_watch_ends_with_the_waiting():
+    clock, transport, watch, stalled = a_watch()
+    watch.start()
+    transport.unread = 1
+    watch.start()
+    watch.stop()
+    clock.pass_to(100)
+    assert stalled == []
