@@ -25,9 +25,9 @@ from weft_gateway.engine.registry import Replica
 from weft_gateway.engine.response import Headers
 from weft_gateway.engine.sse import StreamFilter
 from weft_gateway.model import Outcome, ProgramKey
+from weft_gateway.overlap.answers import MAX_ANSWER_BYTES
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
-from weft_gateway.programs.lineage.answers import MAX_ANSWER_BYTES
 
 # Asked for by a request with this header, in the answer.
 SAVED_HEADER: Final = b"x-weft-saved-s"

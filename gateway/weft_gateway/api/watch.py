@@ -17,7 +17,7 @@ from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.request import Request
 from weft_gateway.api.services import Services
 from weft_gateway.model import ProgramKey
-from weft_gateway.overlap.answers import AnswerTape
+from weft_gateway.overlap.answers import AnswerTape, parse_answer
 from weft_gateway.overlap.dispatch import ToolDispatch, as_json
 from weft_gateway.overlap.tool_calls import ToolCall
 from weft_gateway.overlap.whole import calls_of
@@ -158,7 +158,7 @@ async def remember(services: Services, request: Request, raw: bytes | None, stre
         if raw is None:
             await lineage.failed(asked, time())
         else:
-            await lineage.answered(asked, raw, stream, time())
+            await lineage.answered(asked, parse_answer(raw, stream), time())
     except TableUnavailable:
         log.debug("an answer could not be remembered", exc_info=True)
 

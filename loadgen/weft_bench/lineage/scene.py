@@ -95,7 +95,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
 
 async def _end(lineage: Lineage, asked: Asked, call: RecordedCall, now_s: float) -> None:
     if call.answer is not None:
-        await lineage.answered(asked, call.answer, False, now_s)
+        await lineage.answered(asked, orjson.loads(call.answer), now_s)
     elif call.broken:
         await lineage.failed(asked, now_s)
 

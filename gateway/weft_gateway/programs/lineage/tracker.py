@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from typing import Any, Final
 
-from weft_gateway.programs.lineage.answers import parse_answer, said_in
-from weft_gateway.programs.lineage.canonical import TEXT
+from weft_gateway.programs.lineage.canonical import TEXT, said_in
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
 from weft_gateway.programs.lineage.rules import Asked, Verdict, decide, left
 from weft_gateway.programs.lineage.sketch import MAX_PIECES, Sketch, keys, line_keys, lines, pieces
@@ -52,10 +51,9 @@ class Lineage:
             verdict = decide(sketch, known, {**older, **spoken, **recent}, fresh, now_s, ids)
         return verdict, sketch
 
-    async def answered(self, call: Asked, raw: bytes, stream: bool, now_s: float) -> None:
-        """Remember what the model said. raw: the answer's body; stream: it is server-sent events.
-        What is not understood counts as nothing."""
-        answer = parse_answer(raw, stream)
+    async def answered(self, call: Asked, answer: Mapping[str, Any], now_s: float) -> None:
+        """Remember what the model said. answer: its parsed body, as without streaming. What is not
+        understood counts as nothing."""
         answers, ids = said_in(answer), answered_ids(answer)
         sketch, verdict = call.sketch, call.verdict
         end = sketch.end()

@@ -70,7 +70,7 @@ MESSAGES_BODY = {
     ],
 }
 TEXT = sse({"choices": [{"index": 0, "text": "a "}]}, {"choices": [{"index": 0, "text": "b"}]})
-TEXT_BODY = {"choices": [{"message": {"role": "assistant", "content": "a b"}}]}
+TEXT_BODY = {"choices": [{"text": "a b"}]}
 OUTPUT = [{"type": "message", "content": [{"type": "output_text", "text": "x"}]}]
 RESPONSE = sse(
     {"type": "response.output_text.delta", "delta": "x"},

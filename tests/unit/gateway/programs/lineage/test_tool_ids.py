@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from support.lineage import Gateway, run
+from weft_gateway.overlap.answers import parse_answer
 from weft_gateway.programs.lineage.rules import How
 from weft_gateway.programs.lineage.tool_ids import (
     MAX_IDS,
@@ -164,7 +165,7 @@ def test_ids_of_a_stream_are_known_and_of_other_tenants_not():
     parts = [{"index": 0, **call(DRAWN)}], [{"index": 0, "function": {"arguments": " "}}]
     events = [{"choices": [{"delta": {"tool_calls": part}}]} for part in parts]
     raw = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
-    run(gateway.lineage.answered(first, raw, True, gateway.now))
+    run(gateway.lineage.answered(first, parse_answer(raw, True), gateway.now))
     other = gateway.ask(system(2), USER, acts(DRAWN), returned(DRAWN), tenant="u")
     own = gateway.ask(system(2), USER, acts(DRAWN), returned(DRAWN))
     assert own.verdict.program == first.verdict.program != other.verdict.program
