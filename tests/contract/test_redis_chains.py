@@ -10,7 +10,7 @@ import pytest
 from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
 from weft_gateway.model import ProgramKey
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 from weft_gateway.programs.redis_chains import RedisChains
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.table import TableUnavailable
@@ -93,7 +93,7 @@ def test_the_tenant_that_has_most_gives_way_to_others(redis_server):
 
 def test_what_waits_for_redis_is_bounded_and_each_tenants_own(redis_server):
     async def steps(line, left, right):
-        left._room = FairRoom(4)
+        left._room = FairLRU(4)
         line.set(Line.CUT)
         for link in ("a", "b"):
             await left.remember(ProgramKey("quiet", "p"), link, "r0")

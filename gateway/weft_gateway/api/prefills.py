@@ -32,7 +32,7 @@ from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
 from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 from weft_gateway.policies.tags_sections import sections
 from weft_gateway.programs.handles import Fields
 from weft_gateway.programs.table import TableUnavailable
@@ -70,7 +70,7 @@ class PrefillDesk:
         self._running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = {}
         # Those that were begun here, until they are used or their time is over.
         self._own: dict[str, Prefill] = {}
-        self._room = FairRoom[str](services.settings.prefills)
+        self._room = FairLRU[str](services.settings.prefills)
 
     async def submit(
         self,

@@ -10,7 +10,7 @@ from typing import Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 DEFAULT_LIMIT: Final = 65_536
 DEFAULT_KEEP_S: Final = 86_400.0
@@ -45,7 +45,7 @@ class ChainRoots:
         keep_s: float = DEFAULT_KEEP_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._room = FairRoom[str](limit)
+        self._room = FairLRU[str](limit)
         self._keep_s = keep_s
         self._clock = clock
         self._answers: dict[tuple[str, str], StoredAnswer] = {}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.model import Decision, ProgramKey
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +183,7 @@ class Receipts:
     def __init__(self, limit: int, max_age_s: float) -> None:
         self.on: Final = limit > 0
         """Whether any are kept."""
-        self._room = FairRoom[Receipt](max(1, limit))
+        self._room = FairLRU[Receipt](max(1, limit))
         self._max_age_s = max_age_s
 
     def __len__(self) -> int:
