@@ -25,7 +25,7 @@ from weft_gateway.api.services import Services
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
-from weft_gateway.engine.farewells import Farewells
+from weft_gateway.engine.eviction_notifier import EvictionNotifier
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
@@ -217,14 +217,14 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
     await health.check_all()
     timeouts = _timeouts(settings)
     table = services.table
-    farewells = Farewells(services.advisor, lambda key: table.peek(key) is not None)
+    notifier = EvictionNotifier(services.advisor, lambda key: table.peek(key) is not None)
     upstreams = [replica.upstream for replica in services.registry]
     background: dict[str, Work] = {
         "health": health.run,
         "deadlines": lambda: watch(upstreams, timeouts),
         "departures": services.departures.run,
-        "reap": lambda: _reap(services, farewells),
-        "farewells": farewells.run,
+        "reap": lambda: _reap(services, notifier),
+        "farewells": notifier.run,
         "sweep": lambda: _sweep(desk),
     }
     for name, work in background.items():
@@ -249,14 +249,14 @@ async def _sweep(desk: PrefillDesk) -> None:
         await desk.sweep()
 
 
-async def _reap(services: Services, farewells: Farewells) -> None:
+async def _reap(services: Services, notifier: EvictionNotifier) -> None:
     """End the programs that nobody has called for long, and calls that nobody has any more."""
     idle_s = services.settings.program_idle_s
     every_s = min(_REAP_EVERY_S, idle_s / 2, services.settings.call_lease_s / _SIGNS)
     while True:
         try:
             gone = await services.table.expire(time(), idle_s)
-            farewells.add(gone)
+            notifier.add(gone)
             await services.chains.flush()
             await services.prefills.flush(time())
             if services.limiter is not None:

@@ -3,7 +3,7 @@
 from weft_gateway.model.program import (
     Census,
     Closing,
-    Gone,
+    EndedProgram,
     Opened,
     Opening,
     Outcome,
@@ -20,7 +20,7 @@ __all__ = [
     "Census",
     "Closing",
     "Decision",
-    "Gone",
+    "EndedProgram",
     "Opened",
     "Opening",
     "Outcome",

@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
 
 
-class Gone(NamedTuple):
+class EndedProgram(NamedTuple):
     """A program that the table has ended by itself, and the engines that it was pinned to, as
     `Program.replicas`."""
 

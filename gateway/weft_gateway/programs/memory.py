@@ -10,7 +10,16 @@ from itertools import islice
 from math import inf
 from typing import Final, NamedTuple
 
-from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
+from weft_gateway.model import (
+    Census,
+    Closing,
+    EndedProgram,
+    Opened,
+    Opening,
+    Program,
+    ProgramKey,
+    Told,
+)
 from weft_gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
@@ -158,7 +167,7 @@ class MemoryTable:
         """See ProcessTable."""
         return self._in_flight
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
         before = now_s - idle_s
         gone: list[ProgramKey] = []
@@ -251,9 +260,9 @@ class MemoryTable:
             del self._named[key.tenant]
         return program
 
-    def _make_room(self) -> list[Gone]:
+    def _make_room(self) -> list[EndedProgram]:
         """Remove what is too many in all."""
-        gone: list[Gone] = []
+        gone: list[EndedProgram] = []
         if len(self._programs) <= self._max_programs:
             return gone
         most = [(-len(named.idle), tenant) for tenant, named in self._named.items() if named.idle]
@@ -268,5 +277,5 @@ class MemoryTable:
         return gone
 
 
-def _gone(program: Program) -> Gone:
-    return Gone(program.key, program.replicas)
+def _gone(program: Program) -> EndedProgram:
+    return EndedProgram(program.key, program.replicas)

@@ -16,7 +16,7 @@ from typing import Final
 from weft_gateway.model import (
     Census,
     Closing,
-    Gone,
+    EndedProgram,
     Opened,
     Opening,
     Outcome,
@@ -140,7 +140,7 @@ class RedisTable:
         self._in_flight = await self._store.in_flight()
         return self._in_flight
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. Also renews the leases of this gateway's calls and closes, as aborted,
         calls whose lease has run out."""
         rules.check_instant(now_s)
@@ -198,15 +198,15 @@ class RedisTable:
         """See ProcessTable."""
         await self._store.aclose()
 
-    async def _close_lapsed(self, now_s: float) -> list[Gone]:
-        gone: list[Gone] = []
+    async def _close_lapsed(self, now_s: float) -> list[EndedProgram]:
+        gone: list[EndedProgram] = []
         for lease in await self._store.lapsed(self._lease_s, self._grace_until_s):
             key, call = rows.leased(lease)
             closing = Closing(key, call, now_s, Outcome.ABORTED)
             # The script looks again: its gateway may have given a sign meanwhile.
             program = self._closed(await self._store.close(closing, self._lease_s))
             if program is not None and rules.goes(program):
-                gone.append(Gone(key, program.replicas))
+                gone.append(EndedProgram(key, program.replicas))
         return gone
 
     async def _renew(self) -> float:
@@ -231,8 +231,8 @@ class RedisTable:
             self._saw(closed.program)
         return closed.program
 
-    async def _remove_idle(self, before: float) -> list[Gone]:
-        gone: list[Gone] = []
+    async def _remove_idle(self, before: float) -> list[EndedProgram]:
+        gone: list[EndedProgram] = []
         # Busy programs stay, however long their calls have been running.
         busy = 0
         while True:

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from weft_gateway.model import (
     Census,
     Closing,
-    Gone,
+    EndedProgram,
     Opening,
     Outcome,
     Program,
@@ -138,7 +138,7 @@ class RedisStore(RedisLink):
                 await self._close(*self._closing(closing, None), client=pipe)
             await pipe.execute()
 
-    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[Gone]:
+    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[EndedProgram]:
         """End those programs that have no open call and were last active earlier than `before`.
         The script looks again: they may have been called since they were found."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
@@ -146,7 +146,7 @@ class RedisStore(RedisLink):
                 await self._end(*self._ending(key, number(before)), client=pipe)
             ended = await pipe.execute()
         return [
-            Gone(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
+            EndedProgram(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
             for key, reply in zip(keys, ended, strict=True)
             if reply is not None
         ]

@@ -23,7 +23,16 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
+from weft_gateway.model import (
+    Census,
+    Closing,
+    EndedProgram,
+    Opened,
+    Opening,
+    Program,
+    ProgramKey,
+    Told,
+)
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.redis_link import RedisLink
@@ -149,7 +158,7 @@ class ResilientTable:
         """See ProcessTable. In local mode: this gateway's calls."""
         return await self._ask(lambda table: table.count())
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. In local mode, only the view is kept small: other gateways may know
         that a program is not idle."""
         if self._view is None:

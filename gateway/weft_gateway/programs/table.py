@@ -20,7 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
+from weft_gateway.model import (
+    Census,
+    Closing,
+    EndedProgram,
+    Opened,
+    Opening,
+    Program,
+    ProgramKey,
+    Told,
+)
 
 
 class TableUnavailable(Exception):
@@ -92,7 +101,7 @@ class ProcessTable(Protocol):
         less calls closed, also after somebody deleted rows of programs with open calls."""
         ...
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """Remove programs without active calls whose last activity (start, opening or closing) is
         older than `idle_s`. Returns what was removed: each program at one of the gateways that
         share the table, or, where the store's answer is lost, at none.
