@@ -58,7 +58,7 @@ def test_a_program_begins_with_what_is_told_of_it_and_not_with_what_is_taken_bac
         assert await table.tell(KEY, Told("tags", "", 0.0), 1.0) is None
         assert await table.get(KEY) is None
         assert (await table.tell(KEY, TAGS, 1.0)).calls == 0
-        assert (await table.census()).alive == 1
+        assert (await table.counts()).alive == 1
         assert [p.key for p in await table.programs(KEY.tenant, 9)] == [KEY]
         await table.end(KEY, 2.0)
         assert await table.tell(KEY, Told("tags", "", 0.0), 3.0) is None

@@ -100,7 +100,7 @@ def test_the_answer_to_each_kind_of_change_may_be_lost(redis_server):
         assert await direct.get(KEY) is None
         await lost(table.start(KEY, 4.0))
         assert await direct.get(KEY) is not None
-        assert await direct.census() == (2, 1, 1)
+        assert await direct.counts() == (2, 1, 1)
 
     away(redis_server, steps)
 
@@ -145,7 +145,7 @@ def test_gateways_that_decided_apart_agree_again(redis_server):
             placed.add((await table.open_call(o)).replica)
             await table.close_call(closing(o))
         assert len(placed) == 1
-        assert (await direct.census()).created == 1
+        assert (await direct.counts()).created == 1
 
     away(redis_server, steps, gateways=2)
 
@@ -168,7 +168,7 @@ def test_nameless_and_ended_programs_go_as_they_would_have(redis_server):
         assert [p.key.program for p in await table.programs("t", 9)] == ["s"]
         line.set(Line.OPEN)
         await back(table)
-        assert await direct.census() == (3, 2, 1)
+        assert await direct.counts() == (3, 2, 1)
         assert [p.key.program for p in await direct.programs("t", 9)] == ["s"]
 
     away(redis_server, steps)

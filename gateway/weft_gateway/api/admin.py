@@ -96,7 +96,7 @@ def router(services: Services) -> APIRouter:
             "table": {
                 "violations": list(await services.table.check()),
                 "in_flight": dict(services.table.in_flight()),
-                "programs": (await services.table.census())._asdict(),
+                "programs": (await services.table.counts())._asdict(),
                 "local": services.table.local,
             },
         }

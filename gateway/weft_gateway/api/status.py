@@ -101,10 +101,10 @@ def router(services: Services) -> APIRouter:
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         """The text exposition format."""
-        census = await services.table.census()
-        services.metrics.programs.set(census.alive)
-        services.metrics.begun.value = census.created
-        services.metrics.ended.value = census.ended
+        counts = await services.table.counts()
+        services.metrics.programs.set(counts.alive)
+        services.metrics.begun.value = counts.created
+        services.metrics.ended.value = counts.ended
         services.metrics.local.set(services.table.local)
         in_flight = await services.table.count()
         for replica in services.registry:

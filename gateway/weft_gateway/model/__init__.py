@@ -1,13 +1,13 @@
 """The vocabulary as immutable records. Standard library only; no I/O."""
 
 from weft_gateway.model.program import (
-    Census,
     Closing,
     EndedProgram,
     Opened,
     Opening,
     Outcome,
     Program,
+    ProgramCounts,
     ProgramKey,
     Thread,
     Told,
@@ -17,7 +17,6 @@ from weft_gateway.model.routing import Beginning, Decision, RouteRequest, Shared
 
 __all__ = [
     "Beginning",
-    "Census",
     "Closing",
     "Decision",
     "EndedProgram",
@@ -25,6 +24,7 @@ __all__ = [
     "Opening",
     "Outcome",
     "Program",
+    "ProgramCounts",
     "ProgramKey",
     "ReplicaView",
     "RouteRequest",

@@ -33,7 +33,7 @@ class EndedProgram(NamedTuple):
     replicas: tuple[str, ...]
 
 
-class Census(NamedTuple):
+class ProgramCounts(NamedTuple):
     """Programs that a table has seen begin and end, and those it has now."""
 
     created: int

@@ -11,12 +11,12 @@ from math import inf
 from typing import Final, NamedTuple
 
 from weft_gateway.model import (
-    Census,
     Closing,
     EndedProgram,
     Opened,
     Opening,
     Program,
+    ProgramCounts,
     ProgramKey,
     Told,
 )
@@ -178,10 +178,10 @@ class MemoryTable:
                 gone.append(key)
         return [*[_gone(self._remove(key)) for key in gone], *self._make_room()]
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """See ProcessTable."""
         alive = len(self._programs)
-        return Census(self._created, self._created - alive, alive)
+        return ProgramCounts(self._created, self._created - alive, alive)
 
     def adopt(self, programs: Iterable[Program], openings: Iterable[Opening]) -> None:
         """Begin with programs as another table knows them, and with these calls open. The table

@@ -14,13 +14,13 @@ from math import inf
 from typing import Final
 
 from weft_gateway.model import (
-    Census,
     Closing,
     EndedProgram,
     Opened,
     Opening,
     Outcome,
     Program,
+    ProgramCounts,
     ProgramKey,
     Told,
 )
@@ -147,9 +147,9 @@ class RedisTable:
         await self._renew()
         return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """See ProcessTable."""
-        return await self._store.census()
+        return await self._store.counts()
 
     async def identity(self) -> bytes:
         """The name of the table on this server; another one than before: all rows were lost."""

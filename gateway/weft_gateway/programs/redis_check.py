@@ -44,10 +44,10 @@ async def violations(store: RedisStore) -> list[str]:
     held = set(await store.members(store.keys.leases))
     if held != calls.keys():
         found.append(f"leases differ from open calls: {sorted(held ^ calls.keys())}")
-    census = await store.census()
-    if census.created - census.ended != census.alive:
+    counts = await store.counts()
+    if counts.created - counts.ended != counts.alive:
         found.append(
-            f"{census.created} programs created, {census.ended} ended, {census.alive} alive"
+            f"{counts.created} programs created, {counts.ended} ended, {counts.alive} alive"
         )
     return found
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, cast
 from redis.exceptions import ResponseError
 
 from weft_gateway.model import (
-    Census,
     Closing,
     EndedProgram,
     Opening,
     Outcome,
     Program,
+    ProgramCounts,
     ProgramKey,
     Told,
 )
@@ -172,13 +172,13 @@ class RedisStore(RedisLink):
         async with self.reaching():
             return cast("dict[bytes, bytes]", await cast(Any, self.redis.hgetall(key)))
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """Programs created and ended since the table began, and those alive."""
         async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
             pipe.hmget(self.keys.totals, ["created", "ended"])
             pipe.zcard(self.keys.activity)
             (created, ended), alive = await pipe.execute()
-        return Census(int(created or 0), int(ended or 0), alive)
+        return ProgramCounts(int(created or 0), int(ended or 0), alive)
 
     async def identity(self) -> bytes:
         """The table's name, which it gets from whoever asks first. Another one than before says

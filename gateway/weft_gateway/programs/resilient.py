@@ -24,12 +24,12 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from weft_gateway.model import (
-    Census,
     Closing,
     EndedProgram,
     Opened,
     Opening,
     Program,
+    ProgramCounts,
     ProgramKey,
     Told,
 )
@@ -59,7 +59,7 @@ class ResilientTable:
         self._probe_s = probe_s
         self._view: MemoryTable | None = None
         self._identity: bytes | None = None
-        self._census = Census(0, 0, 0)
+        self._counts = ProgramCounts(0, 0, 0)
         self._probe: asyncio.Task[None] | None = None
         # Set while changes are written to Redis; callers wait for it.
         self._turning: asyncio.Future[None] | None = None
@@ -172,14 +172,14 @@ class ResilientTable:
             await self._view.expire(now_s, idle_s)
         return []
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """See ProcessTable. In local mode: as last read."""
         if self._view is None:
             try:
-                self._census = await self._shared.census()
+                self._counts = await self._shared.counts()
             except TableUnavailable as error:
                 self._leave(error)
-        return self._census
+        return self._counts
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable. In local mode: of this gateway's view."""

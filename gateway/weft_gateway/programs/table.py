@@ -21,12 +21,12 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from weft_gateway.model import (
-    Census,
     Closing,
     EndedProgram,
     Opened,
     Opening,
     Program,
+    ProgramCounts,
     ProgramKey,
     Told,
 )
@@ -110,7 +110,7 @@ class ProcessTable(Protocol):
         gateway that does not are taken for lost after a while and closed as aborted."""
         ...
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """Programs created and ended, over all gateways and since the table began, and those alive,
         which are as many as were created and have not ended."""
         ...

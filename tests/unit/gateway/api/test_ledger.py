@@ -41,7 +41,7 @@ class House:
         return OpenCall(KEY, call, "chat", "m", 1000, opened.replica, opened.program, final)
 
     async def programs(self) -> int:
-        return (await self.table.census()).alive
+        return (await self.table.counts()).alive
 
 
 async def test_a_call_is_closed_once() -> None:
