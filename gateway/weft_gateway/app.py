@@ -33,7 +33,7 @@ from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore, MemoryHandles
-from weft_gateway.programs.identity import ChainRoots
+from weft_gateway.programs.identity import ResponseStore
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import LineageStore
@@ -76,13 +76,13 @@ def make_table(settings: Settings) -> ProcessTable:
     return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
 
-def make_chains(settings: Settings, link: RedisLink | None) -> ChainRoots:
+def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
     """What is known of stored answers. link: the process table's Redis client, if it has one."""
     if link is not None:
-        from weft_gateway.programs.redis_chains import RedisChains
+        from weft_gateway.programs.redis_response_store import RedisResponseStore
 
-        return RedisChains(link, settings.answer_keep_s)
-    return ChainRoots(keep_s=settings.answer_keep_s)
+        return RedisResponseStore(link, settings.answer_keep_s)
+    return ResponseStore(keep_s=settings.answer_keep_s)
 
 
 def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:

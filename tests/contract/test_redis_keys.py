@@ -12,8 +12,8 @@ from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
 from weft_gateway.programs.redis import RedisTable
-from weft_gateway.programs.redis_chains import RedisChains
 from weft_gateway.programs.redis_handles import RedisHandles
+from weft_gateway.programs.redis_response_store import RedisResponseStore
 
 
 def test_scripts_declare_every_key_that_they_touch(redis_server):
@@ -22,7 +22,7 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
     async def steps(table):
         prefix = table._store.keys.base.decode()[1:-2]
         small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
-        chains = RedisChains(table.link, keep_s=100.0, limit=2)
+        chains = RedisResponseStore(table.link, keep_s=100.0, limit=2)
         handles = RedisHandles(table.link)
         lineage = RedisLineage(small.link, limit=4)
         with monitored(redis_server.port) as monitor:

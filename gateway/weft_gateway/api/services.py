@@ -23,7 +23,7 @@ from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.overlap.ahead import Ahead
 from weft_gateway.policies.route.registry import Router
 from weft_gateway.programs.handles import HandleStore
-from weft_gateway.programs.identity import ChainRoots
+from weft_gateway.programs.identity import ResponseStore
 from weft_gateway.programs.limits import Limiter
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable
@@ -55,7 +55,7 @@ class Services:
     ledger: Ledger
     metrics: Metrics
     tasks: Supervisor
-    chains: ChainRoots
+    chains: ResponseStore
     estimator: PromptEstimator
     cold: httpx.AsyncClient
     tokens: TokenCounter

@@ -11,8 +11,8 @@ from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
 from weft_gateway.model import ProgramKey
 from weft_gateway.policies.fair_lru import FairLRU
-from weft_gateway.programs.redis_chains import RedisChains
 from weft_gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.redis_response_store import RedisResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
 _prefixes = (f"chains{number}" for number in count())
@@ -26,7 +26,7 @@ def run(server: RedisServer, steps: Callable[..., Awaitable[None]], **options: f
         prefix = next(_prefixes)
         async with RedisProxy(server.port) as line:
             chains = [
-                RedisChains(RedisLink(url, prefix, 5.0), **options)
+                RedisResponseStore(RedisLink(url, prefix, 5.0), **options)
                 for url in (line.url, server.url)
             ]
             try:

@@ -9,15 +9,15 @@ from urllib.parse import quote, unquote
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs import rows
-from weft_gateway.programs.chains import DEFAULT_KEEP_S, ChainRoots, StoredAnswer
 from weft_gateway.programs.redis_link import RedisLink, twice
+from weft_gateway.programs.response_store import DEFAULT_KEEP_S, ResponseStore, StoredResponse
 from weft_gateway.programs.table import TableUnavailable
 
 _SHARED_LIMIT: Final = 262_144
 
 
-class RedisChains(ChainRoots):
-    """See ChainRoots. What is remembered while Redis is away is written by a later `remember` or
+class RedisResponseStore(ResponseStore):
+    """See ResponseStore. What is remembered while Redis is away is written by a later `remember` or
     `flush`."""
 
     def __init__(
@@ -36,7 +36,7 @@ class RedisChains(ChainRoots):
     async def remember(
         self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
     ) -> None:
-        """See ChainRoots. Never raises: an answer is not held up by what is known of it. Where
+        """See ResponseStore. Never raises: an answer is not held up by what is known of it. Where
         another tenant has an answer with this id, by this gateway's knowledge or by that of another
         one, nothing is remembered."""
         answer = self.record(key, response_id, replica, thread)
@@ -49,8 +49,8 @@ class RedisChains(ChainRoots):
         except TableUnavailable:
             return
 
-    async def find(self, tenant: str, response_id: str) -> StoredAnswer | None:
-        """See ChainRoots."""
+    async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
+        """See ResponseStore."""
         known = self._known(tenant, response_id)
         if known is not None:
             return known
@@ -67,7 +67,7 @@ class RedisChains(ChainRoots):
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
-        """See ChainRoots. Other gateways may remember it until their memory ends; the replica then
+        """See ResponseStore. Other gateways may remember it until their memory ends; the replica then
         says that it is gone."""
         await super().forget(tenant, response_id)
         member = rows.member(ProgramKey(tenant, response_id))
@@ -78,7 +78,7 @@ class RedisChains(ChainRoots):
                     await self._forget_answer(self._link.keys.of_answers, [member])
 
     async def flush(self) -> None:
-        """See ChainRoots."""
+        """See ResponseStore."""
         if self._link.away or not self._unwritten:
             return
         written = dict(self._unwritten)
@@ -108,14 +108,14 @@ class RedisChains(ChainRoots):
         return cast("list[bytes]", reply)
 
 
-def _packed(answer: StoredAnswer) -> bytes:
+def _packed(answer: StoredResponse) -> bytes:
     # A thread may hold any character; a line it must not end.
     thread = quote(answer.thread, safe="")
     head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n{thread}\n"
     return rows.encode(head + answer.program)
 
 
-def _unpacked(packed: bytes) -> StoredAnswer:
+def _unpacked(packed: bytes) -> StoredResponse:
     # Only the program's id, which is last, may hold a newline.
     stored, replica, thread, program = rows.decode(packed).split("\n", 3)
-    return StoredAnswer(program, replica, float(stored), unquote(thread))
+    return StoredResponse(program, replica, float(stored), unquote(thread))
