@@ -20,7 +20,7 @@ from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
-from weft_gateway.overlap.ahead import Ahead
+from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.route.registry import Router
 from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.identity import ResponseStore
@@ -66,7 +66,7 @@ class Services:
     tenants: Tenants = field(default_factory=Tenants)
     limiter: Limiter | None = None
     limits: TenantLimits | None = None
-    ahead: Ahead = field(default_factory=Ahead)
+    ahead: NextTurnPredictor = field(default_factory=NextTurnPredictor)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)
     turns: Turns = field(default_factory=Turns)
