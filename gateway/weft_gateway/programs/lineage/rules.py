@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from weft_gateway.programs.lineage.candidates import Candidate, candidates_of, named, root_of
+from weft_gateway.programs.lineage.fingerprint import End, Fingerprint
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
-from weft_gateway.programs.lineage.sketch import End, Sketch
-from weft_gateway.programs.lineage.way import Candidate, named, root_of, way_of
 
 # Bytes of an answer's pieces in a prompt that make it this program's.
 EVIDENCE_BYTES: Final = 64
@@ -75,47 +75,49 @@ def shown(owner: str, thread: str, program: str) -> str:
 class Asked:
     """A call that has been placed: what is needed to remember its answer."""
 
-    __slots__ = ("sketch", "tenant", "verdict")
+    __slots__ = ("prompt", "tenant", "verdict")
 
-    def __init__(self, tenant: str, sketch: Sketch, verdict: Verdict) -> None:
+    def __init__(self, tenant: str, prompt: Fingerprint, verdict: Verdict) -> None:
         self.tenant = tenant
-        self.sketch = sketch
+        self.prompt = prompt
         self.verdict = verdict
 
 
 def decide(
-    sketch: Sketch,
+    prompt: Fingerprint,
     known: Known,
     pieces: Mapping[int, int],
     fresh: str,
     now_s: float,
     ids: Sequence[int] = (),
 ) -> Verdict:
-    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. ids: fingerprints of
+    """Whose call it is. pieces: of its text, as `Fingerprint.recent` gives them. ids: fingerprints of
     tool calls that it holds, the last ones first. fresh: the name of a new program, which no other
     has; also the name of a new thread."""
     if not known.marks:
-        return begun(sketch, fresh, now_s)
-    way = [*way_of(sketch, known), *named(ids, known)]
+        return begun(prompt, fresh, now_s)
+    candidates = [*candidates_of(prompt, known), *named(ids, known)]
     said = _said(known, pieces)
-    if not (way or said):
-        return begun(sketch, fresh, now_s)
-    verdict = _proven(way, known, fresh)
+    if not (candidates or said):
+        return begun(prompt, fresh, now_s)
+    verdict = _proven(candidates, known, fresh)
     if verdict is None:
-        verdict = _quoted(way, known, said, fresh) or _unproven(way, known, sketch, fresh)
-    return _complete(verdict, way, known, said, sketch, now_s)
+        verdict = _quoted(candidates, known, said, fresh) or _unproven(
+            candidates, known, prompt, fresh
+        )
+    return _complete(verdict, candidates, known, said, prompt, now_s)
 
 
-def begun(sketch: Sketch, fresh: str, now_s: float) -> Verdict:
+def begun(prompt: Fingerprint, fresh: str, now_s: float) -> Verdict:
     """The first call of a program."""
     mark = Mark(fresh, MAIN, State.RUNS, now_s)
-    return Verdict(How.NEW, fresh, fresh, MAIN, "", mark.state, (), tuple(left(sketch.end(), mark)))
+    return Verdict(How.NEW, fresh, fresh, MAIN, "", mark.state, (), tuple(left(prompt.end(), mark)))
 
 
-def _proven(way: Sequence[Candidate], known: Known, fresh: str) -> Verdict | None:
+def _proven(candidates: Sequence[Candidate], known: Known, fresh: str) -> Verdict | None:
     """The thread that has seen what was written for it alone."""
     fallback: Candidate | None = None
-    for candidate in way:
+    for candidate in candidates:
         mark = candidate.mark
         if not mark.state & State.PROVEN:
             continue
@@ -155,7 +157,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
 
 
 def _quoted(
-    way: Sequence[Candidate], known: Known, said: Mapping[Mark, int], fresh: str
+    candidates: Sequence[Candidate], known: Known, said: Mapping[Mark, int], fresh: str
 ) -> Verdict | None:
     """The program whose answers the text holds, if it holds enough of them."""
     by_program: dict[str, int] = {}
@@ -165,7 +167,7 @@ def _quoted(
     program = max(by_program, key=by_program.__getitem__, default="")
     if by_program.get(program, 0) < EVIDENCE_BYTES:
         return None
-    for candidate in way:
+    for candidate in candidates:
         mark = candidate.mark
         ended = mark.state & State.EXTENDED
         if not ended and root_of(mark, known) == program:
@@ -175,11 +177,13 @@ def _quoted(
     return Verdict(How.QUOTES, program, mark.program, fresh, mark.thread, State.PROVEN)
 
 
-def _unproven(way: Sequence[Candidate], known: Known, sketch: Sketch, fresh: str) -> Verdict:
+def _unproven(
+    candidates: Sequence[Candidate], known: Known, prompt: Fingerprint, fresh: str
+) -> Verdict:
     """By text that others may send as well: the end of one thread, a second try, or a new one."""
     tip: Candidate | None = None
     edited: list[Candidate] = []
-    for candidate in way:
+    for candidate in candidates:
         mark = candidate.mark
         if candidate.whole and mark.state & State.FAILED:
             return _to(candidate, How.REPEATS, known)
@@ -195,7 +199,7 @@ def _unproven(way: Sequence[Candidate], known: Known, sketch: Sketch, fresh: str
     if tip is None and len(edited) == 1:
         (tip,) = edited
     if tip is not None:
-        spoken = sketch.turn > tip.point + 1
+        spoken = prompt.turn > tip.point + 1
         return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
     return Verdict(How.NEW, fresh, fresh, MAIN)
 
@@ -221,10 +225,10 @@ def _to(
 
 def _complete(
     verdict: Verdict,
-    way: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     known: Known,
     said: Mapping[Mark, int],
-    sketch: Sketch,
+    prompt: Fingerprint,
     now_s: float,
 ) -> Verdict:
     """The verdict with what the store is to learn of it."""
@@ -232,14 +236,14 @@ def _complete(
     program = verdict.program
     ends: list[Candidate] = []
     if verdict.how is How.EXTENDS:
-        ends = [c for c in way if c.mark[:2] == own and not c.whole]
+        ends = [c for c in candidates if c.mark[:2] == own and not c.whole]
         ends = [c for c in ends if not c.mark.state & State.EXTENDED]
     joined = [m for m, size in said.items() if m[:2] != own and size >= EVIDENCE_BYTES]
     others = {root_of(m, known) for m in joined if m.program != own[0]} - {program}
     entries = [
         Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED)) for c in ends
     ]
-    entries += left(sketch.end(), Mark(*own, verdict.state, now_s))
+    entries += left(prompt.end(), Mark(*own, verdict.state, now_s))
     return verdict._replace(
         joined=tuple((mark.program, mark.thread) for mark in joined),
         entries=tuple(entries),

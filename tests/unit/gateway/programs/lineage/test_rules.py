@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from support.lineage import SYSTEM, said, user
+from weft_gateway.programs.lineage.fingerprint import Fingerprint
 from weft_gateway.programs.lineage.marks import Known, Mark, State
 from weft_gateway.programs.lineage.rules import EVIDENCE_BYTES, How, decide
-from weft_gateway.programs.lineage.sketch import Sketch
 
-CALL = Sketch("t", {"messages": [SYSTEM, user("a"), said("b"), user("c")]})
+CALL = Fingerprint("t", {"messages": [SYSTEM, user("a"), said("b"), user("c")]})
 NOW = 100.0
 
 
