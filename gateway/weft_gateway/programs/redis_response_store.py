@@ -67,8 +67,8 @@ class RedisResponseStore(ResponseStore):
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
-        """See ResponseStore. Other gateways may remember it until their memory ends; the replica then
-        says that it is gone."""
+        """See ResponseStore. Other gateways may remember it until their memory ends; the replica
+        then says that it is gone."""
         await super().forget(tenant, response_id)
         member = rows.member(ProgramKey(tenant, response_id))
         self._unwritten.pop(member, None)

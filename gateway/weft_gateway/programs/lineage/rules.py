@@ -91,9 +91,9 @@ def decide(
     now_s: float,
     ids: Sequence[int] = (),
 ) -> Verdict:
-    """Whose call it is. pieces: of its text, as `Fingerprint.recent` gives them. ids: fingerprints of
-    tool calls that it holds, the last ones first. fresh: the name of a new program, which no other
-    has; also the name of a new thread."""
+    """Whose call it is. pieces: of its text, as `Fingerprint.recent` gives them. ids: fingerprints
+    of tool calls that it holds, the last ones first. fresh: the name of a new program, which no
+    other has; also the name of a new thread."""
     if not known.marks:
         return begun(prompt, fresh, now_s)
     candidates = [*candidates_of(prompt, known), *named(ids, known)]
