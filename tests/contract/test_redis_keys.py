@@ -7,7 +7,7 @@ import time
 from support.redis_rows import age_leases, monitored
 from support.redis_table import run
 from support.table import KEY, closing, opening
-from weft_gateway.model import ProgramKey, Told
+from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
@@ -56,8 +56,10 @@ async def everything(table, chains, handles, lineage) -> None:
     await table.close_call(closing(nameless, now=10.0))
     for number in range(4):
         await table.start(ProgramKey("t", f"s{number}"), 20.0 + number)
-        await table.tell(ProgramKey("t", f"u{number}"), Told("x", "y", 99.0), 30.0 + number)
-    await table.tell(ProgramKey("t", "u3"), Told("x", "", 99.0), 40.0)
+        await table.set_attribute(
+            ProgramKey("t", f"u{number}"), ProgramAttribute("x", "y", 99.0), 30.0 + number
+        )
+    await table.set_attribute(ProgramKey("t", "u3"), ProgramAttribute("x", "", 99.0), 40.0)
     held = opening(ProgramKey("t", "held"), now=41.0)
     await table.open_call(held)
     await table.expire(42.0, 10.0)

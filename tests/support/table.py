@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from weft_gateway.model import Closing, Opening, Outcome, ProgramKey, Told
+from weft_gateway.model import Closing, Opening, Outcome, ProgramAttribute, ProgramKey
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.table import ProcessTable
 
@@ -88,8 +88,13 @@ class Twin:
             same(ours[0], theirs[0])
             assert ours[1] == theirs[1]
         elif action == "tell":
-            told = Told(f"n{which % 2}", "x" * which, self.now + amount)
-            same(*[await each.tell(KEYS[which], told, self.now) for each in (table, self.table)])
+            told = ProgramAttribute(f"n{which % 2}", "x" * which, self.now + amount)
+            same(
+                *[
+                    await each.set_attribute(KEYS[which], told, self.now)
+                    for each in (table, self.table)
+                ]
+            )
         elif action == "end":
             same(*[await each.end(KEYS[which], self.now) for each in (table, self.table)])
         elif action == "expire":

@@ -82,7 +82,7 @@ class CallHandler:
                 await join_lineage(self._s, request)
             if request.prefill is None and endpoint.name == "chat":
                 known = self._s.table.peek(request.identity.key)
-                if known is not None and known.told:
+                if known is not None and known.attributes:
                     await self._desk.meet(request, known)
             departure = self._s.departures.expect(receive)
             try:
@@ -185,7 +185,7 @@ class CallHandler:
                     await self._s.ledger.close(previous, Outcome.ERROR, None)
                     if open_call.receipt is not None:
                         open_call.receipt.failed = failed
-                if open_call.program.told and not request.met:
+                if open_call.program.attributes and not request.met:
                     await self._meet(request, open_call)
                 replica = self._s.registry[open_call.replica]
                 exchange = Exchange(replica.upstream)

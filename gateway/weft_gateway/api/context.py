@@ -15,7 +15,7 @@ from weft_gateway.engine.lower import ReplicaKind, program_digest, tenant_digest
 from weft_gateway.engine.registry import Replica
 from weft_gateway.model import Program
 from weft_gateway.model.hint import OwnTag
-from weft_gateway.overlap import told
+from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
 from weft_gateway.policies.tags import end_of, wire_tags
 
@@ -33,7 +33,7 @@ def context_of(
     if weft and request.endpoint.xargs and not _silent(services, request.body):
         counted = count(services, request)
         found = request.sections
-        own = hints.tags or (_told_ahead(program) if program.told else ())
+        own = hints.tags or (_told_ahead(program) if program.attributes else ())
         tags, of_tags = wire_tags(found, counted.ends, own)
         fates += of_tags
         if hints.retain_to is not None:
@@ -86,8 +86,8 @@ def context_of(
 
 def _told_ahead(program: Program) -> tuple[OwnTag, ...]:
     """The tags that were told of the program before, through whichever gateway."""
-    text = program.told_of(told.TAGS, time())
-    return told.read(text) if text else ()
+    text = program.attribute(tag_codec.TAGS, time())
+    return tag_codec.decode(text) if text else ()
 
 
 def _silent(services: Services, body: dict[str, Any]) -> bool:

@@ -24,9 +24,9 @@ from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.request import model_of
 from weft_gateway.api.services import Services
 from weft_gateway.api.sessions import program_key
-from weft_gateway.model import ProgramKey, Told
+from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import OwnTag
-from weft_gateway.overlap import told
+from weft_gateway.overlap import tag_codec
 from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill
 from weft_gateway.policies.hints import DEFAULT_LIMITS
 from weft_gateway.policies.hints_values import own_tag
@@ -207,7 +207,9 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         key = named(tenant, hint.session_id)
         found, fates = _tags(hint.tags)
         now = time()
-        await s.table.tell(key, Told(told.TAGS, told.written(found), now + hint.ttl_s), now)
+        await s.table.set_attribute(
+            key, ProgramAttribute(tag_codec.TAGS, tag_codec.encode(found), now + hint.ttl_s), now
+        )
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     @api.post(

@@ -30,7 +30,7 @@ from weft_gateway.engine.headers import for_client
 from weft_gateway.engine.lower import lower, program_digest, tenant_digest
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
-from weft_gateway.model import Opening, Outcome, Program, ProgramKey, RouteRequest, Told
+from weft_gateway.model import Opening, Outcome, Program, ProgramAttribute, ProgramKey, RouteRequest
 from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
 from weft_gateway.policies.fair_lru import FairLRU
 from weft_gateway.policies.tags_sections import sections
@@ -129,7 +129,7 @@ class PrefillDesk:
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
         # So that the program's next calls are looked at, whichever gateway they come to.
-        await s.table.tell(key, Told(MARK, "1", prefill.expires_s), now)
+        await s.table.set_attribute(key, ProgramAttribute(MARK, "1", prefill.expires_s), now)
         return prefill
 
     async def take(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
@@ -180,7 +180,7 @@ class PrefillDesk:
         prefills, the one that the call begins with is its own; those that were foreseen otherwise
         are let go."""
         now, tenant = time(), program.key.tenant
-        if not program.told_of(MARK, now):
+        if not program.attribute(MARK, now):
             return
         request.met = True
         for fields in await self._s.prefills.of_program(program.key, now):
@@ -249,7 +249,7 @@ class PrefillDesk:
             return False
         # Of one that is begun in this very moment the mark goes, too: then its handle is the only
         # way to it.
-        await self._s.table.tell(prefill.key, Told(MARK, "", 0.0), now)
+        await self._s.table.set_attribute(prefill.key, ProgramAttribute(MARK, "", 0.0), now)
         return True
 
     async def _give_up(self, prefill: Prefill) -> None:

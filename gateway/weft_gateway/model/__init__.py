@@ -7,10 +7,10 @@ from weft_gateway.model.program import (
     Opening,
     Outcome,
     Program,
+    ProgramAttribute,
     ProgramCounts,
     ProgramKey,
     Thread,
-    Told,
 )
 from weft_gateway.model.replica import ReplicaView
 from weft_gateway.model.routing import Beginning, Decision, RouteRequest, Shared
@@ -24,11 +24,11 @@ __all__ = [
     "Opening",
     "Outcome",
     "Program",
+    "ProgramAttribute",
     "ProgramCounts",
     "ProgramKey",
     "ReplicaView",
     "RouteRequest",
     "Shared",
     "Thread",
-    "Told",
 ]

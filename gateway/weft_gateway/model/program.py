@@ -60,9 +60,9 @@ class Thread:
 
 
 @record
-class Told:
-    """What was told of a program ahead of its calls. name: what it is about. text: as the one who
-    reads it wrote it; "" takes back what was told before. until_s: Unix time."""
+class ProgramAttribute:
+    """A named text that holds for a program's calls until `until_s` (Unix time), as prefills and
+    tags given ahead do. An empty text removes the attribute."""
 
     name: str
     text: str
@@ -77,8 +77,8 @@ class Program:
     observed critical path (ATLAS, Algorithm 1 line 4). waiting_s: time in the engines' queues.
     home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
     ephemeral: nobody named it; it ends with its only call. ended: its handle was deleted while
-    calls were in flight; the row goes with the last of them. told: by name, one each; what is over
-    may still be among them.
+    calls were in flight; the row goes with the last of them. attributes: one of each name; those
+    that have expired may still be among them.
     """
 
     key: ProgramKey
@@ -99,13 +99,13 @@ class Program:
     preemptions: int = 0
     ephemeral: bool = False
     ended: bool = False
-    told: tuple[Told, ...] = ()
+    attributes: tuple[ProgramAttribute, ...] = ()
 
-    def told_of(self, name: str, now_s: float) -> str:
-        """What was told by this name and holds now, "" if nothing."""
-        for told in self.told:
-            if told.name == name and told.until_s > now_s:
-                return told.text
+    def attribute(self, name: str, now_s: float) -> str:
+        """The text of the attribute with this name that holds now, "" if none."""
+        for each in self.attributes:
+            if each.name == name and each.until_s > now_s:
+                return each.text
         return ""
 
     @property

@@ -16,9 +16,9 @@ from weft_gateway.model import (
     Opened,
     Opening,
     Program,
+    ProgramAttribute,
     ProgramCounts,
     ProgramKey,
-    Told,
 )
 from weft_gateway.programs import rules
 
@@ -132,15 +132,17 @@ class MemoryTable:
             self._remove(key)
         return program
 
-    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> Program | None:
         """See ProcessTable."""
-        rules.check_told(told)
-        if told.text:
+        rules.check_attribute(attribute)
+        if attribute.text:
             await self.start(key, now_s)
         row = self._programs.get(key)
         if row is None:
             return None
-        program = replace(row, told=rules.with_told(row.told, told))
+        program = replace(row, attributes=rules.with_attribute(row.attributes, attribute))
         self._programs[key] = program
         return program
 

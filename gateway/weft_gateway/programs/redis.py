@@ -20,9 +20,9 @@ from weft_gateway.model import (
     Opening,
     Outcome,
     Program,
+    ProgramAttribute,
     ProgramCounts,
     ProgramKey,
-    Told,
 )
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_check import violations
@@ -102,11 +102,13 @@ class RedisTable:
             self._saw(program)
         return program
 
-    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> Program | None:
         """See ProcessTable."""
         rules.check_instant(now_s)
-        rules.check_told(told)
-        program, over = await self._store.tell(key, told, now_s)
+        rules.check_attribute(attribute)
+        program, over = await self._store.set_attribute(key, attribute, now_s)
         if program is not None:
             self._saw(program)
         if over:

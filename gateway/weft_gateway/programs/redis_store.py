@@ -14,9 +14,9 @@ from weft_gateway.model import (
     Opening,
     Outcome,
     Program,
+    ProgramAttribute,
     ProgramCounts,
     ProgramKey,
-    Told,
 )
 from weft_gateway.programs import rows, rules
 from weft_gateway.programs.redis_link import RedisLink
@@ -53,8 +53,9 @@ class RedisStore(RedisLink):
         """per_tenant: named programs of a tenant; see ProcessTable."""
         super().__init__(url, prefix, timeout_s)
         self._per_tenant = per_tenant
-        self._open, self._close, self._start, self._end, self._tell = (
-            self.script("common", name) for name in ("open", "close", "start", "end", "tell")
+        self._open, self._close, self._start, self._end, self._set_attribute = (
+            self.script("common", name)
+            for name in ("open", "close", "start", "end", "set_attribute")
         )
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
@@ -107,15 +108,15 @@ class RedisStore(RedisLink):
             reply = await self._end(*self._ending(key))
         return None if reply is None else rows.program(key, rows.pairs(rows.unpack(reply)))
 
-    async def tell(
-        self, key: ProgramKey, told: Told, now_s: float
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
     ) -> tuple[Program | None, list[ProgramKey]]:
         """Remember what was told, or take it back; None if there is no program to take it from.
         Also programs that its tenant has too many of."""
         arguments = self._starting(key, now_s)
-        arguments += [encode(told.name), encode(told.text), number(told.until_s)]
+        arguments += [encode(attribute.name), encode(attribute.text), number(attribute.until_s)]
         async with self.reaching():
-            reply = await self._tell(self._index_keys(key), arguments)
+            reply = await self._set_attribute(self._index_keys(key), arguments)
         if reply is None:
             return None, []
         many, *rest = rows.unpack(reply)

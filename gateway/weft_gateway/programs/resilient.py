@@ -29,9 +29,9 @@ from weft_gateway.model import (
     Opened,
     Opening,
     Program,
+    ProgramAttribute,
     ProgramCounts,
     ProgramKey,
-    Told,
 )
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.redis import RedisTable
@@ -133,10 +133,14 @@ class ResilientTable:
         """See ProcessTable."""
         return await self._change(key, "", lambda table: table.end(key, now_s))
 
-    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> Program | None:
         """See ProcessTable."""
-        name = f"told {told.name}"
-        return await self._change(key, name, lambda table: table.tell(key, told, now_s))
+        name = f"attribute {attribute.name}"
+        return await self._change(
+            key, name, lambda table: table.set_attribute(key, attribute, now_s)
+        )
 
     async def get(self, key: ProgramKey) -> Program | None:
         """See ProcessTable."""

@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from weft_gateway.model import Program, ProgramKey, Thread, Told
+from weft_gateway.model import Program, ProgramAttribute, ProgramKey, Thread
 
 _CALL: Final = b"t:"
-_TOLD: Final = b"h:"
+_ATTRIBUTE: Final = b"h:"
 
 
 def encode(text: str) -> bytes:
@@ -200,14 +200,18 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         ephemeral=row.get(b"ephemeral") == b"1",
         ended=b"ended" in row,
         # Few have any, and looking at every field for it would cost all calls.
-        told=_told(row) if b"told" in row else (),
+        attributes=_attributes(row) if b"told" in row else (),
     )
 
 
-def _told(row: Mapping[bytes, bytes]) -> tuple[Told, ...]:
+def _attributes(row: Mapping[bytes, bytes]) -> tuple[ProgramAttribute, ...]:
     found = []
     for name, packed in row.items():
-        if name.startswith(_TOLD):
+        if name.startswith(_ATTRIBUTE):
             until_s, _, text = packed.partition(b"\n")
-            found.append(Told(decode(name.removeprefix(_TOLD)), decode(text), float(until_s)))
-    return tuple(sorted(found, key=lambda told: told.name))
+            found.append(
+                ProgramAttribute(
+                    decode(name.removeprefix(_ATTRIBUTE)), decode(text), float(until_s)
+                )
+            )
+    return tuple(sorted(found, key=lambda attribute: attribute.name))

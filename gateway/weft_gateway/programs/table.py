@@ -26,9 +26,9 @@ from weft_gateway.model import (
     Opened,
     Opening,
     Program,
+    ProgramAttribute,
     ProgramCounts,
     ProgramKey,
-    Told,
 )
 
 
@@ -71,11 +71,12 @@ class ProcessTable(Protocol):
         None if it is unknown (or ended before)."""
         ...
 
-    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
-        """Remember what was told of a program, in the place of what had that name; its calls carry
-        it in `Program.told`, through whichever gateway. A program that does not exist begins with
-        it, as by `start`; taking back neither begins nor wakes one, and returns None where there is
-        none. ValueError for what is too long.
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> Program | None:
+        """Set an attribute of a program; an empty text removes it. All gateways see it in
+        `Program.attributes`. A program that does not exist is created, as by `start`, except for a
+        removal, which then returns None. ValueError if it is too long.
         """
         ...
 
