@@ -10,11 +10,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.request_queue import RequestQueue, create_request_queue
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 from vllm.v1.request import Request, RequestStatus
+
+from weft_engine.compat_prefill import PrefillHooks
 
 
 class Readiness:
@@ -104,7 +105,7 @@ class TurnQueue(RequestQueue):  # type: ignore[misc]
         return iter(self._requests)
 
 
-class AdmissionHooks(AsyncScheduler):  # type: ignore[misc]
+class AdmissionHooks(PrefillHooks):
     """vLLM's scheduler with handles on what it admits next."""
 
     max_num_active_reqs: int

@@ -1,10 +1,11 @@
 """Fair shares of an engine between tenants. Pure.
 
-A tenant is charged one second of service for each second in which one of its sequences runs,
-divided by its weight. Among tenants that contend, the one with the least charge is served next
-(virtual-time fair queueing). Each running sequence counts as a provisional charge of one quantum,
-so that several slots that are free at once are dealt out evenly, and a tenant with nothing running
-goes before one that fills the engine.
+A tenant is charged for the duration of each step, once for each sequence that runs, divided by its
+weight: what the step takes without prefill for its own running sequences, and what prefill adds for
+the prompt tokens that it had computed. Among tenants that contend, the one with the least charge is
+served next (virtual-time fair queueing). Each running sequence counts as a provisional charge of
+one quantum, so that several slots that are free at once are dealt out evenly, and a tenant with
+nothing running goes before one that fills the engine.
 
 The virtual time is the weighted mean of the charges of active tenants. A tenant that comes back is
 lifted to it: an idle tenant saves up nothing. A tenant that was served more than the others keeps
@@ -13,63 +14,57 @@ its debt. A lone tenant is compared with no other, so its order does not depend 
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
+
+from weft_engine.step_cost import StepCost
+from weft_engine.tenant_loads import Tenant, TenantLoads
 
 # Charges of idle tenants that are remembered.
 _REMEMBERED: Final = 4096
 _SMOOTHING: Final = 0.05
-# Of loads that are equal but for their last digits.
-_ROUNDING: Final = 1e-9
 # Stale entries of the heap that are tolerated before it is built anew.
 _STALE: Final = 64
 
 
-@dataclass(slots=True)
-class _Tenant:
-    """charge: seconds of service over weight, as of the clock's reading `since`. entry: the key of
-    its one valid entry in the heap; None where it has none. load: running sequences over weight."""
+class _Idle(NamedTuple):
+    """A tenant without sequences. left: busy seconds of the engine when its last one left."""
 
-    name: str
-    weight: float = 1.0
-    charge: float = 0.0
-    since: float = 0.0
-    running: set[str] = field(default_factory=set)
-    waiting: set[str] = field(default_factory=set)
-    entry: float | None = None
-    load: float = -1.0
+    charge: float
+    weight: float
+    left: float
 
 
-class TenantShares:
+class TenantShares(TenantLoads):
     """Which of an engine's tenants is served next, and which one gives way.
 
     To be told of every sequence that arrives, starts, stops (is put back) and leaves, and of the
-    duration of each step, seconds. Each event costs O(log tenants), a step O(1). quantum_s: the
-    provisional charge of a running sequence; it follows the time that sequences run, by powers of
-    two.
+    duration of each step, seconds. Each event costs O(log tenants), a step O(prompts that it
+    computes). quantum_s: the provisional charge of a running sequence; it follows the charges of
+    sequences that ran, by powers of two. cost: what steps take, learned from their durations.
     """
 
     def __init__(self, quantum_s: float = 1.0) -> None:
+        super().__init__()
         self.quantum_s = quantum_s
+        self.cost = StepCost()
         self._run_s = quantum_s
-        # Seconds that the engine was busy; a running sequence is charged by this clock.
+        # Seconds that the engine was busy, and what of them was not prefill. Each running sequence
+        # is charged by the second clock.
+        self._busy = 0.0
         self._clock = 0.0
-        self._tenants: dict[str, _Tenant] = {}
-        self._idle: OrderedDict[str, float] = OrderedDict()
-        self._of: dict[str, _Tenant] = {}
+        # The one that left last is at the end.
+        self._idle: OrderedDict[str, _Idle] = OrderedDict()
+        self._of: dict[str, Tenant] = {}
         self._begun: dict[str, float] = {}
         self._weights = 0.0
-        # What a running sequence adds at least to its tenant's load.
-        self._least = math.inf
         # The sum of weight times charge of active tenants, and the instant of its last change.
         self._charged = 0.0
         self._charged_at = 0.0
         self._virtual = 0.0
-        # Active tenants by running sequences over weight.
-        self._loads: dict[float, dict[str, None]] = {}
         # Keys never fall without a new entry, so that an entry is a lower bound.
         self._heap: list[tuple[float, str]] = []
 
@@ -80,8 +75,9 @@ class TenantShares:
         for all of its sequences."""
         found = self._tenants.get(tenant)
         if found is None:
-            charge = max(self._idle.pop(tenant, 0.0), self.virtual_time)
-            found = self._tenants[tenant] = _Tenant(tenant, weight, charge, self._clock)
+            idle = self._idle.pop(tenant, None)
+            charge = max(idle.charge if idle else 0.0, self.virtual_time)
+            found = self._tenants[tenant] = Tenant(tenant, weight, charge, self._clock)
             self._load(found)
             self._settle_sum()
             self._weights += weight
@@ -131,15 +127,44 @@ class TenantShares:
         if not self._tenants:
             # No rounding is carried on.
             self._weights = self._charged = 0.0
-            self._least = math.inf
+            self._least = inf
             self._heap.clear()
-        self._idle[tenant.name] = tenant.charge
+        self._idle[tenant.name] = _Idle(tenant.charge, tenant.weight, self._busy)
         while len(self._idle) > _REMEMBERED:
             self._idle.popitem(last=False)
 
-    def advance(self, duration_s: float) -> None:
-        """A step took this long: all sequences that run are charged."""
+    def advance(self, duration_s: float, prefill: Mapping[str, int] | None = None) -> None:
+        """A step took this long: all sequences that run are charged. prefill: the prompt tokens
+        that it computed, by sequence; None where that is not known."""
+        self._busy += duration_s
+        if prefill is None:
+            self._clock += duration_s
+            return
+        tokens = sum(prefill.values()) if prefill else 0
+        self.cost.note(duration_s, tokens)
+        if tokens:
+            duration_s -= self._charge_prefill(prefill, tokens, duration_s)
         self._clock += duration_s
+
+    def _charge_prefill(self, prefill: Mapping[str, int], tokens: int, duration_s: float) -> float:
+        """Charge the part of a step that is prefill to the sequences that caused it. Its seconds;
+        0 if none of them runs any more."""
+        known = {name: count for name, count in prefill.items() if name in self._begun}
+        if not known:
+            return 0.0
+        prefill_s = duration_s * self.cost.prefill_share(tokens)
+        # It held up all sequences that run.
+        charge_s = prefill_s * len(self._begun)
+        self._settle_sum()
+        self._charged += charge_s
+        of_known = sum(known.values())
+        for name, count in known.items():
+            tenant = self._of[name]
+            part = charge_s * count / of_known
+            tenant.charge += part / tenant.weight
+            # As if it had run for longer: the quantum follows charges.
+            self._begun[name] -= part
+        return prefill_s
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -156,6 +181,27 @@ class TenantShares:
             return self._virtual
         running = len(self._begun) * (self._clock - self._charged_at)
         return (self._charged + running) / self._weights
+
+    def left_within(self, seconds: float) -> bool:
+        """Whether a tenant's last sequence left the engine in so many of its busy seconds."""
+        last = next(reversed(self._idle.values()), None)
+        return last is not None and self._busy - last.left < seconds
+
+    def rivals(self, within_s: float) -> dict[str, float]:
+        """Weights of tenants that run sequences, or whose last one left within so many seconds in
+        which the engine was busy."""
+        found = self.weights_of_running()
+        for name in reversed(self._idle):
+            idle = self._idle[name]
+            if self._busy - idle.left >= within_s:
+                break
+            found[name] = idle.weight
+        return found
+
+    def weight(self, tenant: str) -> float:
+        """The weight of an active tenant; 1 where it is unknown."""
+        found = self._tenants.get(tenant)
+        return 1.0 if found is None else found.weight
 
     def tenant_of(self, sequence: str) -> str:
         """The tenant of a sequence that is in the engine; "" where it is unknown."""
@@ -181,7 +227,7 @@ class TenantShares:
     def next(self, taken: dict[str, int], without: set[str]) -> str | None:
         """The tenant whose waiting sequence is served next; None if there is none. taken: how many
         were chosen of each tenant, but do not run yet. without: tenants that are passed over."""
-        aside: list[_Tenant] = []
+        aside: list[Tenant] = []
         chosen = None
         while self._heap:
             key, name = self._heap[0]
@@ -215,56 +261,6 @@ class TenantShares:
             if tenant is not None:
                 self._enter(tenant)
 
-    def yielding(self, to: str, given: dict[str, int], taken: int, without: set[str]) -> str | None:
-        """The tenant that gives one of its slots to a waiting sequence of tenant `to`: the one that
-        runs the most sequences for its weight, if even afterwards it runs at least as many as `to`
-        does then. So two tenants never take a slot from each other in turn. None if there is none.
-
-        given, taken: how many sequences tenants have given up, and `to` has got, already. without:
-        tenants that have nothing to give.
-        """
-        winner = self._tenants[to]
-        enough = (len(winner.running) + taken + 1) / winner.weight
-        passed = {to, *given, *without}
-        found = [self._tenants[name] for name in given if name != to and name not in without]
-        for load in sorted(self._loads, reverse=True):
-            # One less would not be enough.
-            if load < enough + self._least - _ROUNDING:
-                break
-            group = [self._tenants[name] for name in self._loads[load] if name not in passed]
-            if group:
-                found += group
-                break
-        loads = {t.name: (len(t.running) - given.get(t.name, 0)) / t.weight for t in found}
-        able = [t for t in found if loads[t.name] - 1 / t.weight >= enough - _ROUNDING]
-        if not able:
-            return None
-        # Of equal ones the one that was served more.
-        return max(able, key=lambda t: (loads[t.name], self.charge(t.name), t.name)).name
-
-    @property
-    def uneven(self) -> bool:
-        """Whether a tenant may have to give a slot to another one: cheap, and never False where
-        `yielding` finds somebody."""
-        loads = self._loads
-        return len(loads) > 1 and max(loads) - min(loads) >= 2 * self._least - _ROUNDING
-
-    def heaviest(self, given: dict[str, int], without: set[str]) -> str | None:
-        """The tenant that runs the most sequences for its weight; None if none runs. given: how
-        many sequences tenants have given up already. without: tenants that are passed over."""
-        passed = {*given, *without}
-        found = [self._tenants[name] for name in given if name not in without]
-        for load in sorted(self._loads, reverse=True):
-            group = [self._tenants[name] for name in self._loads[load] if name not in passed]
-            if group:
-                found += group
-                break
-        loads = {t.name: (len(t.running) - given.get(t.name, 0)) / t.weight for t in found}
-        able = [t for t in found if loads[t.name] > 0]
-        # Of equal ones the one that was served more.
-        most = max(able, key=lambda t: (loads[t.name], self.charge(t.name), t.name), default=None)
-        return None if most is None else most.name
-
     def violations(self) -> list[str]:
         """What is inconsistent, in words; empty if nothing is."""
         found = []
@@ -283,7 +279,7 @@ class TenantShares:
 
     # -- inside ------------------------------------------------------------------------------
 
-    def _settle(self, tenant: _Tenant) -> None:
+    def _settle(self, tenant: Tenant) -> None:
         passed = self._clock - tenant.since
         if passed:
             tenant.charge += len(tenant.running) * passed / tenant.weight
@@ -293,7 +289,7 @@ class TenantShares:
         self._charged += len(self._begun) * (self._clock - self._charged_at)
         self._charged_at = self._clock
 
-    def _end_run(self, tenant: _Tenant, sequence: str) -> None:
+    def _end_run(self, tenant: Tenant, sequence: str) -> None:
         self._settle(tenant)
         self._settle_sum()
         begun = self._begun.pop(sequence, None)
@@ -312,7 +308,7 @@ class TenantShares:
             return
         self._rebuild()
 
-    def _reweigh(self, tenant: _Tenant, weight: float) -> None:
+    def _reweigh(self, tenant: Tenant, weight: float) -> None:
         self._settle(tenant)
         self._settle_sum()
         self._weights += weight - tenant.weight
@@ -320,28 +316,12 @@ class TenantShares:
         tenant.weight = weight
         self._load(tenant)
 
-    def _load(self, tenant: _Tenant) -> None:
-        """It runs another number of sequences, or has another weight."""
-        self._least = min(self._least, 1 / tenant.weight)
-        load = len(tenant.running) / tenant.weight
-        if load != tenant.load:
-            self._unload(tenant)
-            tenant.load = load
-            self._loads.setdefault(load, {})[tenant.name] = None
-
-    def _unload(self, tenant: _Tenant) -> None:
-        names = self._loads.get(tenant.load)
-        if names is not None:
-            names.pop(tenant.name, None)
-            if not names:
-                del self._loads[tenant.load]
-
-    def _key(self, tenant: _Tenant, more: int = 0) -> float:
+    def _key(self, tenant: Tenant, more: int = 0) -> float:
         self._settle(tenant)
         running = len(tenant.running) + more + 1
         return tenant.charge + self.quantum_s * running / tenant.weight
 
-    def _enter(self, tenant: _Tenant) -> None:
+    def _enter(self, tenant: Tenant) -> None:
         """Its key may have fallen."""
         if not tenant.waiting:
             return
@@ -349,7 +329,7 @@ class TenantShares:
         if tenant.entry is None or key < tenant.entry:
             self._push(tenant, key)
 
-    def _push(self, tenant: _Tenant, key: float) -> None:
+    def _push(self, tenant: Tenant, key: float) -> None:
         tenant.entry = key
         heappush(self._heap, (key, tenant.name))
         if len(self._heap) > 2 * len(self._tenants) + _STALE:

@@ -99,9 +99,16 @@ class Ledger:
             # It was put before its siblings, of equal rank, and stays there.
             self.moved |= account.waiting
 
-    def serve(self, tokens: Mapping[str, int], duration_s: float, now: float) -> None:
-        """A step took this long; tokens: how many it computed for each sequence."""
-        self.shares.advance(duration_s)
+    def serve(
+        self,
+        tokens: Mapping[str, int],
+        duration_s: float,
+        now: float,
+        prefill: Mapping[str, int] | None = None,
+    ) -> None:
+        """A step took this long; tokens: how many it computed for each sequence. prefill: those of
+        prompts, None where that is not known."""
+        self.shares.advance(duration_s, prefill)
         served: dict[int, CallAccount] = {}
         for sequence in tokens:
             account = self._of.get(sequence)

@@ -8,7 +8,7 @@ moved; after it, it charges the step's duration to the calls that were in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from weft_engine.caches import Caches, told
@@ -17,6 +17,7 @@ from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput, check_s
 from weft_engine.displacing import Displacing
 from weft_engine.ledger import Ledger
 from weft_engine.orders import Order, build_order
+from weft_engine.prefill_limits import PrefillPacing
 from weft_engine.settings import PluginSettings
 from weft_engine.swap.connector import SwapConnector
 from weft_engine.turns import Turns
@@ -56,7 +57,9 @@ class WeftScheduler(SchedulerHooks):
         self._sequences: dict[str, Request] = {}
         # Tokens that each preempted sequence had computed.
         self._lost: dict[str, int] = {}
-        self._begun: dict[int, float] = {}
+        self._pacing = PrefillPacing(self.ledger.shares, self.block_size)
+        # Of each step in flight, when it began and the prompt tokens that it computes.
+        self._begun: dict[int, tuple[float, Mapping[str, int]]] = {}
         self._last_step_end = 0.0
         self._undecided = 0
         self._forgetting = False
@@ -108,11 +111,14 @@ class WeftScheduler(SchedulerHooks):
         self._undecided -= 1
         if self.ledger.shares.contended:
             self._choose_preempted()
+        prefilling = self.prefilling()
+        self._limit_prefill(prefilling)
         with self.admitting(None if self._warmth is None else self._warmth.admitting):
             output = super().schedule(*args, **kwargs)
-        for sequence in self.started(output):
+        started = self.started(output)
+        for sequence in started:
             self._start(sequence, output.num_scheduled_tokens.get(sequence, 0), now)
-        self._begun[id(output)] = self.clock()
+        self._begun[id(output)] = self.clock(), self.prefill_of(output, {*prefilling, *started})
         return output
 
     def update_from_output(
@@ -121,11 +127,11 @@ class WeftScheduler(SchedulerHooks):
         """A step has run: charge it, and report the calls that it finished."""
         now = self.clock()
         # With async scheduling steps overlap: one begins when the one before it has ended.
-        begun = max(self._begun.pop(id(scheduler_output), now), self._last_step_end)
+        begun, prefill = self._begun.pop(id(scheduler_output), (now, {}))
+        duration_s = max(0.0, now - max(begun, self._last_step_end))
         self._last_step_end = now
         tokens = scheduler_output.num_scheduled_tokens
-        duration_s = max(0.0, now - begun)
-        self.ledger.serve(tokens, duration_s, now)
+        self.ledger.serve(tokens, duration_s, now, prefill)
         if self._warmth is not None:
             computed = scheduler_output.total_num_scheduled_tokens
             self._warmth.served(computed, len(tokens), duration_s)
@@ -340,6 +346,13 @@ class WeftScheduler(SchedulerHooks):
         if last and self.put_last(last):
             # The list is in the order of ranks again when blocks suffice.
             self.ledger.moved.update(request.request_id for request in last)
+
+    def _limit_prefill(self, prefilling: dict[str, int]) -> None:
+        """Bound how much the prompts of one tenant lengthen the steps of others."""
+        slots = self.free_slots() if self.waiting else 0
+        self.prefill_limits = None
+        if prefilling or slots:
+            self.prefill_limits = self._pacing.limits(self.next_step(prefilling, slots))
 
     def _put_out(self, victims: Iterable[str], now: float) -> None:
         for sequence in victims:

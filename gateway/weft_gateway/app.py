@@ -16,6 +16,7 @@ from fastapi_offline import FastAPIOffline
 from weft_gateway import tenants as tenants_file
 from weft_gateway.api import admin, failures, hints, models, sessions, status, stories
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.background import BackgroundCalls
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.ledger import Ledger
 from weft_gateway.api.limits import TenantLimits
@@ -168,6 +169,9 @@ def make_services(settings: Settings, table: ProcessTable | None = None) -> Serv
         tenants=tenants,
         limiter=limiter,
         limits=limits,
+        background=(
+            None if limits is None else BackgroundCalls(limits, cold, settings.first_byte_timeout_s)
+        ),
     )
 
 
@@ -227,6 +231,8 @@ async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None
         "farewells": notifier.run,
         "sweep": lambda: _sweep(desk),
     }
+    if services.background is not None:
+        background["background_calls"] = services.background.run
     for name, work in background.items():
         services.tasks.start(name, work)
     try:

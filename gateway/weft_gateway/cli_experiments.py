@@ -1,4 +1,4 @@
-"""The experiments: `weft bench list`, `weft bench run`, `weft bench all`."""
+"""The experiments: `weft bench list`, `weft bench run`, `weft bench all`, `weft bench page`."""
 
 from __future__ import annotations
 
@@ -67,3 +67,11 @@ def bench_all(
 
     options = ExperimentOptions(tuple(EXPERIMENTS), quick, jobs, fresh, page=True, out=out)
     raise typer.Exit(run_experiments(options))
+
+
+@experiments.command("page")
+def bench_page() -> None:
+    """Write docs/results.md from the figures in results, without measuring."""
+    from weft_bench.experiments.command import write_page
+
+    write_page()

@@ -128,7 +128,7 @@ def bench_receipts(
 def bench_tenants(
     policy: Annotated[
         str, typer.Option(help="orders in the engine, comma-separated")
-    ] = "warm_plas,plas,vtc",
+    ] = "warm_plas,plas,vtc,fcfs",
     base_url: Annotated[
         str, typer.Option(help="a gateway that runs already; default: a stack of its own")
     ] = "",
@@ -136,13 +136,17 @@ def bench_tenants(
     threads: Annotated[int, typer.Option(min=1, max=256, help="attacking threads")] = 24,
     slots: Annotated[int, typer.Option(min=1, max=256, help="calls that the engine runs")] = 4,
     kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 300,
-    calls: Annotated[int, typer.Option(min=1, max=1000, help="calls of each honest agent")] = 20,
+    calls: Annotated[
+        int, typer.Option(min=1, max=1000, help="calls of each honest agent in a repeat")
+    ] = 12,
     max_tokens: Annotated[int, typer.Option(min=1, max=1024, help="tokens of an answer")] = 96,
+    repeats: Annotated[int, typer.Option(min=1, max=50, help="of each column")] = 3,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
 ) -> None:
-    """An honest tenant beside one that attacks: with many calls, and with pinned KV blocks."""
+    """An honest tenant beside one that attacks: with many calls, and with pinned KV blocks. Exit
+    status 1: a goal is missed, or an attack did not take place or proves nothing."""
     from weft_bench.tenants.command import TenantsOptions, run
     from weft_engine.wire import ORDER_NAMES
 
@@ -156,6 +160,7 @@ def bench_tenants(
         kv_blocks=kv_blocks,
         calls=calls,
         max_tokens=max_tokens,
+        repeats=repeats,
         json_file=json_file,
     )
     raise typer.Exit(run(options))
@@ -163,19 +168,23 @@ def bench_tenants(
 
 @parts.command("attack")
 def bench_attack(
-    seconds: Annotated[
-        float, typer.Option(min=0.2, max=60, help="of each attack, and of each baseline")
-    ] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.2, max=60, help="of each window")] = 6.0,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=20, help="windows alone, and beside each attack")
+    ] = 3,
     attacks: Annotated[
         str, typer.Option(help="attacks, comma-separated, as the table names them; default: all")
     ] = "",
+    goal_ms: Annotated[
+        float, typer.Option(help="goal for the worst call above the worst one alone")
+    ] = 100.0,
     json_file: Annotated[
         str, typer.Option("--json", callback=writable, help="write the figures here")
     ] = "",
 ) -> None:
     """What an honest client notices of attacks on the same gateway, which runs in front of mock
-    engines."""
+    engines. Exit status 1: a goal is missed, or an attack did not take place."""
     from weft_bench.attack.command import AttackOptions, run
 
     names = tuple(name.strip() for name in attacks.split(",") if name.strip())
-    raise typer.Exit(run(AttackOptions(seconds, names, json_file)))
+    raise typer.Exit(run(AttackOptions(seconds, rounds, names, goal_ms, json_file)))

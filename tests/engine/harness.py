@@ -40,10 +40,11 @@ CONFIG = {**TINY_MODEL, "max_position_embeddings": 4096}
 
 @dataclass
 class Engine:
-    """A scheduler with a virtual clock. `step_s` is what each step takes."""
+    """A scheduler with a virtual clock. A step takes `step_s`, and `token_s` for each token."""
 
     scheduler: WeftScheduler
     step_s: float = 1.0
+    token_s: float = 0.0
     depth: int = 1
     now: float = 0.0
     reports: list[CallReport] = field(default_factory=list)
@@ -144,7 +145,7 @@ class Engine:
 
     def _land(self) -> None:
         output, yields = self._flying.popleft()
-        self.now += self.step_s
+        self.now += self.step_s + self.token_s * output.total_num_scheduled_tokens
         names = list(output.num_scheduled_tokens)
         result = ModelRunnerOutput(
             req_ids=names,

@@ -17,7 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-PARTS = ("compat", "compat_admission", "compat_kv")
+PARTS = ("compat", "compat_admission", "compat_kv", "compat_prefill")
 ADAPTER = [Path("engine_patches/weft_engine") / f"{name}.py" for name in PARTS]
 ROOT = Path(__file__).parents[2]
 
@@ -28,12 +28,13 @@ SCHEDULER = {
     "num_waiting_for_streaming_input", "prev_step_scheduled_req_ids", "requires_kv_delivery",
     "defer_block_free", "kv_holding_waiting", "lora_config", "max_model_len", "_pause_state",
     "num_spec_tokens", "num_lookahead_tokens", "max_num_scheduled_tokens", "_inflight_prefills",
+    "num_prefill_lookahead",
 }  # fmt: skip
 REQUEST = {
     "request_id", "num_tokens", "num_computed_tokens", "num_prompt_tokens", "num_output_tokens",
     "block_hashes", "cache_salt", "kv_transfer_params", "status", "resumable", "sampling_params",
     "prefill_stats", "num_stale_output_tokens", "drop_stale_output", "lora_request",
-    "structured_output_request",
+    "structured_output_request", "has_encoder_inputs",
 }  # fmt: skip
 BLOCK = {
     "block_id", "block_hash", "_block_hash", "ref_cnt", "is_null", "next_free_block",
@@ -62,7 +63,7 @@ RECORDS = {
     "extra_args", "num_cached_tokens", "kv_cache_spec", "layer_names",
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
     "shape", "WAITING_FOR_REMOTE_KVS", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
-    "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id",
+    "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id", "num_scheduled_tokens",
 }  # fmt: skip
 
 
@@ -93,6 +94,12 @@ def methods() -> list[tuple[Callable[..., Any], list[str]]]:
         (AsyncScheduler._preempt_request, ["request", "timestamp", "drop_stale_output"]),
         (AsyncScheduler._free_request_blocks, ["request"]),
         (AsyncScheduler._enqueue_waiting_request, ["request"]),
+        (
+            AsyncScheduler._reserve_prefill_lookahead,
+            ["request", "num_computed_tokens", "num_new_tokens"],
+        ),
+        (AsyncScheduler._mamba_block_aligned_split, ["request", "num_new_tokens"]),
+        (AsyncScheduler._handle_blocked_waiting_request, ["request"]),
         (FCFSRequestQueue.peek_request, []),
         (KVCacheManager.get_blocks, ["request_id"]),
         (KVCacheManager.get_computed_blocks, ["request"]),
@@ -162,7 +169,18 @@ def test_the_list_is_that_of_the_adapter():
             elif isinstance(node, ast.FunctionDef | ast.ClassDef):
                 ours.add(node.name)
     python = {name for kind in vars(builtins).values() for name in dir(kind)}
-    ours |= {"refused", "_loras", "_max_loras", "_one_plain_group", "_requests"}
+    ours |= {
+        "_decode_tokens",
+        "prefill_limits",
+        "left",
+        "take",
+        "passes_over",
+        "refused",
+        "_loras",
+        "_max_loras",
+        "_one_plain_group",
+        "_requests",
+    }
     python |= {"move_to_end", "warning", "getLogger", "util", "find_spec", "origin", "__getitem__"}
     parts = {name for path in PATHS for name in path.split(".")}
     known = {method.__name__ for method, _ in methods()}

@@ -3,9 +3,9 @@
     python fake_engine.py PORT FOLDER
 
 Like vLLM it has a process of its own below it; unlike vLLM that one ignores SIGTERM. `crash` in
-FOLDER ends the engine with status 3 and leaves its helper behind; with `core-dies` it says what
-vLLM says when its engine core dies, and ends with status 0 as vLLM does. While `hold` is there the
-engine is not ready.
+FOLDER ends the engine with status 3 and leaves its helper behind, each time that it is started, or
+once if the file says "once"; with `core-dies` it says what vLLM says when its engine core dies, and
+ends with status 0 as vLLM does. While `hold` is there the engine is not ready.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def main(port: int, folder: Path) -> None:
                 print(_CORE_DIES, flush=True)
                 os._exit(0)
             time.sleep(0.02)
+        if (folder / "crash").read_text() == "once":
+            (folder / "crash").unlink()
         print("the fake engine found a reason to die", flush=True)
         os._exit(3)
 

@@ -26,6 +26,7 @@ def exposed() -> dict[str, set[str]]:
     metrics.error("no_replica")
     metrics.task_failures.labels("reap").inc()
     metrics.saved.labels("prefill").inc()
+    metrics.dropped.labels("replica-0").inc()
     for gauge in (metrics.in_flight, metrics.healthy):
         gauge.labels("replica-0").set(1)
     series: dict[str, set[str]] = {}

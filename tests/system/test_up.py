@@ -136,26 +136,58 @@ def test_ctrl_c_while_the_engines_start_stops_them(start):
     assert not any(map(alive, pids))
 
 
-def test_a_crash_of_one_engine_stops_all_and_shows_its_log(start):
+def test_an_engine_that_crashes_is_started_again_and_the_others_stay(start):
     up = start()
     pids = up.ready()
-    (up.folder / "1" / "crash").touch()
-    assert up.wait() == 1
+    (up.folder / "1" / "crash").write_text("once")
+    up.until_output("Starting replica-1 again (1 of 3)")
     assert "replica-1 ended with status 3" in up.output
     assert "the fake engine found a reason to die" in up.output
-    assert not any(map(alive, pids))
+
+    def healthy() -> list[bool]:
+        replicas = httpx.get(f"{up.url}/health").json()["replicas"]
+        return [replica["healthy"] for replica in replicas]
+
+    until(lambda: healthy() == [True, True], "two replicas are up", WAIT_S)
+    assert up.process.poll() is None
+    # Those of one engine: its guard, itself and its helper.
+    until(lambda: len(set(filter(alive, pids))) == EVERYBODY - 3, "the others stay", WAIT_S)
 
 
-def test_an_engine_that_lost_its_core_is_said_to_have(start):
+def test_an_engine_that_crashes_again_and_again_is_left_and_the_others_stay(start):
+    up = start()
+    up.ready()
+    (up.folder / "1" / "crash").touch()
+    up.until_output("replica-1 is not started again. replica-0 stays.")
+    assert up.output.count("replica-1 ended with status 3") == 4
+    body = {"model": "fake", "messages": []}
+    answer = httpx.post(f"{up.url}/v1/chat/completions", json=body)
+    assert answer.json()["choices"][0]["message"]["content"] == "I am fake."
+
+
+def test_all_stop_when_every_engine_crashes_again_and_again(start):
     up = start()
     pids = up.ready()
     (up.folder / "0" / "core-dies").touch()
+    (up.folder / "1" / "crash").touch()
     assert up.wait() == 1
     assert "weft up: replica-0 has ended: its engine core died; the end of" in up.output
     assert "no reason to go on" in up.output
     assert "nanobind" not in up.output
     assert "leaked" not in up.output
+    assert "replica-1 ended with status 3" in up.output
     assert not any(map(alive, pids))
+
+
+def test_the_end_of_the_gateway_stops_all(start):
+    up = start()
+    pids = up.ready()
+    guards = [pid for pid in pids if b"weft_deploy.local.guard" in _command(pid)]
+    (gateway,) = [guard for guard in guards if b"fake_engine.py" not in _command(guard)]
+    subprocess.run(["kill", "-KILL", str(gateway)], check=True)
+    assert up.wait() == 1
+    assert "weft up: gateway ended" in up.output
+    all_end(pids)
 
 
 def test_a_supervisor_that_is_killed_leaves_no_orphan(start):
@@ -172,12 +204,12 @@ def test_a_guard_that_is_killed_takes_its_engine_along(start):
     guards = [pid for pid in pids if b"weft_deploy.local.guard" in _command(pid)]
     assert len(guards) == 3
     engine = next(g for g in guards if b"fake_engine.py" in _command(g))
-    (helper,) = [p for p in descendants(engine) if b"time.sleep" in _command(p)]
+    started = descendants(engine)
+    (helper,) = [p for p in started if b"time.sleep" in _command(p)]
     subprocess.run(["kill", "-KILL", str(engine)], check=True)
-    assert up.wait() == 1
-    assert "replica-" in up.output
+    up.until_output("again (1 of 3)")
     # The helper ignores what its dying engine could send; vLLM's own watch their parents.
-    all_end(pids - {helper})
+    all_end({engine, *started} - {helper})
     if alive(helper):
         subprocess.run(["kill", "-KILL", str(helper)], check=True)
 

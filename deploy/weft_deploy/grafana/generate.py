@@ -119,6 +119,19 @@ def latency() -> JSON:
                 stacked=True,
             ),
             Panel(
+                "Reports of engines that were dropped",
+                "They were malformed, and what these calls used is not known: the replica runs "
+                "another version of the plugin, or something else than the plugin.",
+                "short",
+                (
+                    Query(
+                        "sum by (replica) (increase(weft_reports_dropped_total[5m]))",
+                        "{{replica}}",
+                    ),
+                ),
+                stacked=True,
+            ),
+            Panel(
                 "Failures of background tasks",
                 "Each was restarted; the gateways' logs have the errors.",
                 "short",

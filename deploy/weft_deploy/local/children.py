@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,12 +19,15 @@ _TAIL_BYTES: Final = 65_536
 
 @dataclass(slots=True)
 class Child:
-    """One process. name: what people call it. log: everything that it prints."""
+    """One process. name: what people call it. log: everything that it prints. environment: on top
+    of the supervisor's own."""
 
     name: str
     log: Path
     process: subprocess.Popen[bytes]
     lifeline: IO[bytes]
+    command: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exited(self) -> int | None:
@@ -73,13 +76,24 @@ class Children:
                 start_new_session=True,
             )
         assert process.stdin is not None
-        child = Child(name, log, process, process.stdin)
+        child = Child(name, log, process, process.stdin, command, environment)
         self._children.append(child)
         return child
 
     def crashed(self) -> Child | None:
         """A child that has ended by itself, if there is one."""
         return next((c for c in self._children if c.exited is not None), None)
+
+    def forget(self, child: Child) -> None:
+        """Watch a child that has ended no longer."""
+        child.lifeline.close()
+        self._children.remove(child)
+
+    def restart(self, child: Child) -> None:
+        """Start a child that has ended, and that was forgotten, once more. Its log stays, under
+        another name."""
+        child.log.replace(child.log.with_name(f"{child.log.name}.old"))
+        self.start(child.name, child.command, child.environment)
 
     def stop(self) -> None:
         """End all children, at once and together. Their guards see to grandchildren."""

@@ -7,10 +7,11 @@ import secrets
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import httpx
 from rich.console import Console
@@ -29,6 +30,9 @@ _READY_S: Final = 900.0
 _POLL_S: Final = 0.25
 _REDIS_S: Final = 5.0
 _LOG_LINES: Final = 30
+# How often an engine is started again, and the first pause before that, which grows.
+_RESTARTS: Final = 3
+_RESTART_S: Final = 0.5
 
 
 class _Stopped(Exception):
@@ -48,8 +52,9 @@ def run(
 ) -> int:
     """Start, wait, print how to use it, stay.
 
-    Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when a child crashed or did not get
-    ready, 2 for a wrong option; all children have ended in each case. `replica` makes an engine's
+    Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when a child did not get ready, or when
+    the gateway or every engine has ended, 2 for a wrong option; all children have ended in each
+    case. `replica` makes an engine's
     command: tests put theirs. `logs`: folder for what the children print.
     """
     console = Console(highlight=False, soft_wrap=True)
@@ -66,22 +71,46 @@ def run(
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)
     with _signals(), Children(logs) as children:
         try:
-            _start(options, console, children, replica)
-            while True:
-                _watch(children)
-                time.sleep(_POLL_S)
+            _keep(_start(options, console, children, replica), console, children)
         except _Stopped:
             console.print("Stopping ...")
             return 0
         except OptionError as error:
             return _refuse(error)
         except _Failed as failure:
-            child = failure.child
-            print(
-                f"weft up: {failure}; the end of {child.log}:\n{child.last_lines(_LOG_LINES)}",
-                file=sys.stderr,
-            )
+            _report(failure)
             return 1
+
+
+def _report(failure: _Failed) -> None:
+    child = failure.child
+    print(
+        f"weft up: {failure}; the end of {child.log}:\n{child.last_lines(_LOG_LINES)}",
+        file=sys.stderr,
+    )
+
+
+def _keep(engines: list[str], console: Console, children: Children) -> NoReturn:
+    """Watch the children. An engine that ends is started again, _RESTARTS times at most; the others
+    go on. _Failed once the gateway, or the last engine, has ended."""
+    restarts: Counter[str] = Counter()
+    while True:
+        ended = children.crashed()
+        if ended is not None:
+            name, failure = ended.name, _failure(ended)
+            if name not in engines or (engines == [name] and restarts[name] == _RESTARTS):
+                raise failure
+            _report(failure)
+            children.forget(ended)
+            if restarts[name] < _RESTARTS:
+                restarts[name] += 1
+                console.print(f"Starting {name} again ({restarts[name]} of {_RESTARTS}) ...")
+                time.sleep(_RESTART_S * restarts[name])
+                children.restart(ended)
+            else:
+                engines.remove(name)
+                console.print(f"{name} is not started again. {', '.join(engines)} stays.")
+        time.sleep(_POLL_S)
 
 
 def _refuse(error: Exception) -> int:
@@ -118,11 +147,13 @@ def _check_redis(url: str, name: str) -> None:
 
 def _start(
     options: UpOptions, console: Console, children: Children, replica: Callable[..., Start]
-) -> None:
+) -> list[str]:
+    """Start everything, and print how to use it. The names of the engines that were started."""
     begun = time.monotonic()
     secret = os.environ.get("WEFT_ENGINE_SECRET", "")
     times: list[str] = []
     urls = list(options.attach)
+    engines: list[str] = []
     if not urls:
         secret = secret or secrets.token_hex(16)
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
@@ -134,6 +165,7 @@ def _start(
         starts = [
             replica(options, number, port, model, secret, gpus) for number, port in enumerate(ports)
         ]
+        engines = [start.name for start in starts]
         before = time.monotonic()
         _bring_up(starts, console, children)
         times.append(f"{len(starts)} replicas {time.monotonic() - before:.1f} s")
@@ -146,6 +178,7 @@ def _start(
     for line in usage.lines(base, usage.served_model(base), children.logs, times, total_s):
         # Not through the console: what is to be pasted must not be wrapped or marked up.
         print(line, flush=True)
+    return engines
 
 
 def _demo_model() -> Path:
@@ -186,9 +219,13 @@ def _bring_up(starts: list[Start], console: Console, children: Children) -> None
 def _watch(children: Children) -> None:
     crashed = children.crashed()
     if crashed is not None:
-        if engine_core_died(crashed.tail()):
-            raise _Failed(crashed, "has ended: its engine core died")
-        raise _Failed(crashed, f"ended with status {crashed.exited}")
+        raise _failure(crashed)
+
+
+def _failure(ended: Child) -> _Failed:
+    if engine_core_died(ended.tail()):
+        return _Failed(ended, "has ended: its engine core died")
+    return _Failed(ended, f"ended with status {ended.exited}")
 
 
 @contextmanager

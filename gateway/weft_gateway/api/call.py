@@ -202,12 +202,16 @@ class CallHandler:
                     if len(avoid) >= self._s.settings.attempts_per_call:
                         raise
                     self._s.metrics.error(error.code)
-                    self._s.registry.failed(replica.name, error)
+                    self._s.registry.failed(replica.name, error, request.caller.tenant)
                     call = self._s.next_call()
+                except ReplicaError as error:
+                    # The connection may carry what belongs to another call: it is not used again.
+                    exchange.cancel(error)
+                    raise
                 finally:
                     exchange.close()
         except ReplicaError as error:
-            self._s.registry.failed(replica.name, error)
+            self._s.registry.failed(replica.name, error, request.caller.tenant)
             raise ApiError(error.status, error.code, str(error)) from None
         except TooDeep:
             raise errors.too_deep() from None
@@ -251,7 +255,7 @@ class CallHandler:
             question = replace(question, replicas=s.registry.last_resort(s.table.in_flight()))
             decision = s.router.route(question, now, s.rng)
         if not decision.replica:
-            raise errors.no_replica(s.settings.retry_after_s)
+            raise self._nowhere(request)
         sticky, reason, beginning = decision.sticky, "", None
         if request.prefill is not None and request.prefill.replica in decision.eligible:
             # Its KV is there, wherever the program's home is.
@@ -321,6 +325,14 @@ class CallHandler:
             None,
             request.admitted,
         )
+
+    def _nowhere(self, request: Request) -> ApiError:
+        """No replica can take the call. An answer that it continues is lost with its replica,
+        unless that one may only be late."""
+        holder = self._s.registry.get(request.holder)
+        if request.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
+            return errors.previous_response_not_found(request.body["previous_response_id"], 404)
+        return errors.no_replica(self._s.settings.retry_after_s)
 
     async def _send(
         self, request: Request, call: OpenCall, replica: Replica, exchange: Exchange

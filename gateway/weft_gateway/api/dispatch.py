@@ -7,12 +7,12 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from weft_gateway.api import failures
 from weft_gateway.api.call import CallHandler
-from weft_gateway.api.errors import unknown_route, wrong_id, wrong_method
+from weft_gateway.api.errors import ApiError, unknown_route, wrong_id, wrong_method
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
 from weft_gateway.api.passthrough import Passthrough, methods
 from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.services import Services
-from weft_gateway.api.web import Cors
+from weft_gateway.api.web import Cors, check_origin
 from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
 from weft_gateway.engine.errors import ClientGone
@@ -53,6 +53,11 @@ class Dispatcher:
                 await self._cors.answer(scope, send)
                 return
             send = self._cors.told(scope, send)
+        try:
+            check_origin(scope, self.services.settings)
+        except ApiError as error:
+            await failures.respond(self.services, scope, send, error, _shape(scope))
+            return
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
             await self._calls(endpoint, scope, receive, send, None)
@@ -62,8 +67,7 @@ class Dispatcher:
         except ClientGone:
             return
         except Exception as error:
-            shape: ErrorShape = "anthropic" if "/v1/messages" in scope["path"] else "openai"
-            await failures.respond(self.services, scope, send, error, shape)
+            await failures.respond(self.services, scope, send, error, _shape(scope))
 
     async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -107,3 +111,7 @@ class Dispatcher:
             # The server leaves the body out: it goes by its own copy of the method.
             scope = {**scope, "method": "GET"}
         await self._cold(scope, receive, send)
+
+
+def _shape(scope: Scope) -> ErrorShape:
+    return "anthropic" if "/v1/messages" in scope["path"] else "openai"

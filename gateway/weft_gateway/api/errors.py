@@ -23,6 +23,8 @@ _ANTHROPIC_TYPES: Final = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+# An engine's error of more bytes is not looked into.
+_MOST_ERROR_BYTES: Final = 1 << 20
 
 
 class ApiError(Exception):
@@ -99,6 +101,34 @@ class ApiError(Exception):
         )
 
 
+def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
+    """An engine's error in the shape of the API. vLLM answers every route in OpenAI's shape, and
+    FastAPI, which it runs on, with `detail`. Anything else stays as it is."""
+    try:
+        told = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
+    except orjson.JSONDecodeError:
+        return body
+    if not isinstance(told, dict):
+        return body
+    inner, detail, param = told.get("error"), told.get("detail"), None
+    if isinstance(inner, dict):
+        if shape == "openai" or told.get("type") == "error":
+            return body
+        message, code = inner.get("message"), inner.get("code")
+    elif isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        # What FastAPI finds wrong with a request. The first part says where it looked.
+        path = detail[0].get("loc")
+        param = ".".join(map(str, path[1:])) if isinstance(path, list) else None
+        message, code = detail[0].get("msg"), "invalid_request"
+    else:
+        message, code = detail, "engine_error"
+    if not isinstance(message, str):
+        return body
+    # Engines give numbers, too.
+    shown: Any = code if isinstance(code, str | int) else "engine_error"
+    return ApiError(status, shown, message, param=param).body(shape)
+
+
 def model_not_found(model: str) -> ApiError:
     """The model is served by no replica: as OpenAI answers it."""
     return ApiError(
@@ -162,10 +192,11 @@ def response_not_found(response_id: str) -> ApiError:
     return ApiError(404, "response_not_found", f"Response with id '{response_id[:256]}' not found.")
 
 
-def previous_response_not_found(response_id: str) -> ApiError:
-    """A call continues an answer that this tenant has not stored: as OpenAI answers it."""
+def previous_response_not_found(response_id: str, status: int = 400) -> ApiError:
+    """A call continues an answer that this tenant has not stored: as OpenAI answers it. 404: the
+    answer was stored, and is lost."""
     return ApiError(
-        400,
+        status,
         "previous_response_not_found",
         f"Previous response with id '{response_id[:256]}' not found.",
         param="previous_response_id",

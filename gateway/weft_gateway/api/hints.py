@@ -36,6 +36,7 @@ from weft_gateway.programs.ids import from_json
 from weft_gateway.programs.table import TableUnavailable
 
 DEFAULT_TTL_S: Final = 60.0
+_SESSION: Final = "where it is missing, the session's header is taken, as for a call"
 
 _CHAT: Final[list[Any]] = [
     {"role": "system", "content": "You answer with the help of tools."},
@@ -85,7 +86,7 @@ class TagHint(BaseModel):
             }
         }
     )
-    session_id: str
+    session_id: str | None = Field(None, description=_SESSION)
     tags: list[dict[str, Any]] = Field(
         description="`messages`: from and up to an index, or `message`: one, or `start` and `end`: "
         "tokens; with `tag`. They hold for the session's next calls, beside those that come by "
@@ -101,7 +102,7 @@ class PriorityHint(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={"example": {"session_id": "run-7", "priority": 1, "ttl_s": 120}}
     )
-    session_id: str
+    session_id: str | None = Field(None, description=_SESSION)
     priority: int | None = Field(None, ge=-4, le=4, description="tiers; higher stays longer")
     retain_s: float | None = Field(None, ge=0, le=3600, description="pin them so long; 0: unpin")
     retain_tokens: int | None = Field(
@@ -118,8 +119,21 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     def tenant_of(request: Request) -> str:
         return s.auth.caller(dict(request.headers.raw)).tenant
 
-    def named(tenant: str, session_id: str) -> ProgramKey:
-        return program_key(tenant, from_json(session_id, "session_id"))
+    async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
+        """The program that the body names or, where it names none, the headers of a call."""
+        if session_id is not None:
+            return program_key(tenant, from_json(session_id, "session_id"))
+        identity = resolve(
+            tenant=tenant,
+            headers=request.headers.raw,
+            body={},
+            path_program=None,
+            chains=s.chains,
+            traceparent=s.settings.traceparent_programs,
+        )
+        if identity.source == "none":
+            raise errors.invalid_member(("session_id",), "must be in the body or in a header")
+        return (await fold(s.chains, identity) if has_parent(identity) else identity).key
 
     async def holders(key: ProgramKey) -> tuple[str, ...]:
         """The replicas that may hold a program's blocks. ApiError 404."""
@@ -204,7 +218,7 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     async def tags(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """Each tag's fate. What a call's own `weft.tags` say comes before them."""
         hint = await read_model(request, TagHint, s.settings.max_body_bytes)
-        key = named(tenant, hint.session_id)
+        key = await named(request, tenant, hint.session_id)
         found, fates = _tags(hint.tags)
         now = time()
         await s.table.set_attribute(
@@ -222,7 +236,7 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         hint = await read_model(request, PriorityHint, s.settings.max_body_bytes)
         if hint.priority is None and hint.retain_s is None:
             raise errors.invalid_member(("priority",), "priority or retain_s is needed")
-        key = named(tenant, hint.session_id)
+        key = await named(request, tenant, hint.session_id)
         names = await holders(key)
         fates: dict[str, dict[str, str]] = {}
         if hint.retain_s is not None:

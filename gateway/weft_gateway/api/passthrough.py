@@ -13,8 +13,9 @@ from typing import Final
 from weft_gateway.api import errors
 from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
-from weft_gateway.api.relay import check_status
+from weft_gateway.api.relay import check_body, check_head
 from weft_gateway.api.services import Services
+from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
@@ -29,6 +30,7 @@ _RESPONSE_METHODS: Final = {
     b"/cancel": ("POST",),
     b"/input_items": ("GET",),
 }
+_ANTHROPIC: Final = b"/v1/messages/"
 _METHODS: Final = {
     b"/v1/messages/count_tokens": ("POST",),
     b"/tokenize": ("POST",),
@@ -57,6 +59,19 @@ class Passthrough:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = s.auth.caller(headers).tenant
         body = await read_body(headers, receive, s.settings.max_body_bytes)
+        admitted = None
+        if s.limits is not None and path in _METHODS:
+            admitted = await s.limits.admit(tenant, 0)
+        try:
+            await self._serve(path, scope, tenant, body, receive, send)
+        finally:
+            if admitted is not None and s.limits is not None:
+                s.limits.release(admitted)
+
+    async def _serve(
+        self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send
+    ) -> None:
+        s = self._s
         target = path + query_of(scope["query_string"])
         stored = _RESPONSE.fullmatch(path)
         response_id = stored[1].decode("latin-1") if stored else ""
@@ -85,9 +100,10 @@ class Passthrough:
             answer = await s.chains.find(tenant, response_id)
         except TableUnavailable:
             raise errors.table_unavailable(s.settings.retry_after_s) from None
-        if answer is None or all(replica.name != answer.replica for replica in s.registry):
+        holder = None if answer is None else s.registry.get(answer.replica)
+        if holder is None or holder.circuit.dead:
             raise errors.response_not_found(response_id)
-        return answer.replica
+        return holder.name
 
     async def _try(
         self,
@@ -109,8 +125,11 @@ class Passthrough:
             departure.stop_on_departure(exchange)
             await exchange.start(head, body)
             answer = await exchange.read_all()
-            check_status(exchange.status)
+            check_head(exchange.status, exchange.headers)
+            if exchange.status != 204:
+                check_body(exchange.status, answer)
         except ReplicaError as error:
+            exchange.cancel(error)
             registry = self._s.registry
             if isinstance(error, ConnectFailed):
                 registry.failed(replica.name, error)
@@ -125,6 +144,9 @@ class Passthrough:
         else:
             if exchange.status == 404 and not last:
                 return None
+            if exchange.status >= 400:
+                shape: ErrorShape = "anthropic" if target.startswith(_ANTHROPIC) else "openai"
+                answer = errors.engine_error(exchange.status, answer, shape)
             kept, _ = for_client(exchange.headers)
             kept.append((b"x-weft-replica", replica.name.encode()))
             await respond(send, exchange.status, kept, answer)

@@ -30,6 +30,7 @@ from weft_gateway.engine.headers import for_client
 from weft_gateway.engine.lower import lower, program_digest, tenant_digest
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
+from weft_gateway.engine.sse import read_report
 from weft_gateway.model import Opening, Outcome, Program, ProgramAttribute, ProgramKey, RouteRequest
 from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
 from weft_gateway.policies.fair_lru import FairLRU
@@ -342,12 +343,13 @@ class PrefillDesk:
             answer = await exchange.read_all()
             _, text = for_client(exchange.headers)
             if exchange.status == 200:
-                outcome, report = Outcome.OK, reports.parse(text, call.call)
+                outcome, report = Outcome.OK, read_report(text or b"", call.call)
                 prefill.state, prefill.report = PrefillState.DONE, report
             else:
                 prefill.state = PrefillState.FAILED
                 prefill.detail = answer[:300].decode("utf-8", "replace")
         except ReplicaError as error:
+            exchange.cancel(error)
             outcome = Outcome.ABORTED if prefill.taken_s else Outcome.ERROR
             prefill.state, prefill.detail = PrefillState.FAILED, str(error)
         finally:

@@ -9,8 +9,9 @@ from time import perf_counter
 from typing import Final
 
 import orjson
+from weft_engine.wire import CallReport
 
-from weft_gateway.api import reports
+from weft_gateway.api import errors
 from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Send
 from weft_gateway.api.ledger import OpenCall
@@ -18,12 +19,18 @@ from weft_gateway.api.prefills import PrefillDesk
 from weft_gateway.api.request import Request
 from weft_gateway.api.services import Services
 from weft_gateway.api.watch import Watch, remember, tell_whole
-from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.errors import (
+    ReplicaBadAnswer,
+    ReplicaError,
+    ReplicaFault,
+    ReplicaTimeout,
+    ReplicaWrongCall,
+)
 from weft_gateway.engine.headers import for_client, header_safe
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Replica
 from weft_gateway.engine.response import Headers
-from weft_gateway.engine.sse import StreamFilter
+from weft_gateway.engine.sse import StreamFilter, read_report
 from weft_gateway.model import Outcome, ProgramKey
 from weft_gateway.overlap.answers import MAX_ANSWER_BYTES
 from weft_gateway.programs.identity import MAIN_THREAD
@@ -92,7 +99,12 @@ class Relay:
 
         Raises ReplicaError only where nothing has been sent to the client; ClientGone when it left.
         """
-        headers, report = for_client(self._exchange.headers)
+        headers, text = for_client(self._exchange.headers)
+        report = None
+        if text is not None:
+            report = read_report(text, self._call.call)
+            if report is None:
+                self._s.metrics.dropped.labels(self._replica.name).inc()
         headers += (
             (b"x-weft-program", header_safe(self._call.key.program)),
             (b"x-weft-replica", self._replica.name.encode()),
@@ -104,41 +116,40 @@ class Relay:
             headers += self._request.admitted.headers
         if self._call.local:
             headers.append(_LOCAL)
-        kind = _content_type(headers)
-        status = self._exchange.status
-        if status != 200:
-            check_status(status)
-        if kind.startswith(_STREAM):
+        if check_head(self._exchange.status, headers):
             await self._stream(headers, send)
-        elif status >= 400 or kind.startswith(_PLAIN) or not kind:
-            await self._plain(headers, report, send)
         else:
-            raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
+            await self._plain(headers, report, send)
         self._metrics.latency.observe(perf_counter() - self._request.begun)
 
-    async def _plain(self, headers: Headers, report: bytes | None, send: Send) -> None:
+    async def _plain(self, headers: Headers, report: CallReport | None, send: Send) -> None:
         exchange, call = self._exchange, self._call
         body = await exchange.read_all()
         status = exchange.status
         good = status < 400
-        if good and not body:
-            raise ReplicaBadAnswer("The replica's answer is empty.")
+        check_body(status, body)
         exchange.close()
         self._first_byte(status)
         self._mark(status)
+        if status == 404 and self._request.holder:  # The replica has been restarted.
+            raise errors.previous_response_not_found(
+                self._request.body["previous_response_id"], 404
+            )
+        if not good:
+            body = errors.engine_error(status, body, self._request.endpoint.errors)
         if good and self._request.endpoint.chained:
-            self._stores(_plain_id(body))
+            response_id = _plain_id(body)
+            self._stores(response_id)
             await self._remember()
+            if response_id and self._request.body.get("background") is True:
+                self._hold_place(response_id)
         if good and call.key in self._s.listeners:
             tell_whole(self._s, call.key, self._request, body)
         if self._request.asked is not None:
             await remember(self._s, self._request, body if good else None, False)
-        parsed = reports.parse(report, call.call)
-        if parsed is None and report is not None:
-            self._s.metrics.dropped.labels(self._replica.name).inc()
-        await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, parsed)
+        await self._s.ledger.close(call, Outcome.OK if good else Outcome.ERROR, report)
         if self._watch is not None and good:
-            await self._watch.closed(body, parsed)
+            await self._watch.closed(body, report)
         if call.saved_s and self._asks_what_was_saved():
             headers.append((SAVED_HEADER, _saved(call.saved_s)))
         headers.append((b"content-length", str(len(body)).encode()))
@@ -148,7 +159,8 @@ class Relay:
     async def _stream(self, headers: Headers, send: Send) -> None:
         exchange = self._exchange
         good = exchange.status < 400
-        stream = StreamFilter(self._request.endpoint.terminals if good else ())
+        terminals = self._request.endpoint.terminals if good else ()
+        stream = StreamFilter(terminals, self._call.call)
         watch, heard, size = self._watch, self._heard, 0
         await send({"type": "http.response.start", "status": exchange.status, "headers": headers})
         begun = False
@@ -185,6 +197,9 @@ class Relay:
             outcome = Outcome.OK if good else Outcome.ERROR
             self._mark(exchange.status)
         except ReplicaError as error:
+            exchange.cancel(error)
+            if isinstance(error, ReplicaWrongCall):
+                await self._disown()
             rest, outcome = self._broken(stream, error, sent + passed)
             passed += rest
         exchange.close()
@@ -198,13 +213,16 @@ class Relay:
         last: what the client got last."""
         rest = stream.cut()
         registry, name = self._s.registry, self._replica.name
-        if stream.ended:  # The client has its whole answer.
-            registry.succeeded(name)
+        tenant = self._call.key.tenant
+        if isinstance(error, ReplicaWrongCall):
+            rest = b""
+        elif stream.ended:  # The client has its whole answer.
+            registry.succeeded(name, tenant)
             if not isinstance(error, ReplicaTimeout):
                 registry.suspicion.set()
             return rest, Outcome.OK
         self._s.metrics.error(error.code)
-        registry.failed(name, error)
+        registry.failed(name, error, tenant)
         told = ApiError(error.status, error.code, str(error))
         if self._request.endpoint.chained:
             numbers = _SEQUENCE.findall(last + rest)
@@ -221,10 +239,9 @@ class Relay:
         if self._request.asked is not None:
             raw = b"".join(self._heard or ()) if outcome is Outcome.OK else None
             await remember(self._s, self._request, raw, True)
-        report = reports.accept(stream.report, self._call.call)
-        dropped = stream.dropped + (stream.report is not report)
-        if dropped:
-            self._s.metrics.dropped.labels(self._replica.name).inc(dropped)
+        report = stream.report
+        if stream.dropped:
+            self._s.metrics.dropped.labels(self._replica.name).inc(stream.dropped)
         await self._s.ledger.close(self._call, outcome, report)
         if self._watch is not None:
             self._s.ledger.dispatched(self._call, self._watch.ahead_s())
@@ -235,11 +252,12 @@ class Relay:
     def _mark(self, status: int) -> None:
         """Tell the registry of a whole answer. What the replica does not implement (501) is no
         fault of its."""
-        name = self._replica.name
+        name, tenant = self._replica.name, self._call.key.tenant
         if status < 500 or status == 501:
-            self._s.registry.succeeded(name)
+            self._s.registry.succeeded(name, tenant)
         else:
-            self._s.registry.failed(name, ReplicaFault(f"The replica answered {status}."))
+            fault = ReplicaFault(f"The replica answered {status}.")
+            self._s.registry.failed(name, fault, tenant)
 
     def _first(self, data: bytes) -> None:
         self._first_byte(self._exchange.status)
@@ -280,6 +298,19 @@ class Relay:
             key, thread = self._continued_as()
             await self._s.chains.remember(key, stored, self._replica.name, thread)
 
+    def _hold_place(self, response_id: str) -> None:
+        """The engine goes on working: the call keeps its place among its tenant's."""
+        background, admitted = self._s.background, self._request.admitted
+        if background is not None and admitted is not None:
+            self._request.admitted = None
+            background.hold(response_id, self._replica, admitted)
+
+    async def _disown(self) -> None:
+        """The answer was not this call's, and nor is its id."""
+        self._stored = None
+        if self._response_id:
+            await self._s.chains.forget(self._call.key.tenant, self._response_id)
+
     def _continued_as(self) -> tuple[ProgramKey, str]:
         """The program and the thread of a call that goes on from this answer by its id."""
         thread = self._request.identity.thread
@@ -298,10 +329,23 @@ def _content_type(headers: Headers) -> bytes:
     return b""
 
 
-def check_status(status: int) -> None:
-    """ReplicaBadAnswer for a status that an engine's endpoint never has. Errors pass."""
+def check_head(status: int, headers: Headers) -> bool:
+    """Whether the answer is a stream. ReplicaBadAnswer for a status, or a content type, that an
+    engine's endpoint never has. Errors pass."""
     if not (200 <= status <= 204 or 400 <= status < 600):
         raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
+    kind = _content_type(headers)
+    if kind.startswith(_STREAM):
+        return True
+    if status < 400 and kind and not kind.startswith(_PLAIN):
+        raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
+    return False
+
+
+def check_body(status: int, body: bytes) -> None:
+    """ReplicaBadAnswer for an answer that is empty, and no error."""
+    if status < 400 and not body:
+        raise ReplicaBadAnswer("The replica's answer is empty.")
 
 
 def _plain_id(body: bytes) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.background import BackgroundCalls
 from weft_gateway.api.http import DepartureWatch
 from weft_gateway.api.ledger import Ledger
 from weft_gateway.api.limits import TenantLimits
@@ -45,7 +46,7 @@ def call_ids() -> Callable[[], str]:
 class Services:
     """The gateway's parts. `cold` is for health, models and administration; calls go through the
     replicas' own connections. lineage: None where calls without a key are programs of their own.
-    limits: None where no tenant has any."""
+    limits, background: None where no tenant has limits."""
 
     settings: Settings
     auth: Authenticator
@@ -66,6 +67,7 @@ class Services:
     tenants: Tenants = field(default_factory=Tenants)
     limiter: Limiter | None = None
     limits: TenantLimits | None = None
+    background: BackgroundCalls | None = None
     ahead: NextTurnPredictor = field(default_factory=NextTurnPredictor)
     listeners: Listeners = field(default_factory=Listeners)
     departures: DepartureWatch = field(default_factory=DepartureWatch)

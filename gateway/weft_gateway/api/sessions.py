@@ -140,12 +140,18 @@ def router(services: Services) -> APIRouter:
         """A session that has finished, as far as receipts tell."""
         return finished(services.receipts.story(key, time()), ()).get(key.program)
 
+    def shown(program: Program) -> dict[str, Any]:
+        receipts = services.receipts.of(program.key.tenant, time())
+        return session_json(
+            regrouped(program, receipts), known_by(receipts).get(program.key.program)
+        )
+
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or take one that has finished off the list. ApiError."""
         program = await services.ledger.end(key, time())
         session = ended(key)
         if program is not None:
-            session = session_json(regrouped(program, services.receipts.of(key.tenant, time())))
+            session = shown(program)
         if session is None:
             raise not_found(key.program)
         services.receipts.unlist(key, time())
@@ -162,8 +168,7 @@ def router(services: Services) -> APIRouter:
             if session is None:
                 raise not_found(key.program)
             return session
-        receipts = services.receipts.of(tenant, time())
-        return session_json(regrouped(program, receipts), known_by(receipts).get(key.program))
+        return shown(program)
 
     @api.delete("/v1/sessions/{session_id}", summary="End a session")
     async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:

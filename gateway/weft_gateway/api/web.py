@@ -1,7 +1,8 @@
 """What web pages may do. A browser sends requests to a gateway on loopback for any page it shows.
 
 Administration is for the pages of the gateway itself alone. Model endpoints can be opened to the
-pages of other origins (CORS), which is off by default.
+pages of other origins (CORS), which is off by default: other pages may not even send a request that
+a browser sends without asking first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from weft_gateway.config import Settings
 
 _LOOPBACK: Final = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/\s]+)(?::[0-9]{1,5})?")
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 # Only /v1/* and /p/{program}/v1/* are opened to other origins.
 _OPEN: Final = re.compile(r"(?:/p/[^/]+)?/v1/.*")
@@ -51,6 +54,25 @@ def check_admin(method: str, headers: Mapping[bytes, bytes], settings: Settings)
             raise ApiError(
                 415, "json_required", "The content type of the request must be application/json."
             )
+
+
+def check_origin(scope: Scope, settings: Settings) -> None:
+    """ApiError for a request that changes something and that a foreign web page can make a browser
+    send. With an API key it cannot: the browser then asks for permission first (CORS)."""
+    if scope["method"] in _READS:
+        return
+    for name, _ in scope["headers"]:
+        if name == b"origin":
+            break
+    else:
+        return
+    headers = dict(scope["headers"])
+    if _KEYS.isdisjoint(headers) and not may_connect(headers, settings):
+        raise ApiError(
+            403,
+            "origin_not_allowed",
+            "Web pages of other origins may not do that. Add the origin to WEFT_CORS_ORIGINS.",
+        )
 
 
 def may_connect(headers: Mapping[bytes, bytes], settings: Settings) -> bool:

@@ -250,7 +250,7 @@ class _Connection:
             # Before the client knows: it may go on at once.
             self._turns.answered(turn, event)
             self._keep()
-        await self.tell(event)
+        await self.tell(self._turns.as_asked(turn, event))
 
     def _keep(self) -> None:
         self._kept.keep(self._tenant, self._turns, self._turns.kept_bytes)

@@ -12,6 +12,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake
+from websockets.frames import CloseCode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -19,6 +20,10 @@ from weft_gateway.api.connections import LEAST_READ_BYTES, Edge
 from weft_gateway.api.websocket import BUSY, DRAIN, IDLE
 
 _TRY_AGAIN_LATER: Final = 1013
+# Bytes that are parsed in one turn of the event loop. A frame may have 6 bytes, and one read some
+# 40,000 of them, which would hold up all other connections. Large frames get more bytes a turn.
+_A_TURN: Final = 1024
+_MOST_A_TURN: Final = 65_536
 # The HTTP parser has read the head already, within bounds of its own. The WebSocket's parser needs
 # some head before it reads frames.
 _HEAD: Final = b"GET / HTTP/1.1\r\n\r\n"
@@ -65,6 +70,10 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         # so many bytes.
         self._unread = 0
         self._sent = 0
+        # Bytes that are not parsed yet, and the turn in which parsing goes on.
+        self._unparsed = bytearray()
+        self._parsing: asyncio.Handle | None = None
+        self._turn = _A_TURN
 
     def open(self, request: Request) -> None:
         """Serve the WebSocket that `request` (see `handshake`) opens."""
@@ -78,9 +87,37 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._parsing is not None:
+            self._parsing.cancel()
+            self._parsing = None
         self._edge.sockets.pop(self, None)
         super().connection_lost(exc)
         self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._unparsed += data
+        if self._parsing is None:
+            self._parse()
+
+    def _parse(self) -> None:
+        self._parsing = None
+        data = bytes(self._unparsed[: self._turn])
+        del self._unparsed[: self._turn]
+        super().data_received(data)
+        if self.transport.is_closing():
+            self._unparsed.clear()
+        elif self._unparsed:
+            self.transport.pause_reading()
+            self._parsing = self.loop.call_soon(self._parse)
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    def handle_events(self) -> None:
+        """A part has been parsed."""
+        several = len(self.conn.events) > 1
+        self._turn = _A_TURN if several else min(2 * self._turn, _MOST_A_TURN)
+        super().handle_events()
 
     async def send(self, message: Any) -> None:
         """See ASGI. IDLE and BUSY are added: whether a response is in progress."""
@@ -94,8 +131,16 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self._sent += len(message.get("text") or "")
 
     def send_receive_event_to_app(self) -> None:
-        """A whole message has come."""
+        """A whole message has come. uvicorn logs a traceback for text that is not UTF-8."""
         self._edge.sockets.pop(self, None)
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                self.conn.send_close(CloseCode.INVALID_DATA)
+                self.handle_parser_exception()
+                return
         super().send_receive_event_to_app()
 
     def handle_ping(self) -> None:

@@ -31,6 +31,7 @@ _MOST_NAME: Final = 4096
 class Turn:
     """One `response.create`. body: for `POST /v1/responses`. items: its whole input, as JSON items
     separated by commas. before: the id of the stored answer that the input continues, or "".
+    asked: the id that the client has continued, where the engine is asked for another one, or "".
     generate: False if the client only prepares a later turn."""
 
     body: bytes
@@ -38,6 +39,7 @@ class Turn:
     before: str
     model: Any
     generate: bool
+    asked: str = ""
 
 
 @dataclass(slots=True)
@@ -85,9 +87,10 @@ class Turns:
             name: orjson.Fragment(bytes(value)) for name, value in members.items()
         }
         body["stream"] = True
-        last = self._last
+        last, asked = self._last, ""
         if last is not None and before == last.response_id:
             items = b",".join(part for part in (last.items, items) if part)
+            asked = last.response_id
             before = body["previous_response_id"] = last.before or None
             body["input"] = orjson.Fragment(b"[%b]" % items)
         raw = orjson.dumps(body)
@@ -96,7 +99,7 @@ class Turns:
                 413, "body_too_large", f"The input of this turn is larger than {self._limit} bytes."
             )
         known = before if isinstance(before, str) else ""
-        return Turn(raw, items, known, model, generate)
+        return Turn(raw, items, known, model, generate, asked)
 
     def answered(self, turn: Turn, event: bytes) -> None:
         """Keep what a terminal event says for the turn after this one."""
@@ -115,7 +118,7 @@ class Turns:
             "created_at": int(now_s),
             "status": "in_progress",
             "model": turn.model,
-            "previous_response_id": turn.before or None,
+            "previous_response_id": turn.asked or turn.before or None,
             "output": [],
             "usage": None,
         }
@@ -134,6 +137,20 @@ class Turns:
                 (("response.created", response), ("response.completed", done))
             )
         ]
+
+    @staticmethod
+    def as_asked(turn: Turn, event: bytes) -> bytes:
+        """An event of the turn's answer with the id that the client has continued."""
+        if not turn.asked or b'"response"' not in event:
+            return event
+        try:
+            members = msgspec.json.decode(event, type=dict[str, msgspec.Raw])
+            response = msgspec.json.decode(members["response"], type=dict[str, msgspec.Raw])
+        except (msgspec.DecodeError, KeyError, RecursionError):
+            return event
+        response["previous_response_id"] = msgspec.Raw(orjson.dumps(turn.asked))
+        members["response"] = msgspec.Raw(msgspec.json.encode(response))
+        return msgspec.json.encode(members)
 
     def _keep(self, response_id: str, turn: Turn, output: bytes) -> None:
         items = b",".join(part for part in (turn.items, output) if part)

@@ -44,6 +44,12 @@ class ReplicaBadAnswer(ReplicaError):
     code = "replica_bad_answer"
 
 
+class ReplicaWrongCall(ReplicaError):
+    """The answer's report names another call: the answer may be another client's."""
+
+    code = "replica_wrong_call"
+
+
 class ReplicaAnswerTooLarge(ReplicaError):
     """The answer has more bytes than the gateway keeps."""
 

@@ -83,7 +83,7 @@ class HealthLoop:
             replica.upstream.is_there()
         if good and (learn or not before.healthy or replica.name in self._unsure):
             await self._learn(replica)
-        replica.circuit = replica.circuit.checked(good, error, sure=sure)
+        replica.circuit = replica.circuit.checked(good, error, sure=sure, gone=gone)
         if replica.circuit.healthy != before.healthy:
             if good:
                 log.info("replica %s is up", replica.name)

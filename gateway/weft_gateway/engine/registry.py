@@ -100,6 +100,10 @@ class Registry:
     def __getitem__(self, name: str) -> Replica:
         return self._replicas[name]
 
+    def get(self, name: str) -> Replica | None:
+        """The replica of that name, None where the settings have it no longer."""
+        return self._replicas.get(name)
+
     def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
         """The replicas as policies see them. `in_flight`: calls open per replica."""
         return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
@@ -133,20 +137,20 @@ class Registry:
             known = known or bool(replica.served)
         return not known
 
-    def failed(self, name: str, error: ReplicaError) -> None:
-        """Mark a replica that failed a call."""
+    def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
+        """Mark a replica that failed a call of `tenant`."""
         replica = self._replicas[name]
         before = replica.circuit
-        replica.circuit = before.failed(error)
+        replica.circuit = before.failed(error, tenant)
         if before.healthy and not replica.circuit.healthy:
             log.warning("replica %s is out: %s (%s)", name, error, error.code)
             self.beginnings.forget(name)
         self.suspicion.set()
 
-    def succeeded(self, name: str) -> None:
-        """Note that a replica answered a call."""
+    def succeeded(self, name: str, tenant: str = "") -> None:
+        """Note that a replica answered a call of `tenant`."""
         replica = self._replicas[name]
-        replica.circuit = replica.circuit.succeeded()
+        replica.circuit = replica.circuit.succeeded(tenant)
 
     def close(self) -> None:
         """Close every connection."""

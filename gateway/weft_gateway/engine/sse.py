@@ -19,8 +19,10 @@ from typing import Final, NamedTuple
 import orjson
 from weft_engine.wire import REPORT_COMMENT, CallReport
 
-from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage
+from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage, ReplicaWrongCall
 
+# The ids that gateways give to calls.
+CALL_ID: Final = re.compile(r"call-[0-9a-f]{12}-[0-9a-f]{1,16}")
 MAX_REPORT_BYTES: Final = 16_384
 # A frame can hold a whole answer (`response.completed`), or a picture in it.
 MAX_FRAME_BYTES: Final = 33_554_432
@@ -66,6 +68,7 @@ class StreamFilter:
 
     __slots__ = (
         "_between",
+        "_call",
         "_endings",
         "_held",
         "_held_bytes",
@@ -76,8 +79,10 @@ class StreamFilter:
         "report",
     )
 
-    def __init__(self, terminals: tuple[bytes, ...]) -> None:
-        """`terminals`: how the line that ends the answer may begin; () if nobody knows."""
+    def __init__(self, terminals: tuple[bytes, ...], call: str = "") -> None:
+        """`terminals`: how the line that ends the answer may begin; () if none is known. call: the
+        id that reports must have; "": any."""
+        self._call = call
         self.report: CallReport | None = None
         self.dropped = 0
         self.ended = False
@@ -90,7 +95,7 @@ class StreamFilter:
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes; return those to forward now, possibly none. ReplicaGarbage for a frame that
-        has no end."""
+        has no end; ReplicaWrongCall for the report of another call."""
         if self._between and data.endswith(_ENDS):
             _, starts, markers = self._endings
             if data.find(b"\n") == len(data) - 2:  # One line: nearly every read of a chat.
@@ -162,10 +167,25 @@ class StreamFilter:
         (self._tail if self.ended else passed).append(frame)
 
     def _take(self, text: bytes) -> None:
-        try:
-            self.report = CallReport.from_mapping(orjson.loads(text))
-        except ValueError:
+        report = read_report(text, self._call)
+        if report is None:
             self.dropped += 1  # Still a comment of ours, and of no use to the client.
+        else:
+            self.report = report
+
+
+def read_report(text: bytes, call: str) -> CallReport | None:
+    """The report of `call`; None where the text is malformed. ReplicaWrongCall where it is the
+    report of another call."""
+    try:
+        report = CallReport.from_mapping(orjson.loads(text))
+    except ValueError:
+        return None
+    if not call or report.call == call:
+        return report
+    if CALL_ID.fullmatch(report.call):
+        raise ReplicaWrongCall("The replica's answer is the answer to another call.")
+    return None
 
 
 def _frame_end(data: bytes, begin: int) -> int:

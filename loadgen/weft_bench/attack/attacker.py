@@ -1,28 +1,40 @@
-"""`python -m weft_bench.attack.attacker URL --attack NAME`: attack until SIGTERM, or for so
-long."""
+"""`python -m weft_bench.attack.attacker URL --attack NAME`: attack until stdin ends.
+
+Each line on stdin is answered with one JSON object: what the attack has done so far.
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import resource
-import signal
+import sys
+from dataclasses import asdict
 from typing import Final
 
-from weft_bench.attack.attacks import ATTACKS, Target
+from weft_bench.attack.attacks import ATTACKS, Activity, Target
 
 # An attacker on another machine would not take the gateway's processor.
 _NICE: Final = 15
 
 
-async def attack(name: str, target: Target, seconds: float) -> None:
-    """Run one attack for so long, or until SIGTERM."""
-    work = asyncio.ensure_future(ATTACKS[name](target))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
-    with contextlib.suppress(asyncio.CancelledError, TimeoutError):
-        await asyncio.wait_for(work, seconds)
+async def attack(name: str, target: Target) -> None:
+    """Run one attack."""
+    did = Activity()
+    work = asyncio.ensure_future(ATTACKS[name].run(target, did))
+
+    def asked() -> None:
+        if sys.stdin.readline():
+            print(json.dumps(asdict(did)), flush=True)
+        else:
+            work.cancel()
+
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), asked)
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
 
 
 def main() -> None:
@@ -31,12 +43,11 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--attack", required=True, choices=tuple(ATTACKS))
     parser.add_argument("--model", required=True)
-    parser.add_argument("--seconds", type=float, default=60.0)
     args = parser.parse_args()
     os.nice(_NICE)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    asyncio.run(attack(args.attack, Target.at(args.url, args.model), args.seconds))
+    asyncio.run(attack(args.attack, Target.at(args.url, args.model)))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What attackers do, by name. Each attack is bounded in connections, and goes on until it is
-cancelled."""
+"""What attackers do, by name. Each attack runs on a fixed number of connections until it is
+cancelled, and counts what it did."""
 
 from __future__ import annotations
 
@@ -7,15 +7,37 @@ import asyncio
 import contextlib
 import itertools
 import json
+import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
-# Seconds between the pieces of slow attacks, and before a lost connection is made again.
+# Seconds between the pieces of slow attacks, and before a lost connection is opened again.
 _SLOW_S: Final = 1.0
 _AGAIN_S: Final = 0.05
 _TINY: Final = b'{"role":"user","content":"hi"}'
+_NEW_LINE: Final = b"\r\n"
+# Buffers of a client that does not read.
+_NARROW: Final = 4096
+# WebSocket frames of a client, masked with zeros.
+_MASK: Final = b"\x00" * 4
+_PONG: Final = b"\x8a\x80" + _MASK
+_CLOSE: Final = b"\x88"
+
+
+@dataclass(slots=True)
+class Activity:
+    """What an attacker did. open: connections that are open now. served: answers with a status
+    below 400, opened WebSockets included. refused: other answers. closed: connections that the
+    gateway ended in the middle."""
+
+    connections: int = 0
+    open: int = 0
+    sent_bytes: int = 0
+    served: int = 0
+    refused: int = 0
+    closed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +54,15 @@ class Target:
         parts = urlsplit(url)
         return cls(parts.hostname or "127.0.0.1", parts.port or 80, model)
 
-    def head(self, length: int | None = None, key: str = "attacker") -> bytes:
+    def head(
+        self,
+        length: int | None = None,
+        key: str = "attacker",
+        line: str = "POST /v1/chat/completions",
+    ) -> bytes:
         """The head of a call, without its end where `length` (of its body, bytes) is None."""
         lines = (
-            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
+            f"{line} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
             f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
         )
         return (lines if length is None else f"{lines}Content-Length: {length}\r\n\r\n").encode()
@@ -54,191 +81,252 @@ class Target:
         return self.head(len(body)) + body
 
 
-Attack = Callable[[Target], Awaitable[None]]
-_Client = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+class Link:
+    """One connection of an attacker."""
 
+    def __init__(
+        self,
+        target: Target,
+        did: Activity,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.target = target
+        self._did = did
+        self._reader = reader
+        self._writer = writer
 
-async def _clients(target: Target, count: int, client: _Client) -> None:
-    """So many connections at once, each made again once it is lost."""
+    async def send(self, data: bytes) -> None:
+        """Send, as fast as the gateway reads."""
+        self._writer.write(data)
+        self._did.sent_bytes += len(data)
+        await self._writer.drain()
 
-    async def one() -> None:
-        while True:
-            writer = None
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
-                reader, writer = await asyncio.open_connection(target.host, target.port)
-                await client(reader, writer)
-            if writer is not None:
-                writer.close()
-            await asyncio.sleep(_AGAIN_S)
+    async def answer(self) -> bool:
+        """Read one whole answer. Whether it is no refusal."""
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
+        await self._reader.readexactly(int(length or 0))
+        served = int(head.split(None, 2)[1]) < 400
+        if served:
+            self._did.served += 1
+        else:
+            self._did.refused += 1
+        return served
 
-    await asyncio.gather(*(one() for _ in range(count)))
+    async def repeat(self, piece: bytes, every_s: float = 0.0) -> None:
+        """Send a piece again and again until the gateway answers or closes the connection."""
 
-
-async def _answer(reader: asyncio.StreamReader) -> bytes:
-    """One whole answer."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
-    return await reader.readexactly(int(length))
-
-
-async def _drip(writer: asyncio.StreamWriter, piece: bytes) -> None:
-    while not writer.is_closing():
-        writer.write(piece)
-        await writer.drain()
-        await asyncio.sleep(_SLOW_S)
-
-
-async def _pour(writer: asyncio.StreamWriter, piece: bytes) -> None:
-    while not writer.is_closing():
-        writer.write(piece)
-        await writer.drain()
-
-
-async def endless_headers(target: Target) -> None:
-    """Heads whose headers do not end."""
-    lines = b"".join(b"x-%d: %b\r\n" % (number, b"a" * 1000) for number in range(64))
-
-    async def client(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(target.head())
-        await _pour(writer, lines)
-
-    await _clients(target, 8, client)
-
-
-async def one_endless_header(target: Target) -> None:
-    """Heads with one header that does not end."""
-
-    async def client(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(target.head() + b"x-long: ")
-        await _pour(writer, b"a" * 65536)
-
-    await _clients(target, 8, client)
-
-
-async def many_headers(target: Target) -> None:
-    """Heads of 60 KB in headers of four bytes."""
-    request = target.head() + b"a: b\r\n" * 10_000 + b"\r\n"
-
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(request)
-        await writer.drain()
-        await _answer(reader)
-
-    await _clients(target, 8, client)
-
-
-async def slow_heads(target: Target) -> None:
-    """Slowloris: a header a second."""
-
-    async def client(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(target.head())
-        await _drip(writer, b"a: b\r\n")
-
-    await _clients(target, 500, client)
-
-
-async def slow_bodies(target: Target) -> None:
-    """A byte of the body a second."""
-
-    async def client(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(target.head(1_000_000) + b"{")
-        await _drip(writer, b" ")
-
-    await _clients(target, 500, client)
-
-
-def _tiny_messages(size: int, count: int) -> Attack:
-    async def attack(target: Target) -> None:
-        request = target.body_of(size)
-
-        async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def send() -> None:
             while True:
-                writer.write(request)
-                await writer.drain()
-                await _answer(reader)
+                await self.send(piece)
+                await asyncio.sleep(every_s)
 
-        await _clients(target, count, client)
+        sending = asyncio.ensure_future(send())
+        try:
+            await self.answer()
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
-    attack.__doc__ = f"{count} connections with bodies of tiny messages, {size:,} bytes each."
-    return attack
-
-
-async def deep_bodies(target: Target) -> None:
-    """Bodies of nested lists, as deep as can be parsed and deeper."""
-    bodies = [
-        b'{"model":"%b","%b":%b}' % (target.model.encode(), name, b"[" * deep + b"]" * deep)
-        for name in (b"messages", b"prompt", b"input", b"tools")
-        for deep in (900, 500_000)
-    ]
-    requests = itertools.cycle([target.head(len(body)) + body for body in bodies])
-
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            writer.write(next(requests))
-            await writer.drain()
-            await _answer(reader)
-
-    await _clients(target, 8, client)
-
-
-async def slow_readers(target: Target) -> None:
-    """Streams that nobody reads."""
-    request = target.call(stream=True, max_tokens=1_000_000)
-
-    async def client(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # What has come is not read, which the transport then stops taking in.
-        transport = writer.transport
+    async def stop_reading(self, piece: bytes) -> None:
+        """Read nothing from now on. `piece` changes nothing: writing finds out when the gateway has
+        closed the connection."""
+        transport = self._writer.transport
         assert isinstance(transport, asyncio.ReadTransport)
         transport.pause_reading()
-        writer.write(request)
-        await _drip(writer, b"")
-
-    await _clients(target, 64, client)
-
-
-async def idle_connections(target: Target) -> None:
-    """More connections than the gateway takes, which send nothing."""
-
-    async def client(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        await reader.read()
-
-    await _clients(target, 5000, client)
-
-
-async def connection_flood(target: Target) -> None:
-    """Connections that come and go without a request."""
-
-    async def client(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.abort()
-
-    await _clients(target, 100, client)
-
-
-async def many_keys(target: Target) -> None:
-    """Small calls, each with an API key of its own."""
-    numbers = itertools.count()
-
-    async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
-            writer.write(target.call(f"key-{next(numbers)}"))
-            await writer.drain()
-            await _answer(reader)
+            await self.send(piece)
+            await asyncio.sleep(_SLOW_S / 10)
 
-    await _clients(target, 16, client)
+    async def upgrade(self) -> bool:
+        """Open a WebSocket. Whether the gateway accepts it."""
+        await self.send(
+            self.target.head(line="GET /v1/responses")
+            + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        )
+        return await self.answer()
 
+    async def closing(self) -> None:
+        """Wait for the gateway's closing frame."""
+        if await self._reader.readexactly(1) == _CLOSE:
+            self._did.closed += 1
+
+    def abort(self) -> None:
+        """Reset the connection."""
+        self._writer.transport.abort()
+
+
+Client = Callable[[Link], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """`count` connections at once, each opened again when it ends.
+
+    sign: the count of `Activity` that grows where the attack takes place. until: the timeout
+    of the gateway, by its setting, until which the attack holds something. receives: bytes that
+    the attacker's side of a connection buffers; 0 for the system's default.
+    """
+
+    count: int
+    client: Client
+    sign: Literal["connections", "sent_bytes", "served", "refused", "closed"]
+    until: str = ""
+    receives: int = 0
+
+    async def run(self, target: Target, did: Activity) -> None:
+        """Attack until cancelled."""
+
+        async def one() -> None:
+            while True:
+                with contextlib.suppress(OSError):
+                    reader, writer = await self._open(target)
+                    did.connections += 1
+                    did.open += 1
+                    try:
+                        await self.client(Link(target, did, reader, writer))
+                    except (OSError, asyncio.IncompleteReadError):
+                        did.closed += 1
+                    finally:
+                        did.open -= 1
+                        writer.close()
+                await asyncio.sleep(_AGAIN_S)
+
+        await asyncio.gather(*(one() for _ in range(self.count)))
+
+    async def _open(self, target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        link = socket.socket()
+        link.setblocking(False)
+        if self.receives:
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receives)
+        try:
+            await asyncio.get_running_loop().sock_connect(link, (target.host, target.port))
+            return await asyncio.open_connection(sock=link)
+        except BaseException:
+            link.close()
+            raise
+
+
+def _begun(begin: bytes, piece: bytes, every_s: float = 0.0, length: int | None = None) -> Client:
+    """A request that begins and does not end."""
+
+    async def client(link: Link) -> None:
+        await link.send(link.target.head(length) + begin)
+        await link.repeat(piece, every_s)
+
+    return client
+
+
+def _calls(*make: Callable[[Target], bytes]) -> Client:
+    """One call after another, by turns."""
+    turns = itertools.cycle(make)
+
+    async def client(link: Link) -> None:
+        while True:
+            await link.send(next(turns)(link.target))
+            await link.answer()
+
+    return client
+
+
+def _tiny_messages(size: int) -> Client:
+    return _calls(lambda target: target.body_of(size))
+
+
+def _deep(name: str, depth: int) -> Callable[[Target], bytes]:
+    def call(target: Target) -> bytes:
+        body = f'{{"model":"{target.model}","{name}":{"[" * depth}{"]" * depth}}}'.encode()
+        return target.head(len(body)) + body
+
+    return call
+
+
+def _many_keys() -> Client:
+    numbers = itertools.count()
+    return _calls(lambda target: target.call(f"key-{next(numbers)}"))
+
+
+async def _slow_reader(link: Link) -> None:
+    await link.send(link.target.call(stream=True, max_tokens=1_000_000))
+    await link.stop_reading(_NEW_LINE)
+
+
+async def _idle(link: Link) -> None:
+    await link.answer()
+
+
+async def _flood(link: Link) -> None:
+    link.abort()
+
+
+def frame(first: int, payload: bytes) -> bytes:
+    """A WebSocket frame. first: its first byte."""
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return bytes([first]) + length + _MASK + payload
+
+
+async def _idle_socket(link: Link) -> None:
+    if await link.upgrade():
+        await link.closing()
+
+
+def _endless_message(fragment: bytes, count: int) -> Client:
+    """A WebSocket's message whose fragments do not end."""
+
+    async def client(link: Link) -> None:
+        if await link.upgrade():
+            await link.send(frame(0x01, b"{"))
+            sending = asyncio.ensure_future(_pour(link, frame(0x00, fragment) * count))
+            try:
+                await link.closing()
+            finally:
+                sending.cancel()
+                await asyncio.gather(sending, return_exceptions=True)
+
+    return client
+
+
+async def _pour(link: Link, piece: bytes) -> None:
+    while True:
+        await link.send(piece)
+        await asyncio.sleep(0)
+
+
+async def _slow_socket(link: Link) -> None:
+    if await link.upgrade():
+        create = {"type": "response.create", "model": link.target.model, "input": "hi"}
+        await link.send(frame(0x81, json.dumps(create).encode()))
+        await link.stop_reading(_PONG)
+
+
+_LINES: Final = b"".join(b"x-%d: %b\r\n" % (number, b"a" * 1000) for number in range(64))
+_DEEP: Final = [
+    _deep(n, d) for n in ("messages", "prompt", "input", "tools") for d in (900, 500_000)
+]
 
 ATTACKS: Final[dict[str, Attack]] = {
-    "endless headers": endless_headers,
-    "one endless header": one_endless_header,
-    "many headers": many_headers,
-    "slow heads": slow_heads,
-    "slow bodies": slow_bodies,
-    "1 MB of tiny messages": _tiny_messages(1_000_000, 8),
-    "5 MB of tiny messages": _tiny_messages(5_000_000, 8),
-    "24 MB of tiny messages": _tiny_messages(24_000_000, 4),
-    "deep bodies": deep_bodies,
-    "slow readers": slow_readers,
-    "idle connections": idle_connections,
-    "connection flood": connection_flood,
-    "many keys": many_keys,
+    "endless headers": Attack(8, _begun(b"", _LINES), "refused"),
+    "one endless header": Attack(8, _begun(b"x-long: ", b"a" * 65_536), "refused"),
+    "many headers": Attack(
+        8, _calls(lambda target: target.head() + b"a: b\r\n" * 10_000 + _NEW_LINE), "refused"
+    ),
+    "slow heads": Attack(500, _begun(b"", b"a: b\r\n", _SLOW_S), "refused", "head_timeout_s"),
+    "slow bodies": Attack(500, _begun(b"{", b" ", _SLOW_S, 1_000_000), "refused", "body_timeout_s"),
+    "1 MB of tiny messages": Attack(8, _tiny_messages(1_000_000), "served"),
+    "5 MB of tiny messages": Attack(8, _tiny_messages(5_000_000), "served"),
+    "24 MB of tiny messages": Attack(4, _tiny_messages(24_000_000), "served"),
+    "deep bodies": Attack(8, _calls(*_DEEP), "refused"),
+    "slow readers": Attack(64, _slow_reader, "closed", "send_timeout_s", _NARROW),
+    # More than the gateway takes: it closes them in favour of new ones.
+    "idle connections": Attack(5000, _idle, "closed"),
+    "connection flood": Attack(100, _flood, "connections"),
+    "many keys": Attack(16, _many_keys(), "served"),
+    # More than one tenant may open.
+    "idle WebSockets": Attack(300, _idle_socket, "closed", "websocket_idle_s"),
+    "endless WebSocket message": Attack(8, _endless_message(b"a" * 65_535, 4), "closed"),
+    "endless tiny fragments": Attack(8, _endless_message(b"a", 10_000), "sent_bytes"),
+    "slow WebSocket readers": Attack(64, _slow_socket, "closed", "send_timeout_s", _NARROW),
 }

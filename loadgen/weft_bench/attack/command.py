@@ -1,8 +1,8 @@
 """`weft bench attack`: what an honest client notices of attacks on the same gateway.
 
 A gateway in front of two mock engines, one for the honest client's model and one for the
-attacker's: what the attacker does to its own engine is not the gateway's. Before each attack the
-honest client plays alone, which is the baseline of that attack.
+attacker's: what the attacker does to its own engine is not the gateway's. Each attack has a fresh
+gateway. The honest client plays alone and beside the attack by turns.
 """
 
 from __future__ import annotations
@@ -13,88 +13,129 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from statistics import median
+from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
-from weft_bench.attack.attacks import ATTACKS
+from weft_bench.attack.attacks import ATTACKS, Activity
 from weft_bench.processes import NotReady, free_port, running
-from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.report.goals import conclude
 from weft_bench.stats import percentile
 
 HONEST: Final = "honest"
 ATTACKED: Final = "attacked"
-# Words of a stream that nobody reads: more than fits all buffers on its way.
+# Words of a stream that is not read: more than fits all buffers on its way.
 _LONG: Final = 100_000
 _STOP_S: Final = 10.0
-# Until an attack is under way.
-_LEAD_S: Final = 0.5
-GOAL_MS: Final = 100.0
+# An attack that has done nothing until then will not.
+_LEAD_S: Final = 30.0
+# What an attack left is worked off before the honest client plays alone again.
+_CALM_S: Final = 0.5
+# A timeout that an attack uses passes so often in each window.
+_TIMEOUTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AttackOptions:
-    """Options of the command; see `weft bench attack --help`. seconds: of each baseline, and of
-    each attack. attacks: their names; () for all."""
+    """Options of the command; see `weft bench attack --help`. seconds: of each window. attacks:
+    their names; () for all."""
 
-    seconds: float = 5.0
+    seconds: float = 6.0
+    rounds: int = 3
     attacks: tuple[str, ...] = ()
+    goal_ms: float = 100.0
     json_file: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Noticed:
-    """What the honest client saw in one window. worst_ms, p99_ms: of its calls' latencies."""
+@dataclass(slots=True)
+class Windows:
+    """What the honest client saw in its windows of one kind, round by round: the latencies of its
+    calls, milliseconds, and how many failed."""
 
-    calls: int
-    errors: int
-    worst_ms: float
-    p99_ms: float
+    rounds: list[list[float]] = field(default_factory=list)
+    errors: int = 0
 
-    @classmethod
-    def of(cls, latencies_ms: Sequence[float], errors: int) -> Noticed:
-        """From the latencies of all calls."""
-        worst = max(latencies_ms, default=0.0)
-        return cls(len(latencies_ms), errors, worst, percentile(latencies_ms, 0.99))
+    @property
+    def worst_ms(self) -> list[float]:
+        """The worst call of each round."""
+        return [max(latencies, default=0.0) for latencies in self.rounds]
+
+    @property
+    def p99_ms(self) -> float:
+        """Of the calls of all rounds."""
+        return percentile([one for latencies in self.rounds for one in latencies], 0.99)
+
+    def cell(self) -> dict[str, Any]:
+        """What is kept of it."""
+        calls = [len(latencies) for latencies in self.rounds]
+        worst = [round(ms, 2) for ms in self.worst_ms]
+        p99 = round(self.p99_ms, 2)
+        return {"calls": calls, "errors": self.errors, "worst_ms": worst, "p99_ms": p99}
+
+
+@dataclass(slots=True)
+class Seen:
+    """One attack: the honest client alone and beside it, and what the attacker did meanwhile."""
+
+    alone: Windows = field(default_factory=Windows)
+    attacked: Windows = field(default_factory=Windows)
+    did: Activity = field(default_factory=Activity)
+
+    @property
+    def more_ms(self) -> float:
+        """The worst call of all attacked rounds above the baseline, which is the median of what was
+        worst in each round alone."""
+        return max(self.attacked.worst_ms) - median(self.alone.worst_ms)
 
 
 def run(options: AttackOptions) -> int:
-    """Measure and report. Returns the exit status: 1 where the honest client had errors or the
-    processes did not start, 2 for an unknown attack."""
+    """Measure and report. Returns the exit status: 1 where a goal is missed or the processes did
+    not start, 2 for an unknown attack."""
     unknown = [name for name in options.attacks if name not in ATTACKS]
     if unknown:
         print(f"weft bench attack: no attack {unknown}; there are {list(ATTACKS)}", file=sys.stderr)
         return 2
-    seen: dict[str, tuple[Noticed, Noticed]] = {}
+    seen: dict[str, Seen] = {}
     try:
         with tempfile.TemporaryDirectory() as folder, ExitStack() as processes:
-            url = _start(Path(folder), processes)
-            honest(url, min(1.0, options.seconds))  # Warms up.
+            engines = _start_engines(Path(folder), processes)
             for name in options.attacks or ATTACKS:
-                alone = honest(url, options.seconds)
-                with attacking(url, name, options.seconds):
-                    seen[name] = alone, honest(url, options.seconds)
+                timeout = ATTACKS[name].until
+                settings = {timeout: options.seconds / _TIMEOUTS} if timeout else {}
+                with _gateway(engines, settings, Path(folder) / "gateway.log") as url:
+                    seen[name] = _measure(url, name, options)
                 print(f"{name}: done", file=sys.stderr, flush=True)
     except NotReady as error:
         print(f"weft bench attack: a process did not start\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    show(seen)
-    if options.json_file:
-        path = Path(options.json_file)
-        write_json(path, "weft bench attack", asdict(options), figures(seen))
-    return 1 if any(under.errors for _, under in seen.values()) else 0
+    return conclude(
+        f"weft bench attack --seconds {options.seconds:g} --rounds {options.rounds}",
+        "Attacks on a gateway beside an honest client",
+        "mock engines",
+        [table(seen, options)],
+        [
+            {
+                "attack": name,
+                "alone": one.alone.cell(),
+                "attacked": one.attacked.cell(),
+                "did": asdict(one.did),
+            }
+            for name, one in seen.items()
+        ],
+        missed(seen, options.goal_ms),
+        options.json_file,
+    )
 
 
-def _start(work: Path, processes: ExitStack) -> str:
-    """Start the engines and the gateway; its URL."""
-    engines = []
+def _start_engines(work: Path, processes: ExitStack) -> list[str]:
+    """Start the engines; their URLs."""
+    urls = []
     for model, more in ((HONEST, ()), (ATTACKED, ("--chunks", str(_LONG)))):
         port = free_port()
         command = [sys.executable, "-m", "weft_bench.mock_engine", "--plugin", "--port", str(port)]
@@ -104,79 +145,134 @@ def _start(work: Path, processes: ExitStack) -> str:
         processes.enter_context(
             running([*nice, *command, "--model", model, *more], f"{url}/health", work / model)
         )
-        engines += ["--replica", url]
+        urls.append(url)
+    return urls
+
+
+@contextlib.contextmanager
+def _gateway(engines: Sequence[str], settings: Mapping[str, float], log: Path) -> Iterator[str]:
+    """A gateway with its default settings but for these; its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "weft_gateway.cli", "serve", *engines, "--port", str(port)]
-    # With its default settings.
+    command = [sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)]
+    command += [part for engine in engines for part in ("--replica", engine)]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
-    processes.enter_context(running(command, f"{url}/health", work / "gateway", environment))
-    return url
+    environment |= {f"WEFT_{name.upper()}": str(value) for name, value in settings.items()}
+    with running(command, f"{url}/health", log, environment):
+        yield url
 
 
-def honest(url: str, seconds: float) -> Noticed:
-    """What the honest client sees in so many seconds."""
+def _measure(url: str, name: str, options: AttackOptions) -> Seen:
+    """The rounds of one attack."""
+    seen = Seen()
+    _honest(url, min(1.0, options.seconds), Windows())  # Warms up.
+    for _ in range(options.rounds):
+        time.sleep(_CALM_S)
+        _honest(url, options.seconds, seen.alone)
+        with _attacking(url, name) as attacker:
+            before = _lead_in(attacker, name)
+            _honest(url, options.seconds, seen.attacked)
+            for what, count in asdict(_activity(attacker)).items():
+                more = getattr(seen.did, what) - getattr(before, what)
+                setattr(seen.did, what, count if what == "open" else count + more)
+    return seen
+
+
+def _honest(url: str, seconds: float, windows: Windows) -> None:
+    """One window of the honest client."""
     command = [
         sys.executable, "-m", "weft_bench.attack.honest", url, "--model", HONEST,
         "--seconds", str(seconds),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
-    return Noticed.of(found["latencies_ms"], found["errors"])
+    windows.rounds.append(found["latencies_ms"])
+    windows.errors += found["errors"]
 
 
 @contextlib.contextmanager
-def attacking(url: str, name: str, seconds: float) -> Iterator[None]:
-    """Attack while the block runs, at most ten times `seconds` long and a minute."""
+def _attacking(url: str, name: str) -> Iterator[subprocess.Popen[str]]:
+    """Attack while the block runs."""
     command = [
         sys.executable, "-m", "weft_bench.attack.attacker", url,
         "--attack", name, "--model", ATTACKED,
-        "--seconds", str(10 * seconds + 60),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_LEAD_S)
-            raise NotReady(f"the attack {name!r} ended at once, with status {process.returncode}")
-        yield
-    finally:
-        process.terminate()
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
         try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
+            yield process
+        finally:
+            with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
+                process.communicate(timeout=_STOP_S)
             process.kill()
-            process.wait()
 
 
-def show(seen: dict[str, tuple[Noticed, Noticed]]) -> None:
-    """Print the table."""
-    table = Table(title="An honest client's small calls, ms", title_justify="left")
-    for column in ("attack", "worst alone", "worst", "more", "p99 alone", "p99", "calls", "errors"):
-        table.add_column(column, justify="left" if column == "attack" else "right")
-    for name, (alone, under) in seen.items():
-        more = under.worst_ms - alone.worst_ms
-        table.add_row(
-            name,
-            *(f"{value:.1f}" for value in (alone.worst_ms, under.worst_ms, more)),
-            *(f"{value:.1f}" for value in (alone.p99_ms, under.p99_ms)),
-            str(under.calls),
-            str(under.errors),
-        )
-    Console(width=110).print(table)
-    late = [n for n, (a, u) in seen.items() if u.worst_ms - a.worst_ms > GOAL_MS]
-    print(f"worst call more than {GOAL_MS:g} ms above its baseline: {', '.join(late) or 'none'}")
-    print(machine())
+def _activity(attacker: subprocess.Popen[str]) -> Activity:
+    """What an attacker has done so far. NotReady if it has ended."""
+    assert attacker.stdin is not None
+    assert attacker.stdout is not None
+    try:
+        attacker.stdin.write("\n")
+        attacker.stdin.flush()
+        return Activity(**json.loads(attacker.stdout.readline()))
+    except (OSError, ValueError):
+        raise NotReady(f"the attacker ended with status {attacker.wait(_STOP_S)}") from None
 
 
-def figures(seen: dict[str, tuple[Noticed, Noticed]]) -> list[Figure]:
-    """Everything in the table, by name."""
+def _lead_in(attacker: subprocess.Popen[str], name: str) -> Activity:
+    """Wait until the attack takes place; what it has done by then."""
+    deadline = time.monotonic() + _LEAD_S
+    while True:
+        did = _activity(attacker)
+        if getattr(did, ATTACKS[name].sign) or time.monotonic() > deadline:
+            return did
+        time.sleep(0.05)
+
+
+def missed(seen: Mapping[str, Seen], goal_ms: float) -> list[str]:
+    """The goals that are missed, in words."""
     found = []
-    for name, pair in seen.items():
-        for what, noticed in zip(("alone", "attacked"), pair, strict=True):
-            found += [
-                Figure(f"{name}/{what}/worst", noticed.worst_ms, "ms"),
-                Figure(f"{name}/{what}/p99", noticed.p99_ms, "ms"),
-                Figure(f"{name}/{what}/calls", noticed.calls, "calls"),
-                Figure(f"{name}/{what}/errors", noticed.errors, "calls"),
-            ]
+    for name, one in seen.items():
+        sign = ATTACKS[name].sign
+        if not getattr(one.did, sign):
+            found.append(f"{name}: the attack did not take place: 0 {sign} in its windows")
+        if one.alone.errors or one.attacked.errors:
+            errors = f"{one.alone.errors} alone, {one.attacked.errors} beside the attack"
+            found.append(f"{name}: calls of the honest client failed: {errors}")
+        if one.more_ms > goal_ms:
+            found.append(
+                f"{name}: the worst call took {one.more_ms:.0f} ms more than alone, above the goal "
+                f"of {goal_ms:g} ms"
+            )
     return found
+
+
+def table(seen: Mapping[str, Seen], options: AttackOptions) -> dict[str, Any]:
+    """One row for each attack."""
+    rows = []
+    for name, one in seen.items():
+        worst = [", ".join(f"{ms:.0f}" for ms in w.worst_ms) for w in (one.alone, one.attacked)]
+        p99 = [f"{w.p99_ms:.1f}" for w in (one.alone, one.attacked)]
+        calls, failed = sum(map(len, one.attacked.rounds)), one.attacked.errors
+        did = [f"{count:,}" for what, count in asdict(one.did).items() if what != "sent_bytes"]
+        sent = f"{one.did.sent_bytes / 1e6:.1f}"
+        more = f"{one.more_ms:.0f}"
+        rows.append([name, *worst, more, *p99, f"{calls} ({failed})", sent, *did])
+    return {
+        "title": f"an honest client that calls each 20 ms, {options.rounds} windows of "
+        f"{options.seconds:g} s alone and beside each attack by turns: its worst call in each "
+        "window, ms from the call's scheduled time, and what the attacker did. The goal is at most "
+        f"{options.goal_ms:g} ms more than the median window alone. Timeouts that an attack uses "
+        f"are a third of a window; all other settings are the defaults",
+        "labels": 1,
+        "columns": [
+            "attack", "worst alone", "worst", "more", "p99 alone", "p99", "calls (failed)",
+            "MB sent", "connections", "open", "served", "refused", "closed",
+        ],
+        "rows": rows,
+    }  # fmt: skip

@@ -1,8 +1,10 @@
-"""`python -m weft_bench.attack.honest URL`: a client that makes a small call now and then.
+"""`python -m weft_bench.attack.honest URL`: a client that makes small calls at fixed times.
 
-Every second call goes over a new connection, as a client's first one does. A call over a kept
-connection that the gateway has closed is made again, once, as HTTP clients do. Prints one JSON
-object: the latency of each call, milliseconds, and how many failed.
+The schedule does not wait for answers, and a call's latency counts from its scheduled time: while
+the gateway is held up, the calls that become due meanwhile are late as well. Every second call goes
+over a new connection, as a client's first one does. A call over a kept connection that the gateway
+has closed is made again, once, as HTTP clients do. Prints one JSON object: the latency of each
+call, milliseconds, and how many failed.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,44 +23,44 @@ _KEY: Final = "honest"
 
 
 async def play(url: str, model: str, seconds: float, every_s: float) -> dict[str, Any]:
-    """Calls for so long, one after the other, each begun `every_s` seconds after the last or as
-    soon as that has ended. See above for the result."""
+    """One call each `every_s` seconds, for so long. See above for the result."""
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
     request = make_request(url, model, False, _KEY).replace(b"EMPTY", _KEY.encode())
-    kept: Connection | None = None
+    loop = asyncio.get_running_loop()
+    kept: list[Connection] = []
     latencies: list[float] = []
     errors = 0
 
     async def ask(connection: Connection | None) -> tuple[int, Connection]:
         if connection is None:
-            loop = asyncio.get_running_loop()
             _, connection = await loop.create_connection(Connection, host, port)
         return await connection.ask(request), connection
 
-    end = time.perf_counter() + seconds
-    number = 0
-    while (begun := time.perf_counter()) < end:
-        fresh = number % 2 == 1
-        number += 1
+    async def call(number: int, due: float) -> None:
+        nonlocal errors
+        await asyncio.sleep(due - loop.time())
+        use = kept.pop() if kept and number % 2 == 0 else None
         status = 0
         try:
-            async with asyncio.timeout(TIMEOUT_S):
-                use = None if fresh or kept is None or not kept.usable else kept
+            async with asyncio.timeout_at(due + TIMEOUT_S):
                 status, used = await ask(use)
                 if not status and use is not None:
                     status, used = await ask(None)
-                if fresh:
+                if number % 2:
                     used.close()
                 else:
-                    kept = used
+                    kept.append(used)
         except (OSError, TimeoutError):
             pass
-        latencies.append(1000 * (time.perf_counter() - begun))
+        latencies.append(1000 * (loop.time() - due))
         errors += status != 200
-        await asyncio.sleep(max(0.0, begun + every_s - time.perf_counter()))
-    if kept is not None:
-        kept.close()
+
+    begun = loop.time()
+    count = max(1, int(seconds / every_s))
+    await asyncio.gather(*(call(number, begun + number * every_s) for number in range(count)))
+    for connection in kept:
+        connection.close()
     return {"latencies_ms": latencies, "errors": errors}
 
 

@@ -138,7 +138,8 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
 
 
 def write_page() -> None:
-    """Write `docs/results.md` from what the runs have left in the project."""
+    """Write `docs/results.md` from what the runs have left in the project. Commands of their own
+    that write `tables` have a section, the others a line."""
     documents, sections, missing = [], [], []
     for name in EXPERIMENTS:
         file = RESULTS / f"{name}.json"
@@ -152,6 +153,8 @@ def write_page() -> None:
     others = []
     for file in sorted(RESULTS.parent.glob("*.json")):
         found = json.loads(file.read_text())
+        if "tables" in found:
+            sections.append(report.markdown(found))
         if "command" in found:
             others.append({**found, "file": file.relative_to(ROOT).as_posix()})
     _PAGE.write_text(report.page(sections, others, missing, documents))

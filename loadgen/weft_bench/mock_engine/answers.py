@@ -51,6 +51,33 @@ def event(data: bytes) -> bytes:
     return chunk(b"data: %b\n\n" % data)
 
 
+def response_events(model: str, usage: Usage) -> tuple[bytes, ...]:
+    """A streamed answer of the Responses API, one item per write: a delta of some kilobytes per
+    word, so that what is not read soon fills all buffers on its way, and the end."""
+
+    def named(kind: str, **more: Any) -> bytes:
+        return chunk(
+            b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps({"type": kind, **more}))
+        )
+
+    whole = {
+        "id": "resp-mock",
+        "object": "response",
+        "created_at": CREATED,
+        "model": model,
+        "status": "completed",
+        "output": [],
+        "usage": {
+            "input_tokens": usage.prompt_tokens,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": usage.prompt_tokens + usage.output_tokens,
+        },
+    }
+    word = named("response.output_text.delta", delta=WORD * 512)
+    words = [word] * usage.output_tokens
+    return STREAM_HEAD, *words, named("response.completed", response=whole) + END_OF_BODY
+
+
 class Answers:
     """Answers of one kind (`chat` or text completions) under one model name."""
 

@@ -68,14 +68,20 @@ class Engine:
             return (_BAD_JSON,)
         if not isinstance(body, dict):
             return (_BAD_JSON,)
-        return (_NOT_FOUND,) if shape is None else self._complete(shape, len(raw), body)
+        if shape is None and not (path == b"/v1/responses" and body.get("stream")):
+            return (_NOT_FOUND,)
+        return self._complete(shape, len(raw), body)
 
-    def _complete(self, shape: Answers, size: int, body: dict[str, Any]) -> tuple[bytes, ...]:
+    def _complete(
+        self, shape: Answers | None, size: int, body: dict[str, Any]
+    ) -> tuple[bytes, ...]:
         model = body.get("model")
         if model is not None and model != self.model:
             return (error(404, f"The model `{model}` does not exist."),)
         self.requests += 1
         usage = Usage(size // _BYTES_PER_TOKEN, self._words(body))
+        if shape is None:
+            return answers.response_events(self.model, usage)
         if not body.get("stream"):
             return (shape.plain(usage),)
         options = body.get("stream_options")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
@@ -16,22 +16,19 @@ HONEST = "honest"
 ATTACKER = "attacker"
 
 
-@dataclass(slots=True)
-class Times:
-    """What a tenant's calls took. seconds: of each good call. errors: of the others, in words."""
-
-    seconds: list[float] = field(default_factory=list)
-    errors: list[str] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class Attack:
     """How the attacking threads call. programs: one thread's programs in order, given the thread's
-    number. more: members of every body."""
+    number. more: members of every body. threads: 0 for as many as the bench is told. long: prompts
+    as long as the model's context, and one token of answer. control: with the honest tenant's key,
+    so that no share of its own bounds the attack."""
 
     name: str
     programs: Callable[[int], Iterator[str]]
     more: Mapping[str, Any] = field(default_factory=dict)
+    threads: int = 0
+    long: bool = False
+    control: bool = False
 
 
 def _same(name: str) -> Callable[[int], Iterator[str]]:
@@ -51,29 +48,47 @@ def _fresh(thread: int) -> Iterator[str]:
     return (f"attack-{thread}-{number}" for number in count())
 
 
-# The columns of the table; the last one also claims to be urgent.
-ATTACKS: Sequence[Attack] = (
+_RAISED: Final = {"weft": {"priority": 4, "reuse_priority": 4}}
+# Against engine time. "Raised" also claims to be urgent.
+ATTACKS: Final[Sequence[Attack]] = (
     Attack("one program", _same("attack")),
     Attack("a program per thread", _one_each),
     Attack("a program per call", _fresh),
-    Attack("a program per call, raised", _fresh, {"weft": {"priority": 4, "reuse_priority": 4}}),
+    Attack("a program per call, raised", _fresh, _RAISED),
+    Attack("1 thread of long prompts", _fresh, threads=1, long=True),
+    Attack("4 threads of long prompts", _fresh, threads=4, long=True),
+    Attack("control: one key, a program per call, raised", _fresh, _RAISED, control=True),
+)
+# Against the KV cache: each call pins and raises its blocks.
+_PINNED: Final = {"weft": {"retain_s": 3600, "reuse_priority": 4}}
+PINS: Final[Sequence[Attack]] = (
+    Attack("pins", _fresh, _PINNED, threads=2),
+    Attack("control: one key, pins", _fresh, _PINNED, threads=2, control=True),
 )
 
 
 class Caller:
-    """Makes the calls of one tenant. key: its API key."""
+    """Makes the calls of one tenant and notes them. key: its API key. seconds: of each served call.
+    errors: of the others, in words. tokens: of prompts and answers of the served ones."""
 
     def __init__(self, client: httpx.AsyncClient, base: str, model: str, key: str) -> None:
         self._client = client
         self._url = f"{base}/v1/chat/completions"
         self._model = model
         self._headers = {"authorization": f"Bearer {key}"}
-        self.times = Times()
+        self.key = key
+        self.forget()
+
+    def forget(self) -> None:
+        """Note the calls that end from now on, and no earlier ones."""
+        self.seconds: list[float] = []
+        self.errors: list[str] = []
+        self.tokens = 0
 
     async def call(
         self, program: str, prompt: str, max_tokens: int, more: Mapping[str, Any] | None = None
     ) -> None:
-        """One call, timed; whatever happens is noted in `times`."""
+        """One call."""
         body = {
             "model": self._model,
             "messages": [{"role": "user", "content": prompt}],
@@ -88,15 +103,16 @@ class Caller:
                 self._url, json=body, headers={**self._headers, "x-weft-program": program}
             )
         except httpx.HTTPError as error:
-            self.times.errors.append(repr(error))
+            self.errors.append(repr(error))
             return
         if answer.status_code == 200:
-            self.times.seconds.append(time.monotonic() - begun)
+            self.seconds.append(time.monotonic() - begun)
+            self.tokens += answer.json()["usage"]["total_tokens"]
         else:
-            self.times.errors.append(f"{answer.status_code} {answer.text[:200]}")
+            self.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
     async def end(self) -> None:
-        """End the tenant's programs, so that they are not left in somebody's gateway."""
+        """End the tenant's programs, so that they do not stay in the gateway."""
         url = f"{self._url.removesuffix('/chat/completions')}/sessions"
         while True:
             page = await self._client.get(url, params={"limit": 100}, headers=self._headers)
@@ -125,22 +141,23 @@ async def agent(caller: Caller, program: str, calls: int, max_tokens: int) -> No
         await caller.call(program, prompt, max_tokens)
 
 
-async def attack_forever(caller: Caller, attack: Attack, thread: int, max_tokens: int) -> None:
+async def attack_forever(
+    caller: Caller, attack: Attack, thread: int, max_tokens: int, prompt: Callable[[str], str]
+) -> None:
     """One attacking thread: one call after another until it is cancelled."""
     for number, program in enumerate(attack.programs(thread)):
-        prompt = f"Thread {thread}, call {number}: take as much as there is."
-        await caller.call(program, prompt, max_tokens, attack.more)
+        text = prompt(f"Thread {thread}, call {number}")
+        await caller.call(program, text, max_tokens, attack.more)
 
 
 @asynccontextmanager
 async def attacking(
-    caller: Caller, attack: Attack | None, threads: int, max_tokens: int
+    caller: Caller, attack: Attack, threads: int, max_tokens: int, prompt: Callable[[str], str]
 ) -> AsyncIterator[None]:
-    """The attack goes on while the block runs; None: no attack."""
+    """The attack goes on while the block runs. prompt: the text of a call, given its beginning."""
     tasks = [
-        asyncio.create_task(attack_forever(caller, attack, thread, max_tokens))
-        for thread in range(threads if attack is not None else 0)
-        if attack is not None
+        asyncio.create_task(attack_forever(caller, attack, thread, max_tokens, prompt))
+        for thread in range(attack.threads or threads)
     ]
     try:
         yield

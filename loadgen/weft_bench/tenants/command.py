@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -16,8 +15,9 @@ from weft_bench.counters import engines
 from weft_bench.local_stack import StackError, stack_at
 from weft_bench.order import OrderError, kept_order, set_order
 from weft_bench.report import tenants as report
-from weft_bench.report.figures import machine, write_json
-from weft_bench.tenants.scenes import Column, Pinned, contend, pin, words
+from weft_bench.report.goals import conclude
+from weft_bench.tenants.agents import ATTACKS, PINS
+from weft_bench.tenants.scenes import Column, Load, Pinned, Target, contend, pin, words
 
 _CALL_S: Final = 600.0
 _PROBE_TOKENS: Final = 200
@@ -27,20 +27,21 @@ _PROBE_TOKENS: Final = 200
 class TenantsOptions:
     """Options of the command; see `weft bench tenants --help`."""
 
-    policies: Sequence[str] = ("warm_plas", "plas", "vtc")
+    policies: Sequence[str] = ("warm_plas", "plas", "vtc", "fcfs")
     base_url: str = ""
     agents: int = 4
     threads: int = 24
     slots: int = 4
     kv_blocks: int = 300
-    calls: int = 20
+    calls: int = 12
     max_tokens: int = 96
+    repeats: int = 3
     rounds: int = 8
     json_file: str = ""
 
 
 def run(options: TenantsOptions) -> int:
-    """Measure and report. Returns the exit status: 1 when a call failed, 2 for bad input."""
+    """Measure and report. Returns the exit status: 1 where a goal is missed, 2 for bad input."""
     try:
         with stack_at(options.base_url, lambda: _setup(options)) as base:
             times, pins = asyncio.run(_measure(options, base))
@@ -49,20 +50,21 @@ def run(options: TenantsOptions) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    report.show(times, pins)
-    print(machine())
-    if options.json_file:
-        write_json(
-            Path(options.json_file),
-            "weft bench tenants",
-            asdict(options),
-            report.figures(times, pins),
-        )
-    failures = [why for columns in times.values() for column in columns for why in column.errors]
-    failures += [why for pinned in pins.values() for why in pinned.errors]
-    for why in failures[:5]:
-        print(f"error: {why}", file=sys.stderr)
-    return 1 if failures else 0
+    missed = report.missed(times, pins)
+    tables = report.tables(times, pins)
+    cells = [
+        {"order": order, **asdict(one)}
+        for found in (times, pins)
+        for order, columns in found.items()
+        for one in columns
+    ]
+    command = (
+        f"weft bench tenants --policy {','.join(options.policies)} --agents {options.agents} "
+        f"--threads {options.threads} --slots {options.slots} --kv-blocks {options.kv_blocks} "
+        f"--calls {options.calls} --max-tokens {options.max_tokens} --repeats {options.repeats}"
+    )
+    title = "An honest tenant beside one that attacks it"
+    return conclude(command, title, "real engine", tables, cells, missed, options.json_file)
 
 
 def _setup(options: TenantsOptions) -> tuple[list[str], dict[str, str]]:
@@ -72,43 +74,40 @@ def _setup(options: TenantsOptions) -> tuple[list[str], dict[str, str]]:
 
 async def _measure(
     options: TenantsOptions, base: str
-) -> tuple[dict[str, list[Column]], dict[str, Pinned]]:
+) -> tuple[dict[str, list[Column]], dict[str, list[Pinned]]]:
     limits = httpx.Limits(max_connections=None)
+    load = Load(options.agents, options.threads, options.calls, options.max_tokens)
     times: dict[str, list[Column]] = {}
-    pins: dict[str, Pinned] = {}
+    pins: dict[str, list[Pinned]] = {}
     async with (
         httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
         AsyncExitStack() as stack,
     ):
-        card = (await client.get(f"{base}/v1/models")).raise_for_status().json()["data"][0]
         await stack.enter_async_context(
             kept_order(client, base) if options.base_url else nullcontext()
         )
-        state = (await client.get(f"{base}/weft/state")).raise_for_status().json()
-        cache = sum(int(engine.get("cache_tokens", 0)) for engine in engines(state))
-        ratio = await _tokens_per_word(client, base, card["id"])
+        target = await _target(client, base)
         for policy in options.policies:
-            await set_order(client, base, policy, reset_cache=True)
-            times[policy] = await contend(
-                client,
-                base,
-                card["id"],
-                agents=options.agents,
-                threads=options.threads,
-                calls=options.calls,
-                max_tokens=options.max_tokens,
-            )
-            await set_order(client, base, policy, reset_cache=True)
-            pins[policy] = await pin(
-                client,
-                base,
-                card["id"],
-                cache_tokens=cache,
-                context=int(card.get("max_model_len") or 4096),
-                tokens_per_word=ratio,
-                rounds=options.rounds,
-            )
+            times[policy] = [Column("alone"), *(Column(a.name, a.control) for a in ATTACKS)]
+            for _ in range(options.repeats):
+                for attack, column in zip((None, *ATTACKS), times[policy], strict=True):
+                    await set_order(client, base, policy, reset_cache=True)
+                    await contend(target, attack, load, column)
+            pins[policy] = []
+            for attack in PINS:
+                await set_order(client, base, policy, reset_cache=True)
+                pins[policy].append(await pin(target, attack, options.rounds))
+            print(f"{policy}: done", file=sys.stderr, flush=True)
     return times, pins
+
+
+async def _target(client: httpx.AsyncClient, base: str) -> Target:
+    card = (await client.get(f"{base}/v1/models")).raise_for_status().json()["data"][0]
+    state = (await client.get(f"{base}/weft/state")).raise_for_status().json()
+    cache = sum(int(engine.get("cache_tokens", 0)) for engine in engines(state))
+    context = int(card.get("max_model_len") or 4096)
+    ratio = await _tokens_per_word(client, base, card["id"])
+    return Target(client, base, card["id"], context, cache, ratio)
 
 
 async def _tokens_per_word(client: httpx.AsyncClient, base: str, model: str) -> float:

@@ -3,118 +3,203 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from uuid import uuid4
 
 import httpx
 
-from weft_bench.stats import mean
-from weft_bench.tenants.agents import ATTACKER, ATTACKS, HONEST, Attack, Caller, agent, attacking
+from weft_bench.counters import engines
+from weft_bench.stats import mean, percentile
+from weft_bench.tenants.agents import Attack, Caller, agent, attacking
 
-# The attack runs for so long before the honest tenant is measured, seconds.
-_SETTLE_S = 2.0
-# The pinning attack: so many calls, each of which pins and raises its blocks.
+# Unmeasured calls of each honest agent, alone too: the first steps of an engine are slow.
+_LEAD_CALLS = 2
+# An attack that has done nothing until then will not.
+_LEAD_S = 120.0
+# A repeat that takes longer is broken off, and the goal is missed.
+_REPEAT_S = 120.0
+# Calls of the pinning attack before the honest hit rate is measured under it.
 _PINNING_CALLS = 12
-_PINNED = {"weft": {"retain_s": 3600, "reuse_priority": 4}}
-# Of the whole cache: what the honest agents' contexts take, and what the attacker's prompts take.
+# Of the whole cache: what the honest agents' contexts take, and what the first pinning calls take.
 _HONEST_SHARE = 0.4
 _ATTACK_SHARE = 1.2
 _HONEST_AGENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """The gateway under attack. context: the model's longest prompt, tokens. cache_tokens: the
+    engine's prefix cache. tokens_per_word: of `words`."""
+
+    client: httpx.AsyncClient
+    base: str
+    model: str
+    context: int
+    cache_tokens: int
+    tokens_per_word: float
+
+    def tenants(self, attack: Attack | None) -> tuple[Caller, Caller]:
+        """An honest and an attacking tenant that are new to the gateway."""
+        run = uuid4().hex[:6]
+        honest = f"honest-{run}"
+        attacker = honest if attack is not None and attack.control else f"attacker-{run}"
+        make = partial(Caller, self.client, self.base, self.model)
+        return make(honest), make(attacker)
+
+    def words(self, seed: str, tokens: int) -> str:
+        """Text of about so many tokens; another seed shares no prefix with it."""
+        return words(seed, tokens, self.tokens_per_word)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt of `words`, which are tokens only about."""
+        return int(self.context * 0.9) - 64
+
+    async def pinned_blocks(self) -> int:
+        """KV blocks that are pinned in the engines."""
+        state = (await self.client.get(f"{self.base}/weft/state")).raise_for_status().json()
+        kv = [engine.get("kv", {}) for engine in engines(state)]
+        return sum(sum(one.get("pinned_blocks_by_tenant", {}).values()) for one in kv)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """agents: honest ones, which make so many `calls` each in a repeat. threads: attacking ones.
+    max_tokens: of an answer."""
+
+    agents: int
+    threads: int
+    calls: int
+    max_tokens: int
+
+
+@dataclass(slots=True)
 class Column:
-    """One cell of the table: the honest tenant's mean call, seconds, and calls that failed."""
+    """The honest tenant's calls beside one attack, or alone. repeats: seconds of each call. served,
+    refused, tokens: what the attacker got meanwhile; why: a call of it was refused. errors: of
+    honest calls."""
 
     attack: str
-    honest_s: float
-    calls: int
-    errors: Sequence[str] = field(default_factory=list)
+    control: bool = False
+    repeats: list[list[float]] = field(default_factory=list)
+    served: int = 0
+    refused: int = 0
+    tokens: int = 0
+    why: str = ""
+    errors: list[str] = field(default_factory=list)
+
+    @property
+    def means(self) -> list[float]:
+        """The mean call of each repeat."""
+        return [mean(seconds) for seconds in self.repeats]
+
+    @property
+    def mean_s(self) -> float:
+        """The mean of all calls."""
+        return mean([one for seconds in self.repeats for one in seconds])
+
+    @property
+    def p95_s(self) -> float:
+        """Of all calls."""
+        return percentile([one for seconds in self.repeats for one in seconds], 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The honest tenant's hit rate before and after the pinning attack."""
+    """The honest tenant's hit rate before and during the pinning attack. pinned_blocks: at the
+    attack's end. served, refused: calls of the attacker."""
 
+    attack: str
+    control: bool
     before: float
-    after: float
-    errors: Sequence[str] = field(default_factory=list)
+    during: float
+    pinned_blocks: int
+    served: int
+    refused: int
+    errors: Sequence[str] = ()
 
 
-async def contend(
-    client: httpx.AsyncClient,
-    base: str,
-    model: str,
-    *,
-    agents: int,
-    threads: int,
-    calls: int,
-    max_tokens: int,
-) -> list[Column]:
-    """The honest tenant alone, then under each attack. calls: of each honest agent."""
-    found = []
-    attacks: list[Attack | None] = [None, *ATTACKS]
-    for attack in attacks:
-        run = uuid4().hex[:6]
-        honest = Caller(client, base, model, f"{HONEST}-{run}")
-        attacker = Caller(client, base, model, f"{ATTACKER}-{run}")
-        async with attacking(attacker, attack, threads, max_tokens):
-            await asyncio.sleep(_SETTLE_S if attack is not None else 0)
-            await asyncio.gather(
-                *(agent(honest, f"honest-{number}", calls, max_tokens) for number in range(agents))
+async def contend(target: Target, attack: Attack | None, load: Load, column: Column) -> None:
+    """Add a repeat to a column. attack: None for the honest tenant alone."""
+    honest, attacker = target.tenants(attack)
+
+    async def play(calls: int) -> None:
+        named = [f"honest-{number}" for number in range(load.agents)]
+        await asyncio.gather(*(agent(honest, name, calls, load.max_tokens) for name in named))
+
+    def prompt(begin: str) -> str:
+        if attack is not None and attack.long:
+            return target.words(begin, target.longest)
+        return f"{begin}: take as much as there is."
+
+    async with AsyncExitStack() as stack:
+        if attack is not None:
+            tokens = 1 if attack.long else load.max_tokens
+            await stack.enter_async_context(
+                attacking(attacker, attack, load.threads, tokens, prompt)
             )
-        name = "alone" if attack is None else attack.name
-        times = honest.times
-        errors = [*times.errors, *attacker.times.errors]
-        await attacker.end()
-        await honest.end()
-        found.append(Column(name, mean(times.seconds), len(times.seconds), errors))
-    return found
+            await _served(attacker, 1)
+        try:
+            async with asyncio.timeout(_REPEAT_S):
+                await play(_LEAD_CALLS)
+                honest.forget()
+                attacker.forget()
+                await play(load.calls)
+        except TimeoutError:
+            column.errors.append(f"broken off after {_REPEAT_S:g} s")
+        column.repeats.append(honest.seconds)
+        column.errors += honest.errors
+        column.served += len(attacker.seconds)
+        column.refused += len(attacker.errors)
+        column.tokens += attacker.tokens
+        column.why = next(iter(attacker.errors), column.why)
+    await attacker.end()
+    await honest.end()
 
 
-async def pin(
-    client: httpx.AsyncClient,
-    base: str,
-    model: str,
-    *,
-    cache_tokens: int,
-    context: int,
-    tokens_per_word: float,
-    rounds: int,
-) -> Pinned:
-    """Honest agents read their contexts again and again; in between, the attacker pins what it
-    can. cache_tokens: the engine's prefix cache. context: the model's longest prompt."""
-    run = uuid4().hex[:6]
-    honest = Caller(client, base, model, f"{HONEST}-{run}")
-    attacker = Caller(client, base, model, f"{ATTACKER}-{run}")
-    # Words are tokens only about.
-    longest = int(context * 0.9) - 64
-    own = min(longest, int(cache_tokens * _HONEST_SHARE / _HONEST_AGENTS))
-    theirs = min(longest, int(cache_tokens * _ATTACK_SHARE / _PINNING_CALLS))
+async def pin(target: Target, attack: Attack, rounds: int) -> Pinned:
+    """Honest agents read their contexts again and again, at first alone, then while an attacker
+    pins what it can."""
+    honest, attacker = target.tenants(attack)
+    own = min(target.longest, int(target.cache_tokens * _HONEST_SHARE / _HONEST_AGENTS))
+    theirs = min(target.longest, int(target.cache_tokens * _ATTACK_SHARE / _PINNING_CALLS))
 
     async def read() -> None:
         for number in range(_HONEST_AGENTS):
-            text = words(f"{run} honest {number}", own, tokens_per_word)
+            text = target.words(f"{honest.key} {number}", own)
             await honest.call(f"honest-{number}", text, 1)
 
+    async def hit_rate() -> float:
+        prompt, cached = await _read_tokens(honest)
+        for _ in range(rounds):
+            await read()
+        prompt_after, cached_after = await _read_tokens(honest)
+        return (cached_after - cached) / max(1, prompt_after - prompt)
+
     await read()
-    before = await _hit_rate(honest, rounds, read)
-    for number in range(_PINNING_CALLS):
-        text = words(f"{run} attack {number}", theirs, tokens_per_word)
-        await attacker.call(f"attack-{number}", text, 1, _PINNED)
-    after = await _hit_rate(honest, rounds, read)
+    before = await hit_rate()
+    async with attacking(attacker, attack, 1, 1, lambda begin: target.words(begin, theirs)):
+        await _served(attacker, _PINNING_CALLS)
+        during = await hit_rate()
+        pinned = await target.pinned_blocks()
+    served, refused = len(attacker.seconds), len(attacker.errors)
     await attacker.end()
     await honest.end()
-    return Pinned(before, after, [*honest.times.errors, *attacker.times.errors])
+    return Pinned(
+        attack.name, attack.control, before, during, pinned, served, refused, honest.errors
+    )
 
 
-async def _hit_rate(honest: Caller, rounds: int, read: Callable[[], Awaitable[None]]) -> float:
-    prompt, cached = await _read_tokens(honest)
-    for _ in range(rounds):
-        await read()
-    prompt_after, cached_after = await _read_tokens(honest)
-    return (cached_after - cached) / max(1, prompt_after - prompt)
+async def _served(attacker: Caller, calls: int) -> None:
+    """Wait until the attack is under way. One that never is shows in what it did."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LEAD_S):
+            while len(attacker.seconds) < calls:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 async def _read_tokens(honest: Caller) -> tuple[int, int]:
@@ -123,6 +208,7 @@ async def _read_tokens(honest: Caller) -> tuple[int, int]:
 
 
 def words(seed: str, tokens: int, tokens_per_word: float) -> str:
-    """Text of about so many tokens; another seed shares no prefix with it."""
-    words = max(1, int(tokens / tokens_per_word))
-    return f"{seed}: " + " ".join(f"w{number}" for number in range(words))
+    """See `Target.words`."""
+    count = max(1, int(tokens / tokens_per_word))
+    # All words have as many tokens.
+    return f"{seed}: " + " ".join(f"w{10 + number % 90}" for number in range(count))

@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from weft_bench.attack.attacks import ATTACKS, Target
+from weft_bench.attack.attacks import ATTACKS, Activity, Target
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -38,11 +38,14 @@ async def test_an_attack_meets_its_bound(
             await wire.pieces(b"data: %b\n\n" % (b"x" * 65536), end=False)
 
     async with engine(script=script) as stub, weft(stub, **settings) as gateway:
-        work = asyncio.create_task(ATTACKS[attack](Target.at(gateway.url, "tiny")))
+        did = Activity()
+        work = asyncio.create_task(ATTACKS[attack].run(Target.at(gateway.url, "tiny"), did))
         try:
             told = f'weft_errors_total{{code="{code}"}}'
             async with asyncio.timeout(DEADLINE_S):
-                while told not in (await gateway.client.get("/metrics")).text:
+                while told not in (await gateway.client.get("/metrics")).text or not getattr(
+                    did, ATTACKS[attack].sign
+                ):
                     assert (await gateway.call()).status_code == 200
                     await asyncio.sleep(0.05)
         finally:

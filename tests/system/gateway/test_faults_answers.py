@@ -240,3 +240,93 @@ async def test_a_status_that_no_engine_has_is_a_bad_answer(
         got = await gateway.call(path)
         assert got.status_code == 502
         assert got.json()["error"]["code"] == "replica_bad_answer"
+
+
+OPENAI = {"error": {"message": "max_tokens: too small", "type": "BadRequestError", "code": 400}}
+INVALID = {"detail": [{"loc": ["body", "input"], "msg": "Field required", "type": "missing"}]}
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (OPENAI, "max_tokens: too small"),
+        ({"detail": "Not Found"}, "Not Found"),
+        (INVALID, "Field required"),
+    ],
+)
+async def test_an_engines_error_reaches_clients_of_anthropic_in_their_shape(
+    path: str, told: Any, message: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain(told, "400 Bad Request")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        got = await gateway.call(path)
+        assert (got.status_code, got.json()["type"]) == (400, "error")
+        assert got.json()["error"]["type"] == "invalid_request_error"
+        assert got.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "param"),
+    [({"detail": "Not Found"}, "Not Found", None), (INVALID, "Field required", "input")],
+)
+async def test_an_engines_error_in_the_shape_of_fastapi_becomes_one_of_openai(
+    told: Any, message: str, param: str | None, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if request.method == "POST" and request.target == "/v1/responses":
+            await wire.plain({"id": "resp_1"})
+        else:
+            await wire.plain(told, "404 Not Found")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await gateway.call("/v1/responses", body={"input": "x"})
+        for method, path in (
+            ("POST", "/v1/embeddings"),
+            ("POST", "/tokenize"),
+            ("GET", "/v1/responses/resp_1/input_items"),
+            ("DELETE", "/v1/responses/resp_1"),
+        ):
+            got = await gateway.client.request(method, path, json={"model": "tiny"})
+            error = got.json()["error"]
+            assert (got.status_code, error["message"], error["param"]) == (404, message, param)
+            assert error["type"] == "invalid_request_error"
+
+
+async def test_one_tenants_failing_calls_leave_the_replica_to_the_others(
+    engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        bad = request.json.get("user") == "bad"
+        await wire.plain({"ok": not bad}, "500 Internal Server Error" if bad else "200 OK")
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        without_checks(gateway)
+        for name in ("a", "b"):
+            assert (await gateway.call(headers={"x-api-key": name})).status_code == 200
+        for _ in range(5):
+            got = await gateway.call(headers={"x-api-key": "a"}, body={"user": "bad"})
+            assert got.status_code == 500
+        assert gateway.services.registry["r0"].circuit.healthy
+        assert (await gateway.call(headers={"x-api-key": "b"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"), [(b"<html>", "text/html"), (b"", "application/json")], ids=["type", "empty"]
+)
+async def test_what_no_engine_answers_is_a_bad_answer_on_every_route(
+    body: bytes, kind: str, engine: Any, weft: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        if request.target == "/v1/responses":
+            await wire.plain({"id": "resp_1"})
+        else:
+            await wire.plain(body, headers={"content-type": kind})
+
+    async with engine(script=script) as stub, weft(stub) as gateway:
+        await gateway.call("/v1/responses", body={"input": "x"})
+        for method, path in (("POST", "/tokenize"), ("GET", "/v1/responses/resp_1")):
+            got = await gateway.client.request(method, path)
+            assert (got.status_code, got.json()["error"]["code"]) == (502, "replica_bad_answer")

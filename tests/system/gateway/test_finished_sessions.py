@@ -60,7 +60,8 @@ async def test_a_session_that_is_deleted_is_not_listed(engine, weft):
     async with engine(script=reporting) as stub, weft(stub) as gateway:
         for name in ("one", "two"):
             await gateway.call(headers={"x-session-id": name})
-        assert (await gateway.client.delete("/v1/sessions/one")).status_code == 200
+        deleted = await gateway.client.delete("/v1/sessions/one")
+        assert (deleted.status_code, deleted.json()["known_by"]) == (200, "x-session-id")
         await forget_idle(gateway.services.table)
         assert (await sessions(gateway)).keys() == {"two"}
         assert (await gateway.client.get("/v1/sessions/one")).status_code == 404

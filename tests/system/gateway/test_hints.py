@@ -135,6 +135,24 @@ async def test_tags_told_ahead_hold_for_the_next_calls(engine: Any, weft: Any) -
         assert other[1::2] == [4, 3, 2]
 
 
+@pytest.mark.parametrize("headers", [NAMED, {"session-id": "run"}])
+async def test_hints_take_the_session_of_the_header(
+    headers: dict[str, str], engine: Any, weft: Any
+) -> None:
+    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+        await gateway.call(body={"messages": MESSAGES}, headers=headers)
+        post = gateway.client.post
+        for path, hint in (("tags", {"tags": []}), ("priority", {"priority": 1})):
+            told = await post(f"/v1/hints/{path}", json=hint, headers=headers)
+            assert (told.status_code, told.json()["session_id"]) == (200, "run")
+            named = {**hint, "session_id": "run"}
+            told = await post(f"/v1/hints/{path}", json=named, headers={"x-session-id": "other"})
+            assert (told.status_code, told.json()["session_id"]) == (200, "run")
+            nameless = await post(f"/v1/hints/{path}", json=hint)
+            assert nameless.status_code == 400
+            assert nameless.json()["error"]["param"] == "session_id"
+
+
 async def test_reuse_priority_and_pins_go_to_the_replicas_of_the_program_and_end(
     engine: Any, weft: Any, until: Any
 ) -> None:

@@ -42,6 +42,11 @@ MODELS = [
 ]  # fmt: skip
 
 
+# A report of another call cannot be told from the report of an answer that belongs to another call.
+# Isolation wins: the gateway refuses the answer.
+OTHER_CALL = CallReport("call-0123456789ab-7").to_json().encode()
+
+
 def a_report(rng: random.Random, call: str) -> bytes:
     """Mostly malformed, now and then a good one."""
     good = CallReport(call, 0.5, 0.1, prompt_tokens=7, output_tokens=3).to_json()
@@ -51,7 +56,7 @@ def a_report(rng: random.Random, call: str) -> bytes:
     if kind == 1:
         return rng.choice([b"", b"{", b"[]", b'"x"', b"null", b"7", b"\x80\x81", b"[" * 5000])
     if kind == 2:
-        return CallReport(f"{call}0").to_json().encode()
+        return OTHER_CALL
     fields = {field: json.dumps(value) for field, value in json.loads(good).items()}
     for _ in range(rng.randint(1, 3)):
         fields[rng.choice(FIELDS)] = rng.choice(ODD)
@@ -67,6 +72,7 @@ class Hostile:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.wrong: set[float] = set()
 
     async def __call__(self, wire: Any, request: Any) -> None:
         body, rng = request.json, self.rng
@@ -76,16 +82,20 @@ class Hostile:
             return
         answer = json.dumps({"id": "a", "echo": body["seed"]}).encode()
         if body.get("stream"):
-            comment = REPORT_COMMENT + a_report(rng, call).replace(b"\n", b" ") + b"\n\n"
+            report = a_report(rng, call).replace(b"\n", b" ")
             frames = [b"data: " + answer + b"\n\n", b"data: [DONE]\n\n"]
             for _ in range(rng.randrange(3)):
-                frames.insert(rng.randrange(3), comment)
+                frames.insert(rng.randrange(3), REPORT_COMMENT + report + b"\n\n")
+                if report == OTHER_CALL:
+                    self.wrong.add(body["seed"])
             await wire.send(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
                 b"transfer-encoding: chunked\r\n\r\n" + b"".join(map(chunk, frames)) + b"0\r\n\r\n"
             )
             return
         report = a_report(rng, call)
+        if report == OTHER_CALL:
+            self.wrong.add(body["seed"])
         surplus = b"surplus" if rng.random() < 0.1 else b""
         await wire.send(
             b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nx-weft-report: "
@@ -169,7 +179,8 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
     engine: Callable[..., Any], weft: Callable[..., Any]
 ) -> None:
     rng = random.Random(7)
-    async with engine(script=Hostile(8)) as stub, weft(stub, idle_timeout_s=2) as gateway:
+    hostile = Hostile(8)
+    async with engine(script=hostile) as stub, weft(stub, idle_timeout_s=2) as gateway:
         services = gateway.services
         closed = 0
 
@@ -182,6 +193,10 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
                 if bad:
                     assert status in (200, 502, 504), answer
                     assert b'"code":"replica_' in answer
+                elif seed in hostile.wrong:
+                    assert status == (200 if stream else 502)
+                    assert b'"code":"replica_wrong_call"' in answer
+                    assert b"[DONE]" not in answer
                 elif stream:
                     expected = json.dumps({"id": "a", "echo": seed})
                     assert (status, answer.decode()) == (

@@ -145,3 +145,55 @@ async def test_the_real_client_raises_its_own_error(engine: Any, weft: Any) -> N
             await client.chat.completions.create(**ask)
         assert error.value.code == "rate_limit_exceeded"
         await client.close()
+
+
+@pytest.mark.parametrize("path", ["/tokenize", "/detokenize", "/v1/messages/count_tokens"])
+async def test_a_count_of_tokens_counts_as_a_request(path: str, engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub, requests_per_minute=1) as gateway:
+        answers = [await gateway.call(path, headers=key("a")) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 429]
+        assert answers[1].headers["x-ratelimit-remaining-requests"] == "0"
+        assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("end", ["completed", "gone", "lost"])
+async def test_an_answer_in_the_background_keeps_its_place_until_it_has_ended(
+    end: str, engine: Any, weft: Any, until: Any
+) -> None:
+    told = {"id": "resp_1", "status": "queued"}
+
+    async def script(wire: Any, request: Any) -> None:
+        if request.method == "GET" and told["status"] == "lost":
+            await wire.plain({"error": {"message": "no"}}, "404 Not Found")
+        else:
+            await wire.plain(told)
+
+    async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
+        body = {"input": "x", "background": True}
+        assert (await gateway.call("/v1/responses", body=body, headers=key("a"))).status_code == 200
+        told["status"] = "in_progress"
+        asked = len(stub.requests)
+        await until(lambda: len(stub.requests) > asked + 1)  # The gateway has looked at it.
+        assert (await gateway.call(headers=key("a"))).status_code == 429
+        assert (await gateway.call(headers=key("b"))).status_code == 200
+        if end == "gone":
+            stub.refuse()
+        told["status"] = end
+        limiter = gateway.services.limiter
+        tenant = gateway.services.auth.caller({b"authorization": b"Bearer a"}).tenant
+        await until(lambda: limiter.in_flight(tenant) == 0)
+
+
+async def test_an_answer_in_the_background_keeps_its_place_no_longer_than_a_call_may_take(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async def script(wire: Any, request: Any) -> None:
+        await wire.plain({"id": "resp_1", "status": "queued"})
+
+    settings = {"calls_in_flight": 1, "first_byte_timeout_s": 0.5}
+    async with engine(script=script) as stub, weft(stub, **settings) as gateway:
+        body = {"input": "x", "background": True}
+        assert (await gateway.call("/v1/responses", body=body, headers=key("a"))).status_code == 200
+        limiter = gateway.services.limiter
+        tenant = gateway.services.auth.caller({b"authorization": b"Bearer a"}).tenant
+        await until(lambda: limiter.in_flight(tenant) == 0)

@@ -1,5 +1,6 @@
 """Answers that engines store (Responses API), through two gateways on one Redis."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,23 +152,63 @@ async def test_an_answer_that_is_not_to_be_stored_is_not_remembered(engine: Any,
         assert (await gateway.client.get(f"/v1/responses/{name}")).status_code == 404
 
 
-async def test_a_chain_goes_on_elsewhere_when_its_replica_is_gone(engine: Any, weft: Any) -> None:
-    async def forgetful(wire: Any, request: Any) -> None:
-        await wire.plain({"id": "resp_new"})
-
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_whose_replica_has_died_is_not_found(
+    stream: bool, engine: Any, weft: Any, until: Any
+) -> None:
     async with (
         engine(script=Storing("a")) as one,
-        engine(script=forgetful) as two,
+        engine(script=Storing("b")) as two,
         weft(one, two) as gateway,
     ):
         while (made := await ask(gateway)).headers["x-weft-replica"] != "r0":
             pass
-        circuit = gateway.services.registry["r0"].circuit
-        gateway.services.registry["r0"].circuit = circuit.checked(False)
+        name, asked = made.json()["id"], len(two.requests)
+        one.refuse()
+        gateway.services.registry.suspicion.set()
+        await until(lambda: not gateway.services.registry["r0"].circuit.alive)
+        got = await ask(gateway, name, stream=stream)
+        error = got.json()["error"]
+        assert (got.status_code, error["code"]) == (404, "previous_response_not_found")
+        assert error["param"] == "previous_response_id"
+        assert name in error["message"]
+        assert len(two.requests) == asked
+        got = await gateway.client.get(f"/v1/responses/{name}")
+        assert (got.status_code, got.json()["error"]["code"]) == (404, "response_not_found")
+
+
+async def test_an_answer_whose_replica_is_late_may_come_back(
+    engine: Any, weft: Any, until: Any
+) -> None:
+    async with (
+        engine(script=Storing("a")) as one,
+        engine(script=Storing("b")) as two,
+        weft(one, two, connect_timeout_s=0.1, health_interval_s=0.05) as gateway,
+    ):
+        while (made := await ask(gateway)).headers["x-weft-replica"] != "r0":
+            pass
+        one.late = asyncio.Event()
+        await until(lambda: not gateway.services.registry["r0"].circuit.alive)
         got = await ask(gateway, made.json()["id"])
-        assert (got.status_code, got.headers["x-weft-replica"]) == (200, "r1")
-        got = await gateway.client.get(f"/v1/responses/{made.json()['id']}")
         assert (got.status_code, got.json()["error"]["code"]) == (503, "no_replica")
+        assert int(got.headers["retry-after"]) > 0
+        one.late.set()
+        await until(lambda: gateway.services.registry["r0"].circuit.healthy)
+        assert (await ask(gateway, made.json()["id"])).status_code == 200
+
+
+async def test_an_answer_that_its_restarted_replica_has_lost_is_not_found(
+    engine: Any, weft: Any
+) -> None:
+    stores = Storing("a")
+    async with engine(script=stores) as stub, weft(stub) as gateway:
+        name = (await ask(gateway)).json()["id"]
+        stores.answers.clear()
+        got = await ask(gateway, name)
+        assert (got.status_code, got.json()["error"]["code"]) == (
+            404,
+            "previous_response_not_found",
+        )
 
 
 async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(

@@ -40,9 +40,45 @@ async def test_other_origins_are_closed_by_default(engine: Any, weft: Any) -> No
     async with engine() as stub, weft(stub) as gateway:
         got = await gateway.client.options("/v1/chat/completions", headers=asks)
         assert code(got) == (405, "method_not_allowed")
-        got = await gateway.call(headers={"origin": "https://a.example"})
+        got = await gateway.client.get("/v1/models", headers={"origin": "https://a.example"})
         assert got.status_code == 200
         assert "access-control-allow-origin" not in got.headers
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+async def test_a_page_of_another_origin_changes_nothing(
+    origin: str, engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        # What a browser sends without asking first.
+        plain = {"content-type": "text/plain", "origin": origin}
+        body = b'{"model": "tiny", "messages": []}'
+        for method, path in (
+            ("POST", "/v1/chat/completions"),
+            ("POST", "/p/run/v1/messages"),
+            ("POST", "/v1/sessions"),
+            ("POST", "/finish_session?session_id=run"),
+            ("POST", "/v1/hints/tags"),
+            ("POST", "/tokenize"),
+            ("DELETE", "/v1/sessions/run"),
+        ):
+            got = await gateway.client.request(method, path, content=body, headers=plain)
+            assert got.status_code == 403
+            assert "WEFT_CORS_ORIGINS" in got.json()["error"]["message"]
+        assert stub.requests == []
+        assert (await gateway.client.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_pages_of_the_gateway_and_programs_with_a_key_may_call(
+    engine: Any, weft: Any
+) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        for headers in (
+            {"origin": gateway.url},
+            {"origin": "app://client", "authorization": "Bearer sk-1"},
+            {"origin": "app://client", "x-api-key": "sk-1"},
+        ):
+            assert (await gateway.call(headers=headers)).status_code == 200
 
 
 async def test_the_settings_open_the_model_endpoints_alone(engine: Any, weft: Any) -> None:

@@ -120,9 +120,12 @@ async def test_an_answer_that_is_not_stored_is_continued_on_its_connection(engin
             before = prepared[-1]["response"]["id"]
             await create(client, input=[], previous_response_id=before, store=False)
             first = (await answer(client))[-1]["response"]
+            assert first["previous_response_id"] == before
             more = [{"type": "function_call_output", "call_id": "c", "output": "3"}]
             await create(client, input=more, previous_response_id=first["id"], store=False)
-            await answer(client)
+            for event in await answer(client):
+                if "response" in event:
+                    assert event["response"]["previous_response_id"] == first["id"]
         hello = {"type": "message", "role": "user", "content": "Hello"}
         assert stub.requests[0].json["input"] == [hello]
         assert stub.requests[1].json["input"] == [hello, *first["output"], *more]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
+import logging
 import os
 import signal
 import sys
@@ -15,6 +17,7 @@ from support.raw_client import BODY, CALL, DEADLINE_S, raw
 from support.stack import free_port
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from weft_gateway.api.websocket_server import DrainingSocket
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -57,6 +60,21 @@ async def closed_with(client: ClientConnection) -> int | None:
         async with asyncio.timeout(DEADLINE_S):
             await client.recv()
     return raised.value.rcvd.code if raised.value.rcvd is not None else None
+
+
+@pytest.mark.parametrize("pieces", [[b"\xff\xfe"], [b"{", b"\xff"]])
+async def test_text_that_is_not_utf8_closes_the_connection_and_nothing_is_logged(
+    pieces: list[bytes], engine: Any, weft: Any, caplog: Any
+) -> None:
+    async with engine(script=completes) as stub, weft(stub) as gateway:
+        logging.getLogger("uvicorn.error").addHandler(caplog.handler)
+        async with socket(gateway) as client:
+            await client.send(iter(pieces) if len(pieces) > 1 else pieces[0], text=True)
+            assert await closed_with(client) == 1007
+        async with socket(gateway) as client:
+            assert (await create(client))["type"] == "response.completed"
+    logging.getLogger("uvicorn.error").removeHandler(caplog.handler)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 # Upgrades
@@ -174,6 +192,21 @@ async def test_a_message_of_many_pieces_beside_its_input_is_too_complex(
         many = [{}] * 200_000
         assert (await create(client, input=many))["type"] == "response.completed"
         assert len(stub.requests[-1].json["input"]) == 200_000
+
+
+async def test_many_tiny_frames_are_parsed_over_several_turns_of_the_loop(
+    engine: Any, weft: Any
+) -> None:
+    async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
+        await create(client)
+        (server,) = [one for one in gc.get_objects() if isinstance(one, DrainingSocket)]
+        text = json.dumps({"type": "response.create", "model": "tiny", "input": "x" * 40_000})
+        first, *rest = [b"\x81\x00\x00\x00\x00" + one.encode() for one in text]
+        server.data_received(b"\x01" + first + b"".join([b"\x00" + one for one in rest]))
+        assert len(server.frames) < 1000
+        server.data_received(b"\x80\x80\x00\x00\x00\x00")
+        assert (await last(client))["type"] == "response.completed"
+        assert len(stub.requests[-1].json["input"]) == 40_000
 
 
 async def test_a_message_beyond_its_bound_closes_the_websocket(engine: Any, weft: Any) -> None:

@@ -187,7 +187,7 @@ def test_the_quantum_follows_how_long_sequences_run():
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from("aasplvwn"), st.integers(0, 11), st.floats(0.0, 3.0)), max_size=80
+    st.tuples(st.sampled_from("aasplvfwn"), st.integers(0, 11), st.floats(0.0, 3.0)), max_size=80
 )
 
 
@@ -216,6 +216,8 @@ def test_whatever_happens_the_next_tenant_is_the_one_with_the_least_key(events):
             running.discard(name)
         elif kind == "v":
             shares.advance(amount)
+        elif kind == "f":
+            shares.advance(amount, {name: 100 * number, "gone": 7} if number % 3 else {})
         elif kind == "w" and name in waiting | running:
             again = f"{name}/again"
             shares.arrive(again, tenant, 0.5 + amount)
@@ -236,6 +238,21 @@ def test_whatever_happens_the_next_tenant_is_the_one_with_the_least_key(events):
             weighted = sum(shares._tenants[t].weight * shares.charge(t) for t in active)
             weights = sum(shares._tenants[t].weight for t in active)
             assert shares.virtual_time == pytest.approx(weighted / weights, abs=1e-6)
+
+
+def test_the_prefill_of_a_step_is_charged_to_the_tenant_that_caused_it():
+    """Steps take a second, and three with a prompt of 100 tokens. Three sequences run."""
+    shares = TenantShares()
+    for name in ("a0", "b0", "b1"):
+        shares.arrive(name, name[0], 1.0)
+        shares.start(name)
+    before = shares.virtual_time
+    for _ in range(50):
+        shares.advance(1.0, {})
+        shares.advance(3.0, {"a0": 100})
+    assert shares.charge("a") == pytest.approx(100 + 50 * 2 * 3, rel=0.01)
+    assert shares.charge("b") == pytest.approx(2 * 100, rel=0.01)
+    assert 2 * (shares.virtual_time - before) == pytest.approx(3 * 50 * 4)
 
 
 def test_nobody_starves_among_a_thousand_tenants():

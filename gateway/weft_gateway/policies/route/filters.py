@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from weft_gateway.model import ReplicaView, RouteRequest
 
@@ -43,20 +42,10 @@ class NotAvoided:
 
 @dataclass(frozen=True, slots=True)
 class HoldsAnswer:
-    """Keeps a call that continues a stored answer at the replica that stores it, while that one can
-    take calls. Where it cannot, the call goes anywhere: its engine says what it misses."""
+    """Keeps a call that continues a stored answer at the replica that stores it."""
 
     name: str = "holds_answer"
 
     def keeps(self, request: RouteRequest, replica: ReplicaView) -> bool:
-        """Whether the replica stores the answer, or none that could be asked does."""
-        holder = request.holder
-        if not holder or replica.name == holder:
-            return True
-        return not any(
-            other.name == holder and all(able.keeps(request, other) for able in _ABLE)
-            for other in request.replicas
-        )
-
-
-_ABLE: Final = (Healthy(), ServesModel(), NotAvoided())
+        """Whether the replica stores the answer, or the call continues none."""
+        return not request.holder or replica.name == request.holder

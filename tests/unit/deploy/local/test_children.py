@@ -38,3 +38,18 @@ def test_stopping_ends_all(tmp_path):
     children.stop()
     assert all(child.exited is not None for child in started)
     assert children.crashed() is None
+
+
+def test_a_child_that_has_ended_can_be_started_again(tmp_path):
+    with Children(tmp_path) as children:
+        command = [sys.executable, "-c", "import os; print(os.environ['A'])"]
+        child = children.start("one", command, {"A": "first"})
+        assert child.process.wait(30) == 0
+        children.forget(child)
+        assert children.crashed() is None
+        children.restart(child)
+        assert (tmp_path / "one.log.old").read_text() == "first\n"
+        while (again := children.crashed()) is None:
+            pass
+        assert again is not child
+        assert again.last_lines() == "first"

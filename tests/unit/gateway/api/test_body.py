@@ -166,3 +166,28 @@ def test_raw_members_have_bounds(raw, code):
     with pytest.raises(ApiError) as raised:
         raw_members(raw)
     assert raised.value.code == code
+
+
+@pytest.mark.parametrize("messages", [TINY, b",".join([TINY] * 3000)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("twice", "name"),
+    [
+        (b'"previous_response_id": "resp_1", "previous_response_id": "resp_2"', "previous_resp"),
+        (b'"mod\\u0065l": "tiny"', "model"),
+        (b'"messages": []', "messages"),
+    ],
+)
+def test_a_member_that_comes_twice_is_refused(messages: bytes, twice: bytes, name: str) -> None:
+    raw = chat(messages)[:-1] + b", " + twice + b"}"
+    with pytest.raises(ApiError) as raised:
+        read(raw, MOST)
+    assert (raised.value.status, raised.value.code) == (400, "duplicate_member")
+    assert name in str(raised.value.param)
+    with pytest.raises(ApiError) as raised:
+        raw_members(raw)
+    assert raised.value.code == "duplicate_member"
+
+
+def test_a_name_that_comes_again_further_inside_is_no_duplicate() -> None:
+    raw = chat(TINY, metadata={"model": "x"}, tools=[{"model": {"model": 1}}])
+    assert read(raw, MOST)[1] == json.loads(raw)

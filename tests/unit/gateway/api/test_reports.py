@@ -2,18 +2,23 @@
 
 import pytest
 from weft_engine.wire import CallReport
-from weft_gateway.api.reports import accept, parse
+from weft_gateway.engine.errors import ReplicaWrongCall
+from weft_gateway.engine.sse import read_report
 
 GOOD = CallReport(call="c", service_s=1.0, waiting_s=0.5, prompt_tokens=3, output_tokens=2)
 
 
 def test_a_report_of_this_call_is_taken() -> None:
-    assert accept(GOOD, "c") == GOOD
-    assert parse(GOOD.to_json().encode(), "c") == GOOD
+    assert read_report(GOOD.to_json().encode(), "c") == GOOD
 
 
-def test_a_report_of_another_call_is_not() -> None:
-    assert accept(GOOD, "d") is None
+def test_a_report_of_another_call_proves_that_the_answer_is_of_another_call() -> None:
+    with pytest.raises(ReplicaWrongCall):
+        read_report(CallReport("call-0123456789ab-7").to_json().encode(), "call-0123456789ab-6")
+
+
+def test_a_report_with_an_id_that_no_gateway_gives_is_none() -> None:
+    assert read_report(GOOD.to_json().encode(), "call-0123456789ab-6") is None
 
 
 @pytest.mark.parametrize(
@@ -29,11 +34,9 @@ def test_a_report_of_another_call_is_not() -> None:
     ],
 )
 def test_a_malformed_report_is_none(field: str, value: str) -> None:
-    assert parse(b'{"call":"c","%b":%b}' % (field.encode(), value.encode()), "c") is None
+    assert read_report(b'{"call":"c","%b":%b}' % (field.encode(), value.encode()), "c") is None
 
 
-@pytest.mark.parametrize(
-    "text", [None, b"", b"{", b"[]", b'{"call":1}', b'{"call":"c","queue_path":1}']
-)
-def test_what_is_no_report_is_none(text: bytes | None) -> None:
-    assert parse(text, "c") is None
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"call":1}', b'{"call":"c","queue_path":1}'])
+def test_what_is_no_report_is_none(text: bytes) -> None:
+    assert read_report(text, "c") is None

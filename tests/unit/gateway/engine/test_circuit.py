@@ -113,3 +113,22 @@ def test_a_process_that_was_gone_begins_with_a_clean_record() -> None:
         assert (back.healthy, back.failures) == (True, 0)
         assert failing(back, 2).healthy
         assert checks_until_back(failing(back, 3)) == 1
+
+
+def failing_of(state: Circuit, tenant: str, times: int) -> Circuit:
+    for _ in range(times):
+        state = state.failed(ReplicaFault(), tenant)
+    return state
+
+
+def test_failing_calls_of_one_tenant_do_not_take_it_from_those_that_it_serves() -> None:
+    served = UP.succeeded("a").succeeded("b").succeeded("c")
+    assert failing_of(served, "a", 11).healthy
+    assert not failing_of(failing_of(served, "a", 2), "b", 1).healthy
+    # One that fails all of a tenant's calls cannot be told from one that fails all calls.
+    assert not failing_of(served, "a", 12).healthy
+
+
+def test_failing_calls_of_the_only_tenant_that_it_has_served_take_it_out() -> None:
+    assert not failing_of(UP.succeeded("a"), "a", 3).healthy
+    assert not failing_of(UP, "a", 3).healthy

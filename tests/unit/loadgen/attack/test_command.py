@@ -1,41 +1,69 @@
-"""What the table of attacks says."""
+"""What the table of attacks says, and which goals are missed."""
 
 from __future__ import annotations
 
 import pytest
 from typer.testing import CliRunner
-from weft_bench.attack.attacks import ATTACKS
-from weft_bench.attack.command import Noticed, figures, show
+from weft_bench.attack.attacks import ATTACKS, Activity, Target, frame
+from weft_bench.attack.command import AttackOptions, Seen, Windows, missed, table
 from weft_gateway.cli import app
 
-ALONE = Noticed.of([1.0, 2.0, 3.0], 0)
+DID = Activity(3, 3, 2_500_000, 4, 5, 6)
 
 
-def test_the_worst_call_and_the_tail_are_of_all_calls():
-    noticed = Noticed.of([float(number) for number in range(1, 102)], 3)
-    assert (noticed.calls, noticed.errors, noticed.worst_ms) == (101, 3, 101.0)
-    assert noticed.p99_ms == pytest.approx(100.0)
-    assert Noticed.of([], 0).worst_ms == 0.0
+def seen(
+    alone: list[list[float]], attacked: list[list[float]], did: Activity = DID, errors: int = 0
+) -> Seen:
+    return Seen(Windows(alone), Windows(attacked, errors), did)
 
 
-def test_attacks_above_the_goal_are_named(capsys):
-    seen = {"mild": (ALONE, Noticed.of([102.9], 0)), "hard": (ALONE, Noticed.of([103.1], 0))}
-    show(seen)
-    assert "above its baseline: hard\n" in capsys.readouterr().out
+def test_the_baseline_is_the_median_round_and_the_tail_is_of_all_calls() -> None:
+    one = seen([[1.0, 2.0], [90.0], [3.0]], [[1.0], [float(number) for number in range(101)]])
+    assert one.alone.worst_ms == [2.0, 90.0, 3.0]
+    assert one.more_ms == 97.0
+    assert one.attacked.p99_ms == pytest.approx(99.0, abs=0.1)
 
 
-def test_every_number_is_a_figure():
-    found = {f.name: f.value for f in figures({"hard": (ALONE, Noticed.of([5.0], 1))})}
-    assert len(found) == 8
-    assert found["hard/alone/worst"] == 3.0
-    assert (found["hard/attacked/worst"], found["hard/attacked/errors"]) == (5.0, 1)
+def test_a_goal_is_missed_by_one_round_above_it() -> None:
+    found = {
+        "many keys": seen([[3.0]] * 3, [[102.9]] * 3),
+        "slow heads": seen([[3.0]] * 3, [[4.0], [103.1], [4.0]]),
+    }
+    assert [one.partition(":")[0] for one in missed(found, 100.0)] == ["slow heads"]
 
 
-def test_an_unknown_attack_is_refused_before_anything_starts(capsys):
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_that_did_nothing_is_no_success(name: str) -> None:
+    assert missed({name: seen([[1.0]], [[1.0]])}, 100.0) == []
+    (one,) = missed({name: seen([[1.0]], [[1.0]], Activity(open=8))}, 100.0)
+    assert "did not take place" in one
+
+
+def test_failed_calls_of_the_honest_client_are_no_success() -> None:
+    (one,) = missed({"many keys": seen([[1.0]], [[1.0]], errors=2)}, 100.0)
+    assert "0 alone, 2 beside" in one
+
+
+def test_the_table_says_what_the_attacker_did() -> None:
+    found = table({"many keys": seen([[1.0]], [[5.0]], errors=1)}, AttackOptions(rounds=1))
+    (row,) = found["rows"]
+    assert len(row) == len(found["columns"])
+    named = dict(zip(found["columns"], row, strict=True))
+    assert (named["calls (failed)"], named["more"]) == ("1 (1)", "4")
+    assert [named[what] for what in ("MB sent", "served", "refused", "closed")] == [
+        "2.5", "4", "5", "6",
+    ]  # fmt: skip
+
+
+def test_an_unknown_attack_is_refused_before_anything_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     done = CliRunner().invoke(app, ["bench", "attack", "--attacks", "many headers,sorcery"])
     assert done.exit_code == 2
     assert "sorcery" in done.output + capsys.readouterr().err
 
 
-def test_every_attack_says_what_it_does():
-    assert all(attack.__doc__ for attack in ATTACKS.values())
+def test_frames_and_heads_are_well_formed() -> None:
+    assert frame(0x81, b"hi") == b"\x81\x82\0\0\0\0hi"
+    assert frame(0x00, b"a" * 300)[:8] == b"\x00\xfe\x01\x2c\0\0\0\0"
+    assert Target("h", 1, "m").head(length=2).endswith(b"Content-Length: 2\r\n\r\n")

@@ -19,6 +19,7 @@ from weft_bench.experiments import command
 from weft_bench.experiments.cells import Measured, cells
 from weft_bench.experiments.experiment import Experiment, Table
 from weft_bench.experiments.store import ROOT
+from weft_bench.report.goals import conclude
 from weft_gateway.cli import app
 
 
@@ -117,6 +118,16 @@ def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "## One thing" in page
     assert "| it | 3.00 ± 2.48 |" in page
     assert "| `weft bench x` | `results/x.json` | 2026-01-02 | m |" in page
+
+
+def test_the_page_shows_the_tables_of_other_commands(tmp_path: Path) -> None:
+    table = {"title": "times", "labels": 1, "columns": ["what", "s"], "rows": [["it", "3"]]}
+    conclude("weft bench x", "X", "real", [table], [], [], str(tmp_path / "results" / "x.json"))
+    assert CliRunner().invoke(app, ["bench", "page"]).exit_code == 0
+    page = (tmp_path / "results.md").read_text()
+    assert "## X" in page
+    assert "| it | 3 |" in page
+    assert "| `weft bench x` | `results/x.json` |" in page
 
 
 # A process of its own, which hears signals: of its cells the first ends, the others never do.

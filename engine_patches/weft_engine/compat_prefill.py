@@ -1,0 +1,98 @@
+"""How many prompt tokens vLLM computes of a request in a step: part of `compat`, for its release.
+
+vLLM asks several methods of the scheduler how far a chunk of a prompt may reach. The limits are
+applied there, so that vLLM itself does everything else as it does with a smaller budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.request import Request, RequestStatus
+
+from weft_engine.prefill_limits import PrefillLimits, Step
+
+
+class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
+    """vLLM's scheduler with a handle on the prefill of the next step.
+
+    prefill_limits: of the next step; None: vLLM's own.
+    """
+
+    prefill_limits: PrefillLimits | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Of a request whose prompt is computed, in one step.
+        self._decode_tokens = 1 + int(self.num_spec_tokens)
+
+    def prefilling(self) -> dict[str, int]:
+        """Prompt tokens that running requests still lack."""
+        if not self._inflight_prefills:
+            return {}
+        return {
+            request.request_id: int(request.num_tokens - request.num_computed_tokens)
+            for request in self._inflight_prefills
+            if request.status == RequestStatus.RUNNING
+        }
+
+    def next_step(self, prefilling: dict[str, int], slots: int) -> Step:
+        """What is known of the step that is scheduled next. prefilling: as above. slots: free."""
+        decoding = len(self.running) - len(prefilling)
+        longest = int(self.max_num_scheduled_tokens)
+        pool = self.kv_cache_manager.block_pool
+        # Each group of layers has blocks of its own for the same tokens.
+        groups = len(self.kv_cache_config.kv_cache_groups)
+        free = int(pool.get_num_free_blocks()) * int(self.block_size) // max(1, groups)
+        budget = longest - self._decode_tokens * decoding
+        return Step(prefilling, decoding, slots, budget, longest, free)
+
+    def prefill_of(self, output: SchedulerOutput, names: Collection[str]) -> dict[str, int]:
+        """Prompt tokens that a step computes, of these requests."""
+        tokens = output.num_scheduled_tokens
+        return {name: tokens[name] for name in names if tokens.get(name, 0) > self._decode_tokens}
+
+    def _reserve_prefill_lookahead(
+        self, request: Request, num_computed_tokens: int, num_new_tokens: int
+    ) -> int:
+        if num_new_tokens <= self._decode_tokens:
+            if self.num_prefill_lookahead <= 1:
+                # What vLLM's would return, for each request that decodes, and in less time.
+                return num_new_tokens if num_new_tokens > 0 else 0
+            return int(
+                super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
+            )
+        tokens = int(
+            super()._reserve_prefill_lookahead(
+                request, num_computed_tokens, self._limited(request, num_new_tokens)
+            )
+        )
+        if self.prefill_limits is not None:
+            running = request.status == RequestStatus.RUNNING
+            lacking = int(request.num_tokens) - num_computed_tokens
+            self.prefill_limits.take(request.request_id, running, tokens, lacking)
+        return tokens
+
+    def _mamba_block_aligned_split(
+        self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any
+    ) -> int:
+        # Limited before the end is aligned.
+        tokens = self._limited(request, num_new_tokens)
+        return int(super()._mamba_block_aligned_split(request, tokens, *args, **kwargs))
+
+    def _handle_blocked_waiting_request(self, request: Request) -> bool:
+        if not super()._handle_blocked_waiting_request(request):
+            return False
+        limits = self.prefill_limits
+        return limits is None or not limits.passes_over(request.request_id, int(request.num_tokens))
+
+    def _limited(self, request: Request, tokens: int) -> int:
+        limits = self.prefill_limits
+        # An image is computed in one step: vLLM decides where such a prompt is cut.
+        if limits is None or tokens <= self._decode_tokens or request.has_encoder_inputs:
+            return tokens
+        running = request.status == RequestStatus.RUNNING
+        return limits.left(request.request_id, running, tokens)

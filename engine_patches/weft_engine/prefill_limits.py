@@ -1,0 +1,148 @@
+"""How many prompt tokens each tenant may have computed in a step. Pure.
+
+A step that computes a prompt takes longer for every call in it. While other tenants run, the
+prefill of a tenant therefore adds no more time to a step, for its weight, than the calls of each
+other tenant take in that step anyway. What steps take is learned from the steps themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from weft_engine.fairness import TenantShares
+
+# While tenants contend, one step in so many leaves prefill out, to measure a step without it; and
+# one in so many as long as none was measured.
+_MEASURE_EVERY: Final = 16
+_MEASURE_FIRST: Final = 2
+# Waiting calls that are passed over in a step because their tenant's limit is reached.
+_MOST_PASSED_OVER: Final = 32
+
+
+class Step(NamedTuple):
+    """What an engine knows of its next step.
+
+    prefilling: prompt tokens that running sequences still lack. decoding: running sequences whose
+    prompt is computed. slots: free ones. budget: prompt tokens that the step can compute in all.
+    longest: tokens of the longest step. free: tokens that free KV blocks hold.
+    """
+
+    prefilling: Mapping[str, int]
+    decoding: int
+    slots: int
+    budget: int
+    longest: int
+    free: int
+
+
+class PrefillLimits:
+    """The limits of one step. block: tokens of a KV block, the least that a tenant is allowed.
+    rivals: weights of the tenants that are protected. measuring: the step computes no prompt."""
+
+    def __init__(
+        self,
+        shares: TenantShares,
+        step: Step,
+        block: int,
+        rivals: Mapping[str, float],
+        measuring: bool,
+    ) -> None:
+        self._shares, self._step, self._block = shares, step, block
+        self._measuring = measuring
+        self._left: dict[str, int] = {}
+        self._passed_over = 0
+        self._prefilling: dict[str, int] = {}
+        for sequence, tokens in step.prefilling.items():
+            tenant = shares.tenant_of(sequence)
+            self._prefilling[tenant] = self._prefilling.get(tenant, 0) + tokens
+        self._weights = sum(shares.weight(tenant) for tenant in self._prefilling)
+        # The tenant that is admitted next has a share of the budget, and is a rival too.
+        self._following = shares.next({}, set(self._prefilling)) if step.slots > 0 else None
+        if self._following is not None:
+            self._weights += shares.weight(self._following)
+            rivals = {**rivals, self._following: shares.weight(self._following)}
+        # What a rival's own calls take of the step, in prompt tokens for its weight. The two least
+        # are enough: a tenant is no rival of itself.
+        base = self._base()
+        self._least = sorted(
+            ((base + self._prefilling.get(name, 0)) / weight, name)
+            for name, weight in rivals.items()
+        )[:2]
+
+    def left(self, sequence: str, running: bool, tokens: int) -> int:
+        """How many of so many prompt tokens a sequence may have computed in this step. running: it
+        was in the batch before."""
+        if self._measuring:
+            return 0
+        tenant = self._shares.tenant_of(sequence)
+        left = self._left.get(tenant)
+        if left is None:
+            left = self._left[tenant] = self._allowed(tenant)
+        if running:
+            # One block stays for a call that is admitted in this step.
+            kept = self._block if self._shares.waiting_of(tenant) else 0
+            return min(tokens, max(0, left - kept))
+        # Its other prompts in flight find their blocks first: none is preempted for a later one.
+        ahead = self._prefilling.get(tenant, 0)
+        return min(tokens, left) if not ahead or tokens <= self._step.free - ahead else 0
+
+    def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
+        """A sequence gets so many prompt tokens computed, of so many that it lacks."""
+        tenant = self._shares.tenant_of(sequence)
+        self._left[tenant] = max(0, self._left.get(tenant, 0) - tokens)
+        if not running:
+            self._prefilling[tenant] = self._prefilling.get(tenant, 0) + of
+
+    def passes_over(self, sequence: str, tokens: int) -> bool:
+        """Whether a waiting sequence of so many tokens is skipped in this step, so that those
+        behind it are seen."""
+        if self._passed_over >= _MOST_PASSED_OVER or self.left(sequence, False, tokens) > 0:
+            return False
+        self._passed_over += 1
+        return True
+
+    def _base(self) -> float:
+        """The time of a step without prefill, in prompt tokens. Where no such step has run yet,
+        sequences that decode are protected as well as possible; where none decodes, the budget
+        alone is divided."""
+        cost = self._shares.cost
+        if not cost.token_s or not (cost.base_s or self._step.decoding):
+            return math.inf
+        return cost.base_s / cost.token_s
+
+    def _allowed(self, tenant: str) -> int:
+        weight = self._shares.weight(tenant)
+        counted = tenant in self._prefilling or tenant == self._following
+        allowed = self._step.budget * weight / (self._weights + (0.0 if counted else weight))
+        for least, name in self._least:
+            if name != tenant:
+                allowed = min(allowed, least * weight)
+                break
+        blocks = 2 if self._shares.waiting_of(tenant) else 1
+        return max(int(allowed), blocks * self._block)
+
+
+class PrefillPacing:
+    """Decides step by step whether prefill is limited. block: as in PrefillLimits."""
+
+    def __init__(self, shares: TenantShares, block: int) -> None:
+        self._shares = shares
+        self._block = block
+        self._steps = 0
+
+    def limits(self, step: Step) -> PrefillLimits | None:
+        """The limits of the next step; None where a tenant may have all of it.
+
+        A tenant that was idle for less than the duration of the longest step is still a rival: its
+        next call may come during such a step and would wait for its end.
+        """
+        shares, cost = self._shares, self._shares.cost
+        within_s = cost.base_s + cost.token_s * step.longest
+        if not (shares.contended or shares.left_within(within_s)):
+            return None
+        self._steps += 1
+        every = _MEASURE_EVERY if cost.base_s else _MEASURE_FIRST
+        measuring = step.decoding > 0 and self._steps % every == 0
+        return PrefillLimits(shares, step, self._block, shares.rivals(within_s), measuring)

@@ -1,0 +1,47 @@
+"""What a step of the engine costs, with and without the prefill of prompts. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_SMOOTHING: Final = 0.1
+# A step raises the estimate of steps without prefill as if it took at most so many times as long.
+_OUTLIER: Final = 2.0
+
+
+@dataclass(slots=True)
+class StepCost:
+    """The duration of a step, learned from past steps.
+
+    base_s: seconds of a step that computes no prompt. token_s: further seconds for each prompt
+    token. Both are 0 until a step of that kind has run.
+    """
+
+    base_s: float = 0.0
+    _prefill_s: float = 0.0
+    _prefill_tokens: float = 0.0
+
+    @property
+    def token_s(self) -> float:
+        """See StepCost."""
+        return self._prefill_s / self._prefill_tokens if self._prefill_tokens else 0.0
+
+    def note(self, duration_s: float, prefill_tokens: int) -> None:
+        """A step took this long and computed so many prompt tokens."""
+        if duration_s <= 0:
+            return
+        if prefill_tokens:
+            # A quotient of sums: steps count by their tokens.
+            self._prefill_s += _SMOOTHING * (max(0.0, duration_s - self.base_s) - self._prefill_s)
+            self._prefill_tokens += _SMOOTHING * (prefill_tokens - self._prefill_tokens)
+        elif self.base_s:
+            sample = min(duration_s, _OUTLIER * self.base_s)
+            self.base_s += _SMOOTHING * (sample - self.base_s)
+        else:
+            self.base_s = duration_s
+
+    def prefill_share(self, tokens: int) -> float:
+        """The share of a step's duration that so many prompt tokens cause, 0 to 1."""
+        prefill_s = self.token_s * tokens
+        return prefill_s / (self.base_s + prefill_s) if prefill_s else 0.0

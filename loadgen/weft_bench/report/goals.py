@@ -1,0 +1,50 @@
+"""The end of a bench that has goals: its tables, its file and its exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from weft_bench.experiments.store import ROOT
+from weft_bench.report import experiments as report
+from weft_bench.report.figures import commit, machine
+
+
+def conclude(
+    command: str,
+    title: str,
+    kind: str,
+    tables: Sequence[Mapping[str, Any]],
+    cells: Sequence[Mapping[str, Any]],
+    missed: Sequence[str],
+    json_file: str,
+) -> int:
+    """Print the tables, write them with the cells they are made of, and name the goals that are
+    missed. Returns the exit status: 1 where a goal is missed. tables: as `report.markdown` has
+    them, so that the results page shows the same ones."""
+    document = {
+        "title": title,
+        "source": "a goal of this project",
+        "published": "",
+        "kind": kind,
+        "command": command,
+        "machine": machine(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(ROOT),
+        "tables": list(tables),
+        "findings": [f"missed: {one}" for one in missed] or ["all goals are met"],
+        "cells": list(cells),
+    }
+    report.show(document, Console())
+    print(document["machine"])
+    if json_file:
+        report.write(Path(json_file), document)
+    name = " ".join(command.split()[:3])
+    for one in missed:
+        print(f"{name}: missed: {one}", file=sys.stderr)
+    return 1 if missed else 0

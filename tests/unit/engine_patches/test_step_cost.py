@@ -1,0 +1,44 @@
+"""What steps cost, learned from steps whose cost is known."""
+
+from __future__ import annotations
+
+import pytest
+from weft_engine.step_cost import StepCost
+
+
+def test_nothing_is_known_before_the_first_step():
+    cost = StepCost()
+    cost.note(0.0, 0)
+    assert (cost.base_s, cost.token_s, cost.prefill_share(100)) == (0.0, 0.0, 0.0)
+
+
+def test_steps_with_and_without_prefill_are_told_apart():
+    cost = StepCost()
+    for tokens in (0, 2000, 0, 50, 0, 700):
+        cost.note(0.01 + tokens * 1e-4, tokens)
+    assert cost.base_s == pytest.approx(0.01)
+    assert cost.token_s == pytest.approx(1e-4)
+    assert cost.prefill_share(100) == pytest.approx(0.5)
+    assert cost.prefill_share(0) == 0.0
+
+
+def test_before_a_step_without_prefill_has_run_all_time_is_that_of_prefill():
+    cost = StepCost()
+    cost.note(0.2, 1000)
+    assert cost.prefill_share(10) == 1.0
+
+
+def test_one_slow_step_does_not_make_steps_without_prefill_slow():
+    cost = StepCost()
+    cost.note(0.01, 0)
+    cost.note(5.0, 0)
+    assert cost.base_s <= 0.012
+
+
+def test_the_estimate_follows_an_engine_that_becomes_slower():
+    cost = StepCost()
+    for factor in [1.0] * 20 + [3.0] * 100:
+        cost.note(0.01 * factor, 0)
+        cost.note((0.01 + 0.1) * factor, 1000)
+    assert cost.base_s == pytest.approx(0.03, rel=0.01)
+    assert cost.token_s == pytest.approx(3e-4, rel=0.01)
