@@ -92,13 +92,13 @@ async def test_while_redis_is_away_nobody_tells_and_afterwards_one_does(
         # The view of each gateway has it, and lets go of it.
         await calls(first, ["run"])
         await calls(second, ["run"])
-        redis.kill()
+        redis.pause()
         for gateway in (first, second):
             await until(lambda gateway=gateway: gateway.services.table.local)
             key = ProgramKey(tenant_of(""), "run")
             await until(lambda gateway=gateway, key=key: not gateway.services.table.peek(key))
         assert told(stub) == Counter()
-        redis.start()
+        redis.resume()
         await until(lambda: told(stub) == once(stub))
 
 
