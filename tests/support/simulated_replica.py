@@ -18,8 +18,8 @@ def simulated_replica(folder: Path, *options: str) -> Iterator[str]:
         sys.executable,
         "-m",
         "weft_gateway.cli",
+        "bench",
         "replica",
-        "--simulated",
         "--port",
         str(port),
     ]

@@ -220,8 +220,8 @@ def test_a_crash_ends_the_process(tmp_path):
         sys.executable,
         "-m",
         "weft_gateway.cli",
+        "bench",
         "replica",
-        "--simulated",
         "--port",
         str(port),
     ]

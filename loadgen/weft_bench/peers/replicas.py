@@ -85,7 +85,7 @@ def simulated_replicas(
             port = free_port()
             url = f"http://127.0.0.1:{port}"
             command = [
-                sys.executable, "-m", "weft_gateway.cli", "replica", "--simulated",
+                sys.executable, "-m", "weft_gateway.cli", "bench", "replica",
                 "--port", str(port), "--model", SIMULATED, "--policy", "fcfs", "--preset", preset,
                 "--slots", str(slots), "--kv-blocks", str(kv_blocks), "--speed-up", str(speed_up),
             ]  # fmt: skip

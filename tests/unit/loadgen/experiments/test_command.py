@@ -15,12 +15,12 @@ import pytest
 from support.measuring import rise
 from support.processes import alive, descendants
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.experiments import command
 from weft_bench.experiments.cells import Measured, cells
 from weft_bench.experiments.experiment import Experiment, Table
 from weft_bench.experiments.store import ROOT
 from weft_bench.report.goals import conclude
-from weft_gateway.cli import app
 
 
 def _tables(found: Measured) -> list[Table]:
@@ -52,7 +52,7 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_list_names_every_experiment_and_its_source() -> None:
-    done = CliRunner().invoke(app, ["bench", "list"])
+    done = CliRunner().invoke(cli.bench, ["list"])
     assert done.exit_code == 0
     assert "one  One thing" in done.stdout
     assert "simulated; here" in done.stdout
@@ -60,7 +60,7 @@ def test_the_list_names_every_experiment_and_its_source() -> None:
 
 def test_a_run_shows_writes_and_knows_what_it_measured(tmp_path: Path) -> None:
     runner = CliRunner()
-    done = runner.invoke(app, ["bench", "run", "one", "--fresh", "--jobs", "1"])
+    done = runner.invoke(cli.bench, ["run", "one", "--fresh", "--jobs", "1"])
     assert done.exit_code == 0, done.stdout
     assert "3.00 ± 2.48" in done.stdout
     found = json.loads((tmp_path / "results/experiments/one.json").read_text())
@@ -69,7 +69,7 @@ def test_a_run_shows_writes_and_knows_what_it_measured(tmp_path: Path) -> None:
 
 
 def test_the_quick_form_leaves_the_results_alone(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["bench", "run", "one", "--quick", "--fresh"])
+    done = CliRunner().invoke(cli.bench, ["run", "one", "--quick", "--fresh"])
     assert done.exit_code == 0
     assert not (tmp_path / "results").exists()
     assert json.loads((tmp_path / "quick/one.json").read_text())["command"].endswith("--quick")
@@ -77,7 +77,7 @@ def test_the_quick_form_leaves_the_results_alone(tmp_path: Path) -> None:
 
 def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "mine"
-    done = CliRunner().invoke(app, ["bench", "run", "one", "--fresh", "--out", str(out)])
+    done = CliRunner().invoke(cli.bench, ["run", "one", "--fresh", "--out", str(out)])
     assert done.exit_code == 0
     assert (out / "one.json").is_file()
     assert not (tmp_path / "results").exists()
@@ -87,20 +87,20 @@ def test_a_folder_that_cannot_be_is_told_before_anything_is_measured(tmp_path: P
     (tmp_path / "file").write_text("")
     out = str(tmp_path / "file" / "mine")
     for names in (["run", "one"], ["all"]):
-        done = CliRunner().invoke(app, ["bench", *names, "--fresh", "--out", out])
+        done = CliRunner().invoke(cli.bench, [*names, "--fresh", "--out", out])
         assert done.exit_code == 2, done.output
         assert "cannot be written" in done.stderr
         assert "cells" not in done.stdout
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    done = CliRunner().invoke(app, ["bench", "run", "two"])
+    done = CliRunner().invoke(cli.bench, ["run", "two"])
     assert done.exit_code == 2
     assert "unknown experiment 'two'; known: one, bad" in done.stderr
 
 
 def test_what_fails_is_told(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["bench", "run", "bad", "--fresh"])
+    done = CliRunner().invoke(cli.bench, ["run", "bad", "--fresh"])
     assert done.exit_code == 1
     assert "bad: no such engine" in done.stderr
     assert not (tmp_path / "results").exists()
@@ -112,7 +112,7 @@ def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     other = {"command": "weft bench x", "date": "2026-01-02T03:04:05", "machine": "m"}
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "x.json").write_text(json.dumps(other))
-    done = CliRunner().invoke(app, ["bench", "all", "--fresh"])
+    done = CliRunner().invoke(cli.bench, ["all", "--fresh"])
     assert done.exit_code == 0, done.stdout
     page = (tmp_path / "results.md").read_text()
     assert "## One thing" in page
@@ -123,7 +123,7 @@ def test_all_write_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_page_shows_the_tables_of_other_commands(tmp_path: Path) -> None:
     table = {"title": "times", "labels": 1, "columns": ["what", "s"], "rows": [["it", "3"]]}
     conclude("weft bench x", "X", "real", [table], [], [], str(tmp_path / "results" / "x.json"))
-    assert CliRunner().invoke(app, ["bench", "page"]).exit_code == 0
+    assert CliRunner().invoke(cli.bench, ["page"]).exit_code == 0
     page = (tmp_path / "results.md").read_text()
     assert "## X" in page
     assert "| it | 3 |" in page

@@ -7,7 +7,7 @@ import lzma
 
 from support.lineage import synthetic
 from typer.testing import CliRunner
-from weft_gateway.cli import app
+from weft_bench import cli
 
 
 def test_it_prints_and_writes_its_figures(tmp_path):
@@ -19,7 +19,7 @@ def test_it_prints_and_writes_its_figures(tmp_path):
             file.write(json.dumps({"messages": [*last, answer]}) + "\n")
     out = tmp_path / "out.json"
     options = ["--data", str(tmp_path), "--sets", "tau_airline", "--rounds", "1"]
-    done = CliRunner().invoke(app, ["bench", "lineage", *options, "--json", str(out)])
+    done = CliRunner().invoke(cli.bench, ["lineage", *options, "--json", str(out)])
     assert done.exit_code == 0, done.output
     assert "answers unseen" in done.output
     document = json.loads(out.read_text())
@@ -31,5 +31,5 @@ def test_it_prints_and_writes_its_figures(tmp_path):
 
 def test_what_cannot_be_played_is_refused(tmp_path):
     run = CliRunner().invoke
-    assert run(app, ["bench", "lineage", "--data", str(tmp_path), "--sets", "x"]).exit_code == 2
-    assert run(app, ["bench", "lineage", "--data", str(tmp_path)]).exit_code == 2
+    assert run(cli.bench, ["lineage", "--data", str(tmp_path), "--sets", "x"]).exit_code == 2
+    assert run(cli.bench, ["lineage", "--data", str(tmp_path)]).exit_code == 2

@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import pytest
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.overlap.command import OverlapOptions, configuration, run, setup
-from weft_gateway.cli import app
 
 
 def test_engines_order_requests_by_arrival_and_hold_twelve_median_prompts():
@@ -58,4 +58,4 @@ def test_nobody_at_the_address_is_told(capsys):
     ],
 )
 def test_options_that_would_be_ignored_or_are_wrong_are_refused(options):
-    assert CliRunner().invoke(app, ["bench", "overlap", *options]).exit_code == 2
+    assert CliRunner().invoke(cli.bench, ["overlap", *options]).exit_code == 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.receipts.command import SCENES, measure
-from weft_gateway.cli import app
 from weft_gateway.model import Decision
 from weft_gateway.telemetry.receipts import Receipt
 
@@ -14,7 +14,7 @@ from weft_gateway.telemetry.receipts import Receipt
 def test_it_prints_and_writes_its_figures(tmp_path):
     out = tmp_path / "out.json"
     options = ["--limit", "8", "--rounds", "1", "--json", str(out)]
-    done = CliRunner().invoke(app, ["bench", "receipts", *options])
+    done = CliRunner().invoke(cli.bench, ["receipts", *options])
     assert done.exit_code == 0, done.output
     assert "full, us" in done.output
     figures = {each["name"]: each["value"] for each in json.loads(out.read_text())["figures"]}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.scheduler.command import SchedulerOptions, run
-from weft_gateway.cli import app
 
 pytestmark = pytest.mark.engine
 
@@ -32,6 +32,6 @@ def test_it_measures_both_cases_and_writes_figures(tmp_path, capsys, policy):
 
 
 def test_an_unknown_policy_is_refused():
-    done = CliRunner().invoke(app, ["bench", "scheduler", "--policy", "nonsense"])
+    done = CliRunner().invoke(cli.bench, ["scheduler", "--policy", "nonsense"])
     assert done.exit_code == 2
     assert "unknown policy 'nonsense'" in done.output

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 import torch
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.swap import ways
 from weft_bench.swap.command import SwapOptions, run
 from weft_bench.swap.ways import OURS, PER_BLOCK, Shape
-from weft_gateway.cli import app
 
 SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)
 
@@ -77,6 +77,6 @@ def test_ours_moving_wrong_bytes_fails_the_bench(monkeypatch, capsys):
 
 
 def test_the_command_refuses_what_is_no_list():
-    done = CliRunner().invoke(app, ["bench", "swap", "--blocks", "many"])
+    done = CliRunner().invoke(cli.bench, ["swap", "--blocks", "many"])
     assert done.exit_code == 2
-    assert "no list of numbers" in done.output
+    assert "not a list of numbers" in done.output

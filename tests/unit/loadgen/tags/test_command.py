@@ -7,8 +7,8 @@ import lzma
 from pathlib import Path
 
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.tags.command import TagsOptions, run
-from weft_gateway.cli import app
 
 
 def test_it_measures_every_tokenizer_and_writes_figures(tmp_path, capsys):
@@ -31,6 +31,6 @@ def test_it_measures_every_tokenizer_and_writes_figures(tmp_path, capsys):
 
 
 def test_a_folder_without_data_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["bench", "tags", "--data", str(tmp_path)])
+    done = CliRunner().invoke(cli.bench, ["tags", "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert "holds none of" in done.output

@@ -1,4 +1,4 @@
-"""What the command line checks by itself."""
+"""Checks of options that several bench commands share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from weft_gateway.options import counts, one_of, writable
+from weft_bench.cli.options import counts, some_of, writable
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ def test_numbers_are_counted(text: str, found: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("text", ["abc", "0", "1,-2", "1.5", "1;2"])
 @pytest.mark.parametrize("empty", [False, True])
 def test_other_numbers_are_refused(text: str, empty: bool) -> None:
-    with pytest.raises(typer.BadParameter, match="no list of numbers above 0"):
+    with pytest.raises(typer.BadParameter, match="not a list of numbers above 0"):
         counts(text, "--x", empty=empty)
 
 
@@ -31,14 +31,14 @@ def test_none_is_a_choice_only_where_it_may_be(text: str) -> None:
 
 
 def test_names_count_once_in_their_order() -> None:
-    assert one_of("b, a,b,", ("a", "b"), "--x") == ("b", "a")
-    assert one_of(" all", ("a", "b"), "--x") == ("a", "b")
+    assert some_of("b, a,b,", ("a", "b"), "--x") == ("b", "a")
+    assert some_of(" all", ("a", "b"), "--x") == ("a", "b")
 
 
-@pytest.mark.parametrize(("text", "told"), [("a,z", "unknown: z"), (",", "nothing is named")])
+@pytest.mark.parametrize(("text", "told"), [("a,z", "unknown: z"), (",", "the list is empty")])
 def test_other_names_are_refused_with_those_that_are_known(text: str, told: str) -> None:
-    with pytest.raises(typer.BadParameter, match=rf"{told}; known are a, b"):
-        one_of(text, ("a", "b"), "--x")
+    with pytest.raises(typer.BadParameter, match=rf"{told}; known: a, b"):
+        some_of(text, ("a", "b"), "--x")
 
 
 def test_a_path_is_tried(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The experiments: `weft bench list`, `weft bench run`, `weft bench all`, `weft bench page`."""
+"""The commands of the experiments: `weft bench list`, `run`, `all`, `page`."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Annotated
 
 import typer
 
-from weft_gateway.options import writable
+from weft_bench.cli.options import writable
 
 experiments = typer.Typer()
 
 
 def _folder(value: str) -> str:
-    """A folder in which files can be written, or "". A callback of typer's. typer.BadParameter."""
+    """A typer callback: checks that files can be written in this folder, unless it is ""."""
     if value:
         writable(str(Path(value) / "experiment.json"))
     return value
 
 
 _QUICK = Annotated[
-    bool, typer.Option("--quick", help="a small form, at most a minute an experiment on two cores")
+    bool, typer.Option("--quick", help="a small form: at most a minute per experiment on two cores")
 ]
-_JOBS = Annotated[int, typer.Option(min=0, max=256, help="cells measured at once; 0: one a core")]
+_JOBS = Annotated[int, typer.Option(min=0, max=256, help="cells measured at once; 0: one per core")]
 _FRESH = Annotated[
-    bool, typer.Option("--fresh", help="measure again what was measured with the same code")
+    bool, typer.Option("--fresh", help="ignore results that the same code measured before")
 ]
 _OUT = Annotated[
     str,
@@ -36,7 +36,7 @@ _OUT = Annotated[
 
 @experiments.command("list")
 def bench_list() -> None:
-    """The experiments, and where each comes from."""
+    """List the experiments and their sources."""
     from weft_bench.experiments.command import listing
 
     raise typer.Exit(listing())
@@ -44,13 +44,13 @@ def bench_list() -> None:
 
 @experiments.command("run")
 def bench_run(
-    name: Annotated[list[str], typer.Argument(help="experiments, as `weft bench list` has them")],
+    name: Annotated[list[str], typer.Argument(help="names from `weft bench list`")],
     quick: _QUICK = False,
     jobs: _JOBS = 0,
     fresh: _FRESH = False,
     out: _OUT = "",
 ) -> None:
-    """Run experiments: baseline and ours on the same programs, at least three seeds."""
+    """Run experiments: baseline and Weft on the same programs, with at least three seeds."""
     from weft_bench.experiments.command import ExperimentOptions, run_experiments
 
     names = tuple(dict.fromkeys(name))

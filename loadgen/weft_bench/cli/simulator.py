@@ -1,4 +1,4 @@
-"""The commands of the simulator: `weft bench sim`, `weft bench fit`, `weft bench truth`."""
+"""The commands of the simulator: `weft bench sim`, `fit`, `truth`, and its inputs: `workload`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from weft_gateway.options import one_name, writable
+from weft_bench.cli.options import JsonFile, names, one_of, writable
 
 simulator = typer.Typer()
 
@@ -52,38 +52,36 @@ def bench_sim(
         float, typer.Option(min=0.0, help="first queue's quantum, s; 0: the orders' own")
     ] = 0.0,
     naive: Annotated[
-        bool, typer.Option("--naive", help="a step of the scheduler for each token: same, slower")
+        bool, typer.Option("--naive", help="one scheduler step per token: same result, slower")
     ] = False,
     steady: Annotated[
         bool,
-        typer.Option("--steady", help="figures of programs that arrive in the middle half alone"),
+        typer.Option("--steady", help="only count programs that arrive in the middle half"),
     ] = False,
     asynchronous: Annotated[
         bool,
         typer.Option("--async-scheduling", help="schedule a step while the last one runs; slower"),
     ] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="also say in which functions the CPU time was spent")
+        bool, typer.Option("--profile", help="also print where CPU time was spent")
     ] = False,
-    json_file: Annotated[
-        str, typer.Option("--json", callback=writable, help="write the figures here")
-    ] = "",
+    json_file: JsonFile = "",
 ) -> None:
-    """Simulate: vLLM's scheduler, our orders and routing, a model that only costs time."""
-    from weft_bench.arrivals import KINDS, RECORDED
-    from weft_bench.sim_command import SimOptions, run
+    """Simulate: vLLM's scheduler, Weft's orders and routing, and a cost model of the engine."""
     from weft_engine.wire import ORDER_NAMES
 
-    names = ORDER_NAMES if policy.strip() == "all" else tuple(p.strip() for p in policy.split(","))
+    from weft_bench.arrivals import KINDS, RECORDED
+    from weft_bench.sim_command import SimOptions, run
+
     options = SimOptions(
         workload=workload,
-        policies=tuple(dict.fromkeys(name for name in names if name)),
-        balancers=tuple(dict.fromkeys(b.strip() for b in balancer.split(",") if b.strip())),
+        policies=ORDER_NAMES if policy.strip() == "all" else names(policy),
+        balancers=names(balancer),
         preset=preset,
         replicas=replicas,
         programs=programs,
         rate=rate,
-        arrivals=one_name(arrivals, (*KINDS, RECORDED), "--arrivals"),
+        arrivals=one_of(arrivals, (*KINDS, RECORDED), "--arrivals"),
         seeds=seeds,
         slots=slots,
         kv_blocks=kv_blocks,
@@ -98,7 +96,7 @@ def bench_sim(
         json_file=json_file,
     )
     if not options.policies or not options.balancers:
-        raise typer.BadParameter("no order or no balancer is named")
+        raise typer.BadParameter("--policy or --balancer is empty")
     raise typer.Exit(run(options))
 
 
@@ -107,7 +105,7 @@ def bench_fit(
     engine: Annotated[str, typer.Option(help="base URL of an idle engine of `weft replica`")],
     swap_engine: Annotated[
         str,
-        typer.Option(help="another one, with one slot and swap: what a swapped block takes"),
+        typer.Option(help="a second engine with one slot and swap, to fit the cost of swapping"),
     ] = "",
     slots: Annotated[int, typer.Option(min=1, help="its --max-num-seqs")] = 16,
     step_tokens: Annotated[int, typer.Option(min=1, help="its --max-num-batched-tokens")] = 2048,
@@ -123,7 +121,7 @@ def bench_fit(
         ),
     ] = "",
 ) -> None:
-    """Fit the simulator's cost model to a running engine, by what its steps take."""
+    """Fit the simulator's cost model to the step times of a running engine."""
     from weft_bench.fitting.command import FitOptions, run
 
     options = FitOptions(
@@ -152,21 +150,59 @@ def bench_truth(
     rounds: Annotated[
         int, typer.Option(min=1, max=20, help="rounds of all orders; the medians count")
     ] = 3,
-    json_file: Annotated[
-        str, typer.Option("--json", callback=writable, help="write the figures here")
-    ] = "",
+    json_file: JsonFile = "",
 ) -> None:
     """Compare the simulator with a real engine on this machine: same programs, fitted costs."""
     from weft_bench.truth.command import TruthOptions, run
 
     options = TruthOptions(
-        policies=tuple(dict.fromkeys(p.strip() for p in policy.split(",") if p.strip())),
+        policies=names(policy),
         programs=programs,
         rate=rate,
         slots=slots,
         kv_blocks=kv_blocks,
         seed=seed,
         rounds=rounds,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
+@simulator.command("workload")
+def bench_workload(
+    name: Annotated[str, typer.Option(help="name of a workload generated from statistics")] = "",
+    programs: Annotated[
+        int, typer.Option(min=0, help="programs; 0: 100 to write, 1000 to describe, all of a file")
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 1.0,
+    arrivals: Annotated[str, typer.Option(help="poisson, bursty or stepped")] = "poisson",
+    out: Annotated[
+        str, typer.Option(callback=writable, help="write the workload here; .xz is compressed")
+    ] = "",
+    describe: Annotated[
+        str, typer.Option(help="files or names of workloads, comma-separated, or 'all'")
+    ] = "",
+    shrink: Annotated[
+        int, typer.Option(min=1, help="divide lengths of traces without text by this")
+    ] = 1,
+    markdown: Annotated[bool, typer.Option(help="print one Markdown row per workload")] = False,
+    json_file: JsonFile = "",
+) -> None:
+    """Write a workload to a file that `bench replay` plays, or describe workloads."""
+    from weft_bench.arrivals import KINDS
+    from weft_bench.workload_command import WorkloadOptions, run
+
+    options = WorkloadOptions(
+        name=name,
+        programs=programs,
+        seed=seed,
+        rate=rate,
+        arrivals=one_of(arrivals, tuple(KINDS), "--arrivals"),
+        out=out,
+        describe=names(describe),
+        shrink=shrink,
+        markdown=markdown,
         json_file=json_file,
     )
     raise typer.Exit(run(options))
