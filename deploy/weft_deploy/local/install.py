@@ -188,7 +188,7 @@ def _install(wanted: list[str], version: str) -> None:
             ) from error
     missing = _missing(wanted, version)
     kept = _installed() & {fingerprint(kind, version) for kind in KINDS}
-    # Gone until all is well again, so that an interrupted run is repaired by the next one.
+    # EndedProgram until all is well again, so that an interrupted run is repaired by the next one.
     STAMP.unlink(missing_ok=True)
     for name in discard_unfinished(site):
         installer.say(f"{name} was left half installed; once more")

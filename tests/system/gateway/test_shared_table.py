@@ -71,7 +71,7 @@ async def test_what_is_in_flight_is_counted_at_the_scrape_and_not_at_the_last_ca
             assert 'weft_calls_in_flight{replica="r0"} 6.0' in await scraped(gateway)
         release.set()
         assert {(await call).status_code for call in calls} == {200}
-        await until(lambda: busy.parts.table._held == quiet.parts.table._held == {})
+        await until(lambda: busy.parts.table._open == quiet.parts.table._open == {})
         # Whichever call was the last to end, both gateways tell of none.
         for gateway in (busy, quiet):
             assert 'weft_calls_in_flight{replica="r0"} 0.0' in await scraped(gateway)
