@@ -79,8 +79,8 @@ async def test_of_an_answer_that_is_too_long_nothing_is_read(
 ) -> None:
     read = []
 
-    async def answered(self: Any, call: Any, raw: bytes, stream: bool, now_s: float) -> None:
-        read.append(raw)
+    async def answered(self: Any, call: Any, answer: Any, now_s: float) -> None:
+        read.append(answer)
 
     monkeypatch.setattr("weft_gateway.programs.lineage.tracker.Lineage.answered", answered)
     async with (
@@ -90,9 +90,9 @@ async def test_of_an_answer_that_is_too_long_nothing_is_read(
         await program_of(gateway, user("Hello."), stream=True)
         monkeypatch.setattr("weft_gateway.calls.features.lineage.MAX_ANSWER_BYTES", 100)
         await program_of(gateway, user("Hello."), stream=True)
-    assert b"flight?" in read[0]
-    assert b"[DONE]" in read[0]
-    assert read[1] == b""
+    (choice,) = read[0]["choices"]
+    assert choice["message"]["content"].strip() == "Which flight?"
+    assert read[1] == {"choices": []}
 
 
 async def test_two_runs_of_one_task_part_where_their_answers_do(engine: Any, weft: Any) -> None:
