@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from weft_bench.processes import free_port, running
+from weft_bench.stack.processes import free_port, running
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.stack import until
-from weft_bench.processes import NotReady, cpu_seconds, free_port, running
+from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
 
 pytestmark = pytest.mark.system
 

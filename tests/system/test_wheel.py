@@ -22,7 +22,7 @@ import pytest
 from support.dockerfile import parse
 from support.sources import ROOT
 from support.wheel import Environment, build_wheel, clean_environment
-from weft_bench.processes import free_port, running
+from weft_bench.stack.processes import free_port, running
 
 pytestmark = pytest.mark.system
 

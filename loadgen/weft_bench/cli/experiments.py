@@ -37,7 +37,7 @@ _OUT = Annotated[
 @experiments.command("list")
 def bench_list() -> None:
     """List the experiments and their sources."""
-    from weft_bench.experiments.command import listing
+    from weft_bench.studies.command import listing
 
     raise typer.Exit(listing())
 
@@ -51,7 +51,7 @@ def bench_run(
     out: _OUT = "",
 ) -> None:
     """Run experiments: baseline and Weft on the same programs, with at least three seeds."""
-    from weft_bench.experiments.command import ExperimentOptions, run_experiments
+    from weft_bench.studies.command import ExperimentOptions, run_experiments
 
     names = tuple(dict.fromkeys(name))
     raise typer.Exit(run_experiments(ExperimentOptions(names, quick, jobs, fresh, out=out)))
@@ -62,8 +62,8 @@ def bench_all(
     quick: _QUICK = False, jobs: _JOBS = 0, fresh: _FRESH = False, out: _OUT = ""
 ) -> None:
     """Run all experiments and write docs/results.md."""
-    from weft_bench.experiments.command import ExperimentOptions, run_experiments
-    from weft_bench.experiments.registry import EXPERIMENTS
+    from weft_bench.studies.command import ExperimentOptions, run_experiments
+    from weft_bench.studies.registry import EXPERIMENTS
 
     options = ExperimentOptions(tuple(EXPERIMENTS), quick, jobs, fresh, page=True, out=out)
     raise typer.Exit(run_experiments(options))
@@ -72,6 +72,6 @@ def bench_all(
 @experiments.command("page")
 def bench_page() -> None:
     """Write docs/results.md from the figures in results, without measuring."""
-    from weft_bench.experiments.command import write_page
+    from weft_bench.studies.command import write_page
 
     write_page()

@@ -62,8 +62,8 @@ def bench_replay(
     """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
     from weft_engine.wire import ORDER_NAMES
 
-    from weft_bench.arrivals import KINDS, RECORDED
     from weft_bench.replay.command import ReplayOptions, run
+    from weft_bench.workloads.arrivals import KINDS, RECORDED
 
     if base_url:
         exclude(context, "--base-url", _OF_OWN_ENGINES, "its engines are running")

@@ -21,7 +21,7 @@ def bench_swap(
     json_file: JsonFile = "",
 ) -> None:
     """Copy KV blocks between GPU and host memory in several ways; without a GPU, the CPU path."""
-    from weft_bench.swap.command import SwapOptions, run
+    from weft_bench.micro.swap.command import SwapOptions, run
 
     wanted = counts(blocks, "--blocks", empty=True)
     raise typer.Exit(run(SwapOptions(blocks=wanted, rounds=rounds, json_file=json_file)))
@@ -45,7 +45,7 @@ def bench_scheduler(
     json_file: JsonFile = "",
 ) -> None:
     """Time schedule() per step, beside vLLM's own scheduler with its priority policy."""
-    from weft_bench.scheduler.command import SchedulerOptions, run
+    from weft_bench.micro.scheduler.command import SchedulerOptions, run
 
     options = SchedulerOptions(
         policy=policy,
@@ -68,7 +68,7 @@ def bench_tags(
     json_file: JsonFile = "",
 ) -> None:
     """Compare the blocks that tags select with those of a full tokenisation."""
-    from weft_bench.tags.command import TagsOptions, run
+    from weft_bench.micro.tags.command import TagsOptions, run
 
     options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
     raise typer.Exit(run(options))
@@ -81,7 +81,7 @@ def bench_placing(
     json_file: JsonFile = "",
 ) -> None:
     """Time the placement of a new program by its prompt prefix."""
-    from weft_bench.placing.command import PlacingOptions, run
+    from weft_bench.micro.placing import PlacingOptions, run
 
     raise typer.Exit(run(PlacingOptions(replicas, rounds, json_file)))
 
@@ -97,7 +97,7 @@ def bench_lineage(
     json_file: JsonFile = "",
 ) -> None:
     """Measure how well lineage joins the calls of recorded programs without keys, and its cost."""
-    from weft_bench.lineage.command import LineageOptions, run
+    from weft_bench.micro.lineage.command import LineageOptions, run
 
     raise typer.Exit(run(LineageOptions(data, names(sets), seed, rounds, json_file)))
 
@@ -109,7 +109,7 @@ def bench_receipts(
     json_file: JsonFile = "",
 ) -> None:
     """Time the storage of receipts, below and at the limit, with one and many tenants."""
-    from weft_bench.receipts.command import ReceiptsOptions, run
+    from weft_bench.micro.receipts import ReceiptsOptions, run
 
     raise typer.Exit(run(ReceiptsOptions(limit, rounds, json_file)))
 

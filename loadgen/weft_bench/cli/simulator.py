@@ -70,8 +70,8 @@ def bench_sim(
     """Simulate: vLLM's scheduler, Weft's orders and routing, and a cost model of the engine."""
     from weft_engine.wire import ORDER_NAMES
 
-    from weft_bench.arrivals import KINDS, RECORDED
-    from weft_bench.sim_command import SimOptions, run
+    from weft_bench.virtual.command import SimOptions, run
+    from weft_bench.workloads.arrivals import KINDS, RECORDED
 
     options = SimOptions(
         workload=workload,
@@ -122,7 +122,7 @@ def bench_fit(
     ] = "",
 ) -> None:
     """Fit the simulator's cost model to the step times of a running engine."""
-    from weft_bench.fitting.command import FitOptions, run
+    from weft_bench.costs.command import FitOptions, run
 
     options = FitOptions(
         engine=engine,
@@ -190,8 +190,8 @@ def bench_workload(
     json_file: JsonFile = "",
 ) -> None:
     """Write a workload to a file that `bench replay` plays, or describe workloads."""
-    from weft_bench.arrivals import KINDS
-    from weft_bench.workload_command import WorkloadOptions, run
+    from weft_bench.workloads.arrivals import KINDS
+    from weft_bench.workloads.command import WorkloadOptions, run
 
     options = WorkloadOptions(
         name=name,

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import httpx
 
-from weft_bench.local_stack import StackError, local_stack
+from weft_bench.costs.engines import shapes
+from weft_bench.costs.presets import EngineShape
 from weft_bench.peers import call_log
 from weft_bench.peers.fronts import Place
 from weft_bench.peers.outcome import Answer
-from weft_bench.processes import free_port, running
-from weft_bench.sim.presets import EngineShape
-from weft_bench.sim.shapes import shapes
+from weft_bench.stack.local import StackError, local_stack
+from weft_bench.stack.processes import free_port, running
 
 SIMULATED: Final = "simulated"
 _PATIENCE_S: Final = 60.0

@@ -13,8 +13,8 @@ from typing import Any
 
 import uvloop
 
-from weft_bench.sim.presets import EngineShape
-from weft_bench.sim.shapes import shapes
+from weft_bench.costs.engines import shapes
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.admin import Admin
 from weft_bench.simulated.batcher import Batcher
 from weft_bench.simulated.engine import Engine

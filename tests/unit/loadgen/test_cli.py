@@ -78,10 +78,10 @@ BENCHES = [
     ("weft_bench.replay.command", "replay", "--json"),
     ("weft_bench.replay.command", "replay", "--plot"),
     ("weft_bench.overhead.command", "overhead", "--json"),
-    ("weft_bench.swap.command", "swap", "--json"),
-    ("weft_bench.scheduler.command", "scheduler", "--json"),
-    ("weft_bench.workload_command", "workload", "--out"),
-    ("weft_bench.workload_command", "workload", "--json"),
+    ("weft_bench.micro.swap.command", "swap", "--json"),
+    ("weft_bench.micro.scheduler.command", "scheduler", "--json"),
+    ("weft_bench.workloads.command", "workload", "--out"),
+    ("weft_bench.workloads.command", "workload", "--json"),
 ]
 
 
@@ -89,8 +89,8 @@ BENCHES = [
     ("recorder", "command", "kind"),
     [
         ("weft_bench.replay.command", "replay", "weekly"),
-        ("weft_bench.workload_command", "workload", "weekly"),
-        ("weft_bench.workload_command", "workload", "recorded"),
+        ("weft_bench.workloads.command", "workload", "weekly"),
+        ("weft_bench.workloads.command", "workload", "recorded"),
     ],
     indirect=["recorder"],
 )
@@ -101,7 +101,7 @@ def test_unknown_arrivals_are_rejected(recorder: Recorder, command: str, kind: s
     assert "stepped" in result.output
 
 
-@pytest.mark.parametrize("recorder", ["weft_bench.workload_command"], indirect=True)
+@pytest.mark.parametrize("recorder", ["weft_bench.workloads.command"], indirect=True)
 def test_a_workload_hands_its_options_on(recorder: Recorder) -> None:
     line = ["workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
     assert runner.invoke(bench, line).exit_code == 7

@@ -9,6 +9,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
+from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu import command
 from weft_bench.gpu.cells import Cell
 from weft_bench.gpu.command import CELLS_LEFT, GpuOptions, run, sessions
@@ -16,8 +17,7 @@ from weft_bench.gpu.engine import Counts, EngineError, Started
 from weft_bench.gpu.host import Host, HostError
 from weft_bench.gpu.play import Outcome, Scene
 from weft_bench.gpu.results import Results
-from weft_bench.processes import NotReady
-from weft_bench.replay.player import Play, ProgramResult
+from weft_bench.stack.processes import NotReady
 
 CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
 
@@ -65,7 +65,7 @@ class Stage:
 
 
 def command_outcome(result):
-    from weft_bench.fit import ReadyProgram
+    from weft_bench.workloads.cutting import ReadyProgram
 
     return [ReadyProgram(result.id, (), cut=False, trimmed=False)]
 
