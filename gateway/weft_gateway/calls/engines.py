@@ -10,15 +10,15 @@ from weft_engine.wire import CALL_HEADER, CallContext
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.placement import PromptCounter
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
-from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
-from weft_gateway.engine.headers import for_engine
-from weft_gateway.engine.lower import (
+from weft_gateway.engine.engine_request import (
     CONTEXT_HEADER,
     ReplicaKind,
-    lower,
+    build_engine_request,
     program_digest,
     tenant_digest,
 )
+from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.headers import for_engine
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model.hint import OwnTag
@@ -61,7 +61,7 @@ class Engines:
         replica = self._registry[call.replica]
         weft = replica.kind is ReplicaKind.WEFT
         call.context = context = self._scheduling_context(call, weft=weft)
-        body, carried = lower(
+        body, carried = build_engine_request(
             call.raw, call.body, call.endpoint, replica.kind, context, call.caller.salt
         )
         name = call.id.encode()

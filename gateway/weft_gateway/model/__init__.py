@@ -13,10 +13,9 @@ from weft_gateway.model.program import (
     Thread,
 )
 from weft_gateway.model.replica import ReplicaView
-from weft_gateway.model.routing import Beginning, Decision, RouteRequest, Shared
+from weft_gateway.model.routing import Decision, PromptPrefix, RouteRequest, Shared
 
 __all__ = [
-    "Beginning",
     "Closing",
     "Decision",
     "EndedProgram",
@@ -27,6 +26,7 @@ __all__ = [
     "ProgramAttribute",
     "ProgramCounts",
     "ProgramKey",
+    "PromptPrefix",
     "ReplicaView",
     "RouteRequest",
     "Shared",

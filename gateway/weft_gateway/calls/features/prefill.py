@@ -117,7 +117,7 @@ class AutoPrefill(CallObserver):
         )
         if following is not None:
             body = {**call.body, **following}
-            self._spawn(self._prefills.foresee(call.caller, key, body, call.model))
+            self._spawn(self._prefills.auto_prefill(call.caller, key, body, call.model))
 
 
 def _message(call: Call) -> dict[str, Any]:
