@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import compress, islice
 from typing import Any
 
-from weft_engine.release import check_version, installed_version
+from weft_engine.version_check import check_version, installed_version
 
 Rank = tuple[int, float, int]
 
@@ -21,11 +21,11 @@ check_version(installed_version())
 from vllm.v1.core.sched.output import SchedulerOutput  # noqa: E402
 from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
+from weft_engine.block_metadata import Home  # noqa: E402
+from weft_engine.cache_affinity import ContextSnapshot  # noqa: E402
 from weft_engine.compat_admission import AdmissionHooks  # noqa: E402
 from weft_engine.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
-from weft_engine.marks import Home  # noqa: E402
-from weft_engine.tiers import TieredFreeQueue  # noqa: E402
-from weft_engine.warmth import Context  # noqa: E402
+from weft_engine.priority_free_queue import PriorityFreeQueue  # noqa: E402
 
 __all__ = [
     "Request",
@@ -110,6 +110,13 @@ class SchedulerHooks(AdmissionHooks):
         super()._preempt_request(request, timestamp, *args, **kwargs)
         self.on_preempted(request, computed)
 
+    def on_finished(self, request: Request) -> None:
+        """Called when a request has finished or was aborted, before its blocks are freed."""
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        self.on_finished(request)
+        return super()._free_request(request, *args, **kwargs)
+
     def on_freeing(self, request: Request) -> None:
         """Called when a request is about to give its KV blocks back, finished or preempted."""
 
@@ -146,13 +153,13 @@ class SchedulerHooks(AdmissionHooks):
         on_reuse: Callable[[Sequence[Any]], None],
         weight: Callable[[str | None, int], float],
         ages: float,
-    ) -> TieredFreeQueue:
+    ) -> PriorityFreeQueue:
         """Put a tiered queue in the place of vLLM's queue of free blocks. Arguments as of
         TieredFreeQueue."""
         pool = self.kv_cache_manager.block_pool
         free = pool.free_block_queue.get_all_free_blocks()
         grain = max(1, len(pool.blocks) // 1024)
-        queue = TieredFreeQueue(
+        queue = PriorityFreeQueue(
             lambda: FreeBlocks([]), homes_of, on_reuse, free, weight=weight, ages=ages, grain=grain
         )
         pool.free_block_queue = queue
@@ -204,28 +211,28 @@ class SchedulerHooks(AdmissionHooks):
         names.extend(output.scheduled_cached_reqs.resumed_req_ids)
         return names
 
-    def context_of(self, sequence: str) -> Context:
+    def context_of(self, sequence: str) -> ContextSnapshot:
         """What the prefix cache has and lacks of a waiting request's context, and the free blocks
         that admitting the request takes. What another engine has computed of it, and sends, counts
         as cached."""
         request = self.requests[sequence]
         length = int(request.num_tokens)
         if comes_from_elsewhere(request):
-            return Context(length - 1, 1, self.blocks_without_hits(request))
+            return ContextSnapshot(length - 1, 1, self.blocks_without_hits(request))
         if not self.kv_cache_manager.prefix_cache_lookup_enabled(request):
-            return Context(0, length, self.blocks_without_hits(request))
+            return ContextSnapshot(0, length, self.blocks_without_hits(request))
         if self._cached_from_the_first():
             hits = self._prefix_of(request, length - 1)
             # An unused cached block also has to leave the free list. A request that uses a block
             # uses all blocks before it.
             used = bisect_left(hits, True, key=lambda at: self._cached(request, at).ref_cnt == 0)
             cached = len(hits) * self.block_size
-            return Context(cached, length - cached, -(-length // self.block_size) - used)
+            return ContextSnapshot(cached, length - cached, -(-length // self.block_size) - used)
         found, cached, _ = self.kv_cache_manager.coordinator.find_longest_cache_hit(
             request.block_hashes, length - 1
         )
         needed = self.blocks_with_hits(request, found, int(cached))
-        return Context(int(cached), length - int(cached), needed)
+        return ContextSnapshot(int(cached), length - int(cached), needed)
 
     def blocks_at_least(self, request: Request, exact_above: int) -> int:
         """As `blocks_needed`, and never more. Where it can, it looks at a few blocks of the context

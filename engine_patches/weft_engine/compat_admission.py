@@ -55,7 +55,7 @@ class Readiness:
         return True
 
 
-class TurnQueue(RequestQueue):  # type: ignore[misc]
+class ReorderableQueue(RequestQueue):  # type: ignore[misc]
     """A waiting queue from whose middle a request is taken in no time, for engines whose tenants
     take turns. Otherwise as vLLM's queue, first come, first served."""
 
@@ -208,12 +208,12 @@ class AdmissionHooks(PrefillHooks):
         found: Iterable[Request] = iter(self.waiting)
         return found
 
-    def keep_turns(self, turns: bool) -> None:
+    def make_reorderable(self, tenant_queues: bool) -> None:
         """From now on the waiting queue is one from which requests are brought forward, or vLLM's
         own again. It has the same requests in the same order."""
         waiting = self.waiting
-        if turns:
-            self.waiting = TurnQueue(waiting)
+        if tenant_queues:
+            self.waiting = ReorderableQueue(waiting)
         else:
             self.waiting = create_request_queue(self.policy)
             self.waiting.extend(waiting)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from weft_engine.release import check_version, installed_version
+from weft_engine.version_check import check_version, installed_version
 
 check_version(installed_version())
 

@@ -12,11 +12,11 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from weft_engine.advice import KvAdvice
-from weft_engine.hub import ChannelError, ReportHub
+from weft_engine.kv_command import KvCommand
 from weft_engine.metrics import EngineMetrics
-from weft_engine.release import TESTED_VERSION
+from weft_engine.report_server import EngineLinkError, ReportServer
 from weft_engine.settings import PluginSettings
+from weft_engine.version_check import TESTED_VERSION
 
 SECRET_HEADER: Final = "x-weft-secret"
 SECRET_VARIABLE: Final = "WEFT_ENGINE_SECRET"
@@ -43,7 +43,7 @@ class WeftEndpoints:
         settings = PluginSettings.from_config(config)
         state.weft_hub = None
         if settings.channel:
-            state.weft_hub = ReportHub(settings.channel, EngineMetrics().take)
+            state.weft_hub = ReportServer(settings.channel, EngineMetrics().take)
 
 
 def _refusal(status: int, message: str, code: str) -> JSONResponse:
@@ -70,7 +70,7 @@ async def state(request: Request) -> JSONResponse:
         return refused
     try:
         engines = await request.app.state.weft_hub.command({"do": "state"})
-    except ChannelError as error:
+    except EngineLinkError as error:
         return _refusal(503, str(error), "no_engine")
     return JSONResponse({"weft": {"vllm": TESTED_VERSION}, "engines": engines})
 
@@ -103,7 +103,7 @@ async def policy(request: Request) -> JSONResponse:
         return _refusal(400, "the body must be a JSON object", "bad_json")
     try:
         engines = await request.app.state.weft_hub.command(message)
-    except ChannelError as error:
+    except EngineLinkError as error:
         return _refusal(400, str(error), "bad_command")
     return JSONResponse({"engines": engines})
 
@@ -124,13 +124,13 @@ async def kv(request: Request) -> JSONResponse:
     if refused is not None:
         return refused
     try:
-        advice = KvAdvice.from_body(json.loads(await request.body()))
+        advice = KvCommand.from_body(json.loads(await request.body()))
     except ValueError as error:
         return _refusal(400, str(error), "bad_command")
     told = asdict(advice)
     message = {"do": "kv", "kv": told.pop("action"), **told}
     try:
         engines = await request.app.state.weft_hub.command(message)
-    except ChannelError as error:
+    except EngineLinkError as error:
         return _refusal(503, str(error), "no_engine")
     return JSONResponse({"engines": engines})

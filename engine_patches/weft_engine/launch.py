@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft_engine.release import check_version, installed_version
+from weft_engine.version_check import check_version, installed_version
 
 # One sequence of the demo model at most; engines of users take vLLM's own default.
 _CPU_ARGUMENTS = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from weft_engine.hub import ReportHub
+from weft_engine.report_server import ReportServer
 from weft_engine.wire import CALL_HEADER, REPORT_COMMENT, REPORT_HEADER
 
 Message = MutableMapping[str, Any]
@@ -45,19 +45,19 @@ class ReportMiddleware:
             await self.app(scope, receive, send)
             return
         call = next((v.decode("latin-1") for k, v in scope["headers"] if k == _CALL), "")
-        hub = getattr(scope["app"].state, "weft_hub", None) if "app" in scope else None
-        if not call or hub is None:
+        reports = getattr(scope["app"].state, "weft_hub", None) if "app" in scope else None
+        if not call or reports is None:
             await self.app(scope, receive, send)
             return
-        await self.app(scope, receive, _Reporter(send, hub, call))
+        await self.app(scope, receive, _Reporter(send, reports, call))
 
 
 class _Reporter:
     """A `send` that adds the report."""
 
-    def __init__(self, send: Send, hub: ReportHub, call: str) -> None:
+    def __init__(self, send: Send, reports: ReportServer, call: str) -> None:
         self._send = send
-        self._hub = hub
+        self._hub = reports
         self._call = call
         self._streaming = False
         self._done = False

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from weft_engine.fairness import TenantShares
+from weft_engine.tenant_shares import TenantShares
 
 # While tenants contend, one step in so many leaves prefill out, to measure a step without it; and
 # one in so many as long as none was measured.

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from weft_engine.orders import build_order
+from weft_engine.orders import DEPRECATED_OPTIONS, build_order
+
+log = logging.getLogger("vllm.weft")
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSettings:
-    """policy: name of the order. options: the order's own settings. channel: ZMQ address between
-    scheduler and API server, "" for none. max_displacements: after so many a call is left alone.
-    decide_every: steps between two decisions about order and displacement (multi-step). tags: evict
-    KV blocks by what they hold. pin_share: the share of the cache that may be pinned, 0 to 1.
-    swap_gib: host memory for the KV of displaced calls, GiB; 0: they are recomputed. swap_share:
-    the share of it that one tenant may have, above 0 to 1. swap_async: steps go on while
-    the KV of a call comes back.
+    """policy: name of the order. options: options of the orders. channel: ZMQ address of the API
+    server, "" for none. max_displacements: a call is preempted at most this often.
+    decide_every: steps from one decision about order and preemption to the next. tags: evict KV
+    blocks by their tags. pin_share: the fraction of the cache that may be pinned, 0 to 1. swap_gib:
+    host memory for the KV of preempted calls, GiB; 0: recompute it. swap_share: the fraction of the
+    swap memory that one tenant may use, above 0 to 1. swap_async: steps continue while the KV of a
+    call is loaded.
     """
 
     policy: str = "warm_plas"
@@ -55,6 +58,8 @@ class PluginSettings:
         _check_number(raw, "swap_share", 1e-9, 1.0)
         settings = cls(**raw)
         build_order(settings.policy, settings.options)
+        for old in DEPRECATED_OPTIONS.keys() & settings.options.keys():
+            log.warning("order option %s is deprecated: use %s", old, DEPRECATED_OPTIONS[old])
         if settings.max_displacements < 0:
             raise ValueError(f"max_displacements must be >= 0, got {settings.max_displacements}")
         if settings.decide_every < 1:

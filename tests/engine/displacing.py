@@ -36,7 +36,7 @@ CALLS = 200
 BLOCKS = 40
 
 
-class Displacing(WeftScheduler):
+class Preemption(WeftScheduler):
     """Displaces running calls at random steps, while it is told to."""
 
     random: Random | None = None
@@ -46,11 +46,11 @@ class Displacing(WeftScheduler):
         """A step, before which a call may be displaced."""
         if self.random is not None and self.running and self.random.random() < 0.4:
             victim = self.random.choice(self.running)
-            account = self.ledger.of(victim.request_id)
-            if account is not None and account.displaced < 4 and self.can_be_displaced(victim):
-                account.displaced += 1
+            call = self.calls.of(victim.request_id)
+            if call is not None and call.displaced < 4 and self.can_be_displaced(victim):
+                call.displaced += 1
                 # Behind all others, so that its blocks are overwritten before it resumes.
-                account.order_in_queue += 10_000
+                call.order_in_queue += 10_000
                 self.displace(victim, self.clock())
                 self.forced += 1
         return super().schedule(*args, **kwargs)
@@ -80,7 +80,7 @@ def main(model: str, load_async: bool) -> None:
     engine = LLM(
         model=model, dtype="float32", enforce_eager=True, block_size=32, max_model_len=1024,
         max_num_seqs=8, num_gpu_blocks_override=BLOCKS, distributed_executor_backend="uni",
-        scheduler_cls=Displacing, disable_log_stats=True,
+        scheduler_cls=Preemption, disable_log_stats=True,
         additional_config={"weft": {"policy": "plas", "swap_gib": 0.01}},
         kv_transfer_config={
             "kv_connector": "SwapConnector", "kv_role": "kv_both",

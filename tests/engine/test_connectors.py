@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
 from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine
@@ -33,11 +33,11 @@ def sent(e: Any, *names: str) -> None:
 
 def test_hints_hold_where_a_connector_frees_blocks_later(engine):
     """The call's report says `applied`: it is."""
-    e = engine(policy="warm_plas", options={"keep_share": 1.0}, transfer=transfer(**DELAYING))
+    e = engine(policy="warm_plas", options={"reserve_factor": 1.0}, transfer=transfer(**DELAYING))
     scheduler = e.scheduler
     e.add("c", program="P", prompt=PROMPT, tokens=2, service=1.0,
           extra={"weft_tags": [64, int(Tag.SYSTEM_PROMPT)], "weft_retain": 100.0})  # fmt: skip
-    scheduler._warmth._pace.note(1000, 1, 1.0)
+    scheduler._affinity._pace.note(1000, 1, 1.0)
     while not e.reports:
         e.step()
     e.land_all()
@@ -52,7 +52,7 @@ def test_hints_hold_where_a_connector_frees_blocks_later(engine):
     assert not scheduler.requests
     assert scheduler.violations() == []
     # They lie where pinned blocks lie.
-    assert scheduler._caches._queue.counts()[-1] == 4
+    assert scheduler._eviction._queue.counts()[-1] == 4
 
 
 def multi(engine: Any, **settings: Any) -> Any:
@@ -170,7 +170,7 @@ def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):
     e.step()
     e.add("d", prompt=PROMPT, tokens=9)
     commands = [Command(kv="retain", program="P", ttl_s=100.0)]
-    retention = e.scheduler._caches.retention
+    policy = e.scheduler._eviction.policy
 
     class Channel:
         def take_commands(self) -> list[Command]:
@@ -179,9 +179,9 @@ def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):
     e.scheduler._channel = Channel()
     flying = bool(e.scheduler._begun)
     output = e.scheduler.schedule()
-    assert len(retention.pins) == (0 if flying else 1)
+    assert len(policy.pins) == (0 if flying else 1)
     e._flying.append((output, dict.fromkeys(output.num_scheduled_tokens, 7)))
     e.land_all()
-    assert len(retention.pins) == 1
+    assert len(policy.pins) == 1
     e.scheduler._channel = None
     e.run()

@@ -175,7 +175,7 @@ def test_any_order_under_pressure_ends_every_call_with_its_tokens(engine, policy
 def test_a_soak_of_short_calls_leaves_nothing_behind(engine, swap_slots):
     """5,000 calls, half of them with a swap buffer that is too small, in both kinds of scheduling:
     with random aborts, displacements, hints, and switches of the order."""
-    from weft_engine.channel import Command
+    from weft_engine.engine_link import Command
 
     e = engine(
         policy="plas", options=OPTIONS, max_num_seqs=4, blocks=40, max_displacements=5,

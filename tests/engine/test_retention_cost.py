@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 from weft_engine.compat_kv import FreeBlocks, contents_of
-from weft_engine.retention import Retention
+from weft_engine.eviction_policy import EvictionPolicy
+from weft_engine.priority_free_queue import PriorityFreeQueue
 from weft_engine.tags import Tag, TagSpans
-from weft_engine.tiers import TieredFreeQueue
 
 pytestmark = pytest.mark.engine
 
@@ -37,7 +37,7 @@ def calls_of(action: Callable[[], object]) -> int:
     return calls
 
 
-ACTIONS: dict[str, Callable[[Retention, list[KVCacheBlock]], object]] = {
+ACTIONS: dict[str, Callable[[EvictionPolicy, list[KVCacheBlock]], object]] = {
     "again": lambda kept, blocks: kept.note("p", SPANS, blocks, 16),
     "other": lambda kept, blocks: kept.note("q", SPANS, blocks, 16),
     "retain": lambda kept, blocks: kept.retain("p", 10.0),
@@ -51,10 +51,10 @@ def spent_on(action: str, count: int) -> int:
     """Calls for one action on a program's free context of so many blocks, in vLLM's own queues."""
     blocks = [KVCacheBlock(number) for number in range(count)]
     free = FreeKVCacheBlockQueue(blocks).get_all_free_blocks()
-    kept = Retention(
+    kept = EvictionPolicy(
         count, 1.0, blocks.__getitem__, lambda moved: queue.retier_n(moved), contents_of
     )
-    queue = TieredFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
+    queue = PriorityFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
     used = queue.popleft_n(count)
     # The last block of a context is not full.
     for number, block in enumerate(used[:-1]):

@@ -172,7 +172,7 @@ def test_memory_pressure_preempts_the_worst_queue_and_loses_nothing(engine):
 
 
 def test_the_policy_can_be_switched_between_two_steps(engine):
-    from weft_engine.channel import Command
+    from weft_engine.engine_link import Command
 
     e = engine(policy="fcfs", options=OPTIONS, max_num_seqs=1)
     e.add("heavy", service=1000.0, tokens=5)
@@ -192,7 +192,7 @@ def test_it_tells_what_the_prefix_cache_has_room_for(engine):
 
 
 def test_the_prefix_cache_can_be_emptied_while_calls_run(engine):
-    from weft_engine.channel import Command
+    from weft_engine.engine_link import Command
 
     e = engine(policy="plas", max_num_seqs=2)
     prompt = list(range(40))

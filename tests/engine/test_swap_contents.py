@@ -29,10 +29,10 @@ def displace_any(engine: Any, random: Random) -> bool:
     able = [r for r in scheduler.running if scheduler.can_be_displaced(r)]
     if able:
         victim = random.choice(able)
-        account = scheduler.ledger.of(victim.request_id)
+        call = scheduler.calls.of(victim.request_id)
         # Often behind all others, so that its blocks are overwritten before it resumes.
-        account.order_in_queue += random.choice([0, 10_000])
-        scheduler.ledger.moved.add(victim.request_id)
+        call.order_in_queue += random.choice([0, 10_000])
+        scheduler.calls.moved.add(victim.request_id)
         displace(engine, victim.request_id)
     return bool(able)
 
@@ -46,7 +46,7 @@ def displace_any(engine: Any, random: Random) -> bool:
 def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots, beside, seed):
     """Displacements, preemptions for want of blocks, prompts read in parts, shared prefixes, two
     tenants, aborts in any state and an emptied cache, at random."""
-    from weft_engine.channel import Command
+    from weft_engine.engine_link import Command
 
     e = engine(
         policy="plas", options=OPTIONS, max_num_seqs=4, blocks=30, step_tokens=48,

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
 from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
 from weft_engine.orders import ORDERS
 
 pytestmark = pytest.mark.engine
@@ -131,7 +131,7 @@ def test_short_calls_with_pauses_are_not_kept_waiting_by_endless_ones_of_another
     attacker = Tenant("attack", 2, ATTACKS["a fresh program per call"], tokens=1500)
     play(e, [beside, attacker], 600)
     assert mean(beside) <= 1.5 * mean(alone)
-    most = max(a.displaced for a in map(e.scheduler.ledger.of, e.scheduler.requests) if a)
+    most = max(a.displaced for a in map(e.scheduler.calls.of, e.scheduler.requests) if a)
     assert most > e.scheduler.settings.max_displacements
 
 
@@ -164,7 +164,7 @@ def test_with_one_tenant_every_order_is_what_it_is_without_any(engine, policy):
         play(e, [played], 200)
         strip = len(tenant)
         batches.append([frozenset(name[strip:] for name in batch) for batch in e.batches])
-        assert not e.scheduler.ledger.shares.contended
+        assert not e.scheduler.calls.shares.contended
     assert batches[0] == batches[1]
 
 
@@ -202,7 +202,7 @@ def test_tenants_come_and_go_under_pressure_and_every_call_ends(engine, policy, 
         assert e.scheduler.violations() == []
     e.run()
     assert {name: len(e.tokens[name]) for name in wanted} == wanted
-    assert not e.scheduler.ledger.shares.contended
+    assert not e.scheduler.calls.shares.contended
 
 
 @pytest.mark.parametrize("policy", ["plas", "fcfs"])
@@ -365,7 +365,7 @@ def test_a_tenant_is_charged_for_the_prompts_that_it_has_computed(engine):
     assert computed["unlike"] > 10 * computed["cached"]
     assert seconds["unlike"] < seconds["cached"]
     assert cost["unlike"] == pytest.approx(cost["cached"], rel=0.1)
-    shares = e.scheduler.ledger.shares
+    shares = e.scheduler.calls.shares
     charges = [shares.charge(name) for name in ("cached", "unlike")]
     assert charges[0] == pytest.approx(charges[1], rel=0.1)
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
 
 pytestmark = pytest.mark.engine
 
@@ -59,7 +59,7 @@ def test_programs_that_take_turns_find_their_context_in_a_cache_for_few_of_them(
 
 
 def test_room_is_kept_for_a_program_between_two_calls(engine):
-    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:
@@ -82,7 +82,7 @@ def test_room_is_kept_for_a_program_between_two_calls(engine):
 
 def test_threads_of_a_program_keep_their_rooms_side_by_side(engine):
     """Two threads leave 20 blocks each of 63; one goes on, and the other one's is still kept."""
-    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=80)
     # That its threads go on with what they left is learned.
     for number in range(2):
@@ -110,7 +110,7 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side(engine):
 
 
 def test_who_is_held_back_is_let_in_when_its_patience_or_the_rooms_time_is_over(engine):
-    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:
@@ -124,7 +124,10 @@ def test_who_is_held_back_is_let_in_when_its_patience_or_the_rooms_time_is_over(
 
 def test_small_calls_are_admitted_past_one_that_is_held_back(engine):
     e = engine(
-        policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=230, max_num_seqs=200
+        policy="warm_plas",
+        options={**OPTIONS, "reserve_factor": 20.0},
+        blocks=230,
+        max_num_seqs=200,
     )
     e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
     e.add("a/0", program="a", prompt=text(1, 640))
@@ -145,7 +148,7 @@ def test_small_calls_are_admitted_past_one_that_is_held_back(engine):
 
 
 def test_nobody_is_held_back_by_a_program_that_has_ended(engine):
-    e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+    e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:
@@ -186,9 +189,9 @@ def test_without_a_prefix_cache_it_is_plas_by_programs(engine, monkeypatch):
     assert [r.call for r in e.reports] == ["old", "young"]
 
 
-@pytest.mark.parametrize("keep_share", [0.0, 0.25, 50.0])
+@pytest.mark.parametrize("reserve_factor", [0.0, 0.25, 50.0])
 def test_a_storm_ends_with_every_token_whatever_is_kept(engine, keep_share):
-    options = {"first_quantum_s": 2.0, "beta": 5.0, "keep_share": keep_share}
+    options = {"first_quantum_s": 2.0, "beta": 5.0, "reserve_factor": keep_share}
     e = engine(policy="warm_plas", options=options, max_num_seqs=3, blocks=60, step_tokens=320)
     random = Random(keep_share)
     wanted: dict[str, int] = {}
@@ -241,7 +244,7 @@ def test_a_stream_of_warm_calls_does_not_starve_a_cold_one(engine, service):
 
 def test_no_room_is_kept_for_calls_that_belong_to_no_program(engine):
     for program, kept in (("", False), ("p", True)):
-        e = engine(policy="warm_plas", options={**OPTIONS, "keep_share": 20.0}, blocks=64)
+        e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
         e.add("busy", tokens=60)
         e.add("call", program=program, prompt=text(1, 640))
         while not e.reports:
@@ -261,7 +264,7 @@ def test_queues_are_sorted_with_siblings_that_run_and_wait_beside_each_other(eng
     def sorting() -> None:
         sort()
         for queue in (scheduler.waiting, scheduler.running):
-            ranks = [scheduler.ledger.rank(request.request_id) for request in queue]
+            ranks = [scheduler.calls.rank(request.request_id) for request in queue]
             assert ranks == sorted(ranks)
 
     monkeypatch.setattr(scheduler, "_sort", sorting)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from weft_bench.gpu.host import read_gpus
-from weft_engine.release import installed_version
+from weft_engine.version_check import installed_version
 
 pytestmark = [
     pytest.mark.system,

@@ -1,6 +1,14 @@
-"""Orders: which waiting call an engine serves next. One pure module each; `registry` names them."""
+"""Scheduling orders: which waiting call the engine serves next."""
 
-from weft_engine.orders.base import CallView, Order, Standing
-from weft_engine.orders.registry import ORDERS, build_order, ladder_from
+from weft_engine.orders.base import CallView, Order, QueueState
+from weft_engine.orders.registry import DEPRECATED_OPTIONS, ORDERS, build_order, ladder_from
 
-__all__ = ["ORDERS", "CallView", "Order", "Standing", "build_order", "ladder_from"]
+__all__ = [
+    "DEPRECATED_OPTIONS",
+    "ORDERS",
+    "CallView",
+    "Order",
+    "QueueState",
+    "build_order",
+    "ladder_from",
+]

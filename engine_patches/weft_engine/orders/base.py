@@ -1,27 +1,29 @@
-"""What every order speaks: a view of a call in, a standing out. Pure."""
+"""A scheduling order as data: what it ranks calls by, and whether and when calls change queues."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+
+from weft_engine.orders.ladder import QueueLadder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallView:
-    """What an order may look at. Durations in seconds.
+    """What an order sees of a call. Durations are in seconds.
 
     program_service_s, program_waiting_s: of the program's finished calls (T_p, W_p).
-    critical_path_s: the longest chain of finished calls seen in the program. program_arrival_s:
-    Unix time. program_tokens: tokens served to the program here, weighted (VTC). queue,
-    quantum_left_s: the call's standing now. call_service_s, call_waiting_s: T_c and W_c of the call
-    since it arrived or was last promoted; waiting includes the present wait. total_service_s: all
-    service of the call so far. queued_s: instant since which the call would have waited had it
-    waited once, on the engine's clock. budget_s, cost_s, remaining_s: what the caller says of the
-    call's deadline, its execution and its program's remaining work; None where it says nothing.
-    cached_tokens, uncached_tokens: of a waiting call's context, what the prefix cache had when it
-    was last looked up and what is to be computed. running: one of its sequences is in the batch.
-    promoted: it stands where it does for having starved.
+    critical_path_s: the longest chain of finished calls in the program. program_arrival_s: Unix
+    time. program_tokens: weighted tokens that the program received on this engine (VTC). queue,
+    quantum_left_s: the call's current queue and what is left of its quantum. call_service_s,
+    call_waiting_s: T_c and W_c since the call arrived or was last promoted, the current wait
+    included. total_service_s: all service of the call. queued_s: the instant on the engine's clock
+    at which the call would have been queued if it had waited only once. budget_s, cost_s,
+    remaining_s: the caller's deadline, expected execution time and remaining work of the program;
+    None if not given. cached_tokens, uncached_tokens: the result of the last prefix cache lookup of
+    a waiting call. running: at least one of its sequences is in the batch. promoted: the
+    anti-starvation rule put it into its queue.
     """
 
     program_service_s: float = 0.0
@@ -45,160 +47,108 @@ class CallView:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A call's queue (0 is the best), what is left of its quantum there in seconds, and whether
-    it got there by the anti-starvation rule, which resets its own T_c and W_c."""
+class QueueState:
+    """A call's queue (0 is the best) and the rest of its quantum there, seconds. promoted: set by
+    the anti-starvation rule, which resets the call's T_c and W_c."""
 
     queue: int
     quantum_left_s: float
     promoted: bool = False
 
 
-class Order(Protocol):
-    """A policy of the engine's waiting queue: by queue, then by rank, then first come."""
-
-    @property
-    def name(self) -> str:
-        """The word it is chosen by."""
-        ...
-
-    @property
-    def displaces(self) -> bool:
-        """Whether a waiting call may displace a running one that stands worse."""
-        ...
-
-    @property
-    def margin(self) -> float | None:
-        """How much better a rank must be to displace inside one queue; None: it never does."""
-        ...
-
-    @property
-    def moving(self) -> bool:
-        """Whether the ranks of a program's calls change as it is served."""
-        ...
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Whether it needs `CallView.program_tokens`."""
-        ...
-
-    @property
-    def sees_cache(self) -> bool:
-        """Whether it needs `CallView.cached_tokens` and `uncached_tokens`."""
-        ...
-
-    @property
-    def ranks_across(self) -> bool:
-        """Whether ranks count before queues, which then only say what `review` is about."""
-        ...
-
-    @property
-    def displaces_for_blocks(self) -> bool:
-        """Whether a running call is displaced for its KV blocks too, or for its slot alone."""
-        ...
-
-    @property
-    def keep_share(self) -> float:
-        """How long room is kept for a program between two calls, as a share of the time that a
-        prefill of the whole cache takes."""
-        ...
-
-    def enter(self, view: CallView) -> Standing:
-        """The standing of a call that arrives."""
-        ...
-
-    def review(self, view: CallView) -> Standing | None:
-        """A new standing for a call that was served or starves; None leaves it where it is."""
-        ...
-
-    def starves_in(self, view: CallView) -> float:
-        """Seconds of further waiting after which `review` would promote the call."""
-        ...
-
-    def rank(self, view: CallView) -> float:
-        """Place inside a queue, the lowest first; equal ranks go by `turn`."""
-        ...
-
-    def turn(self, view: CallView, entry: int) -> int:
-        """Place among equal ranks, the lowest first. entry: how many came into queues before."""
-        ...
-
-    def patience(self, view: CallView, keep_s: float) -> float:
-        """How many seconds more a call may be held back for room that is kept so long for others;
-        asked only where room is kept."""
-        ...
+def constant(view: CallView) -> float:
+    """The same value for every call."""
+    return 0.0
 
 
-class PlainOrder:
-    """What orders have in common that look neither at tokens nor at the cache."""
-
-    __slots__ = ()
-
-    @property
-    def counts_tokens(self) -> bool:
-        """Tokens are not counted."""
-        return False
-
-    @property
-    def sees_cache(self) -> bool:
-        """The cache is not looked at."""
-        return False
-
-    @property
-    def ranks_across(self) -> bool:
-        """Queues come first."""
-        return False
-
-    @property
-    def displaces_for_blocks(self) -> bool:
-        """Slots and blocks count alike."""
-        return True
-
-    @property
-    def keep_share(self) -> float:
-        """No room is kept."""
-        return 0.0
-
-    def turn(self, view: CallView, entry: int) -> int:
-        """First come, first served."""
-        return entry
-
-    def patience(self, view: CallView, keep_s: float) -> float:
-        """Nobody is held back."""
-        return 0.0
+def entry_order(view: CallView, entry: int) -> int:
+    """First come, first served."""
+    return entry
 
 
 @dataclass(frozen=True, slots=True)
-class OneQueue(PlainOrder):
-    """The common part of orders without queues: nobody is demoted or promoted."""
+class Order:
+    """How the waiting queue is sorted: by queue, then rank, then tie_break; the lowest is first.
+
+    ladder: the queues; None for a single one. A call enters the queue of its attained service, is
+    demoted when its quantum is spent, and is promoted to queue 0 when waiting / service >= beta
+    (Agentix Algorithm 1, lines 8 to 31). attained, waited: service and waiting before this call.
+    first_queue_service_s: calls in queue 0 are promoted too, as if they had received at least this
+    much service; 0: never.
+
+    margin: how much better the rank of a waiting call must be to preempt a call of the same queue;
+    None: ranks never preempt. rank_changes: service changes ranks. counts_tokens: `rank` reads
+    `CallView.program_tokens`.
+
+    cache_aware: `rank` reads the results of prefix cache lookups and counts before the queue, which
+    then only decides demotion and promotion. Calls are preempted for slots only, because preempting
+    one for its blocks would lose what it computed. affinity_levels: queues by which a cached call
+    counts as better. reserve_factor: how long blocks stay reserved for a program between two calls,
+    as a fraction of the time that a prefill of the whole cache takes.
+    """
+
+    name: str
+    rank: Callable[[CallView], float] = constant
+    tie_break: Callable[[CallView, int], int] = entry_order
+    ladder: QueueLadder | None = None
+    beta: float = 10.0
+    attained: Callable[[CallView], float] = constant
+    waited: Callable[[CallView], float] = constant
+    first_queue_service_s: float = 0.0
+    margin: float | None = None
+    rank_changes: bool = False
+    counts_tokens: bool = False
+    cache_aware: bool = False
+    affinity_levels: float = 0.0
+    reserve_factor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.beta > 0:
+            raise ValueError(f"beta must be positive, got {self.beta}")
+        for name in ("affinity_levels", "reserve_factor"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
 
     @property
-    def displaces(self) -> bool:
-        """Nobody is displaced."""
-        return False
+    def preempts(self) -> bool:
+        """Whether a waiting call may preempt a running one."""
+        return self.ladder is not None or self.margin is not None
 
-    @property
-    def margin(self) -> float | None:
-        """Nor by rank."""
-        return None
+    def enter(self, view: CallView) -> QueueState:
+        """The queue of a call that arrives (lines 11 to 13)."""
+        if self.ladder is None:
+            return QueueState(0, math.inf)
+        queue = self.ladder.index(self.attained(view))
+        return QueueState(queue, self.ladder.quantum(queue))
 
-    @property
-    def moving(self) -> bool:
-        """Ranks stay as they are."""
-        return False
-
-    def enter(self, view: CallView) -> Standing:
-        """Everyone stands in the one queue."""
-        return Standing(0, math.inf)
-
-    def review(self, view: CallView) -> Standing | None:
-        """Nothing ever changes."""
+    def review(self, view: CallView) -> QueueState | None:
+        """The new queue of a call that was served or starves, None to leave it where it is. Lines
+        20 to 30: demotion, then anti-starvation, which takes precedence."""
+        if self.ladder is None:
+            return None
+        # A call that has not waited since its last promotion does not starve, however long its
+        # program waited before: otherwise it could never be demoted again.
+        if view.call_waiting_s > 0 and self.starves_in(view) <= 0:
+            return QueueState(0, self.ladder.quantum(0), promoted=True)
+        if view.quantum_left_s <= 0 and view.queue < self.ladder.count - 1:
+            return QueueState(view.queue + 1, self.ladder.quantum(view.queue + 1))
         return None
 
     def starves_in(self, view: CallView) -> float:
-        """Never: there is no better queue."""
-        return math.inf
+        """Seconds of further waiting after which `review` promotes the call (lines 24 to 26)."""
+        service = self.attained(view) + view.call_service_s
+        if self.ladder is None:
+            return math.inf
+        if view.queue == 0:
+            if view.promoted or not self.first_queue_service_s:
+                return math.inf
+            service = max(service, self.first_queue_service_s)
+        return self.beta * service - (self.waited(view) + view.call_waiting_s)
 
-    def rank(self, view: CallView) -> float:
-        """All alike."""
-        return 0.0
+    def max_hold_s(self, view: CallView, keep_s: float) -> float:
+        """Seconds for which a call may still be deferred for blocks that are reserved for keep_s:
+        the anti-starvation rule with keep_s as the least service."""
+        if view.promoted:
+            return 0.0
+        service = max(self.attained(view) + view.call_service_s, keep_s)
+        return self.beta * service - (self.waited(view) + view.call_waiting_s)

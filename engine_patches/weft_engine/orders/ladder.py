@@ -1,76 +1,47 @@
-"""Orders by attained service over a ladder of queues (Agentix Algorithm 1, lines 8 to 31)."""
+"""The K queues with exponentially growing quanta (Agentix 4.2.2, Figure 10)."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-
-from weft_engine.orders.base import CallView, PlainOrder, Standing
-from weft_engine.queues import QueueLadder
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class LadderOrder(PlainOrder, ABC):
-    """A call enters the queue of its attained service, is demoted when its quantum is spent, and
-    is promoted to the first queue when waiting / service >= beta.
+class QueueLadder:
+    """Queue 0 is the best. Queue i covers attained service [floor(i), floor(i + 1)) and grants a
+    quantum of that width; the last queue has neither an upper bound nor a quantum.
 
-    What counts as attained is the subclass's: `attained` and `waited` before the call itself.
-    Raises ValueError for a beta that is not positive.
+    count: K. first_quantum_s: width of queue 0, seconds. growth: ratio of neighbouring widths.
+    Raises ValueError for invalid values.
     """
 
-    ladder: QueueLadder = field(default_factory=QueueLadder)
-    beta: float = 10.0
+    count: int = 8
+    first_quantum_s: float = 0.5
+    growth: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise ValueError(f"beta must be positive, got {self.beta}")
+        if self.count < 1:
+            raise ValueError(f"queues must be at least 1, got {self.count}")
+        if not (self.first_quantum_s > 0 and math.isfinite(self.first_quantum_s)):
+            raise ValueError(f"first_quantum_s must be positive, got {self.first_quantum_s}")
+        if not (self.growth >= 1 and math.isfinite(self.growth)):
+            raise ValueError(f"growth must be at least 1, got {self.growth}")
 
-    @property
-    def displaces(self) -> bool:
-        """A waiting call of a better queue displaces a running one."""
-        return True
-
-    @property
-    def margin(self) -> float | None:
-        """Inside a queue nobody is displaced: two calls of one queue never trade places."""
-        return None
-
-    @property
-    def moving(self) -> bool:
-        """Inside a queue calls are first come, first served."""
-        return False
-
-    @abstractmethod
-    def attained(self, view: CallView) -> float:
-        """Service before this call, seconds."""
-
-    @abstractmethod
-    def waited(self, view: CallView) -> float:
-        """Waiting before this call, seconds."""
-
-    def enter(self, view: CallView) -> Standing:
-        """Lines 11 to 13: the queue of the attained service, with that queue's quantum."""
-        queue = self.ladder.index(self.attained(view))
-        return Standing(queue, self.ladder.quantum(queue))
-
-    def review(self, view: CallView) -> Standing | None:
-        """Lines 20 to 30: demotion, then anti-starvation, which wins."""
-        # A call that has not waited since its last promotion has nothing to complain of, however
-        # long its program waited before: else it could never be demoted again.
-        if view.queue > 0 and view.call_waiting_s > 0 and self.starves_in(view) <= 0:
-            return Standing(0, self.ladder.quantum(0), promoted=True)
-        if view.quantum_left_s <= 0 and view.queue < self.ladder.count - 1:
-            return Standing(view.queue + 1, self.ladder.quantum(view.queue + 1))
-        return None
-
-    def starves_in(self, view: CallView) -> float:
-        """Lines 24 to 26, solved for the wait that is still missing."""
-        if view.queue == 0:
+    def quantum(self, queue: int) -> float:
+        """Seconds of service that a call may use in this queue; infinite in the last one."""
+        if queue >= self.count - 1:
             return math.inf
-        service = self.attained(view) + view.call_service_s
-        return self.beta * service - (self.waited(view) + view.call_waiting_s)
+        return self.first_quantum_s * self.growth**queue
 
-    def rank(self, view: CallView) -> float:
-        """All alike."""
-        return 0.0
+    def floor(self, queue: int) -> float:
+        """The least attained service that enters this queue, seconds."""
+        return sum(self.quantum(i) for i in range(min(queue, self.count - 1)))
+
+    def index(self, service_s: float) -> int:
+        """The queue of a program with this attained service (Algorithm 1, line 12)."""
+        ceiling = 0.0
+        for queue in range(self.count - 1):
+            ceiling += self.quantum(queue)
+            if service_s < ceiling:
+                return queue
+        return self.count - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from time import perf_counter, time
 from typing import Final
 
@@ -48,6 +49,10 @@ class Engines:
         self._tenants = tenants
         self._turns = turns
         self._tag_prompts = tag_prompts
+
+    def turn(self, call: Call, size: int) -> Awaitable[None]:
+        """To be awaited before `size` bytes of the call's answer are worked on."""
+        return self._turns.take(call.caller.tenant, size)
 
     def exchange(self, call: Call) -> Exchange:
         """For a call that is open. To be closed by the caller."""

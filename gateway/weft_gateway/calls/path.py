@@ -23,6 +23,10 @@ from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 from weft_gateway.programs.table import TableUnavailable
 
+# A stream that is ahead of its relaying takes a turn of the event loop for each piece. Smaller
+# pieces take none: a turn costs more than passing on what one step of an engine writes.
+PIECE_BYTES: Final = 16_384
+LIGHT_PIECE_BYTES: Final = 12_288
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -142,7 +146,10 @@ class CallPath:
             while True:
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
-                passed = feed(await read(), exchange.complete)
+                data = await read(PIECE_BYTES)
+                if len(data) > LIGHT_PIECE_BYTES:
+                    await self._engines.turn(call, len(data))
+                passed = feed(data, exchange.complete)
                 if stream.step is None:
                     continue
                 if stream.step is Step.END_SOON:

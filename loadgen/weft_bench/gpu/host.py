@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from weft_engine.release import UnsupportedVersion, check_version, installed_version
+from weft_engine.version_check import UnsupportedVersion, check_version, installed_version
 
 from weft_bench.report.figures import machine
 

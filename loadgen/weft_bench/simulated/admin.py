@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 import orjson
-from weft_engine.advice import KvAdvice
+from weft_engine.kv_command import KvCommand
 
 from weft_bench.simulated import http
 from weft_bench.simulated.dialects.base import CREATED
@@ -97,7 +97,7 @@ class Admin:
         return http.json_response({"engines": [{"policy": coming, "reset_cache": reset}]})
 
     def _kv(self, body: Any) -> bytes:
-        service, advice = self._service, KvAdvice.from_body(body)
+        service, advice = self._service, KvCommand.from_body(body)
         advice = replace(advice, ttl_s=advice.ttl_s * service.about.speed_up)
         service.pace.between_steps(lambda: service.engine.advise(advice))
         return http.json_response({"engines": [{"accepted": True}]})

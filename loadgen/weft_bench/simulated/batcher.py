@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from weft_engine.advice import KvAdvice
-from weft_engine.ledger import Ledger
+from weft_engine.cache_affinity import CacheAffinity, ContextSnapshot
+from weft_engine.call_table import CallTable
+from weft_engine.kv_command import KvCommand
 from weft_engine.orders import build_order
-from weft_engine.rooms import Chain
-from weft_engine.warmth import Context, Warmth
+from weft_engine.reservations import Chain
 from weft_engine.wire import CallReport
 
 from weft_bench.costs.presets import EngineShape
@@ -36,11 +36,11 @@ class Batcher:
         self._shape = shape
         self._options = options
         self._pool = BlockPool(shape.kv_blocks)
-        self._ledger = Ledger(build_order(policy, options))
+        self._ledger = CallTable(build_order(policy, options))
         self._sequences: dict[str, CallSequence] = {}
         self._waiting: list[CallSequence] = []
         self._running: list[CallSequence] = []
-        self._warmth = self._see()
+        self._affinity = self._see()
         # Tokens that the step at hand computes for each sequence, and its steps if it is a leap.
         self._scheduled: dict[str, int] = {}
         self._steps = 0
@@ -66,8 +66,8 @@ class Batcher:
         self._sequences[name] = sequence
         self._waiting.append(sequence)
         self._ledger.arrive(name, work.context, now)
-        if self._warmth is not None:
-            self._warmth.queued(name)
+        if self._affinity is not None:
+            self._affinity.queued(name)
         self._calm = False
 
     def start(self, now: float, until: float) -> float | None:
@@ -90,9 +90,9 @@ class Batcher:
         steps, self._steps = self._steps, 0
         duration_s = max(0.0, now - self._begun)
         self._ledger.serve(scheduled, duration_s, now)
-        if self._warmth is not None:
+        if self._affinity is not None:
             tokens = sum(scheduled.values()) // max(1, steps)
-            self._warmth.served(tokens, len(scheduled), duration_s / max(1, steps))
+            self._affinity.served(tokens, len(scheduled), duration_s / max(1, steps))
         happened = Happened()
         ended: list[CallSequence] = []
         for name, count in scheduled.items():
@@ -120,16 +120,16 @@ class Batcher:
     def switch(self, policy: str, now: float) -> None:
         """See Engine."""
         self._ledger.switch(build_order(policy, self._options), now)
-        self._warmth = self._see()
+        self._affinity = self._see()
         self._calm = False
 
     def reset_cache(self) -> None:
         """See Engine."""
         self._pool.reset()
-        if self._warmth is not None:
-            self._warmth.reset()
+        if self._affinity is not None:
+            self._affinity.reset()
 
-    def advise(self, advice: KvAdvice) -> None:
+    def advise(self, advice: KvCommand) -> None:
         """See Engine. Passed over: blocks are kept by their use alone."""
 
     def state(self) -> dict[str, Any]:
@@ -181,11 +181,11 @@ class Batcher:
         """See Cache."""
         return self._pool.free
 
-    def context_of(self, sequence: str) -> Context:
+    def context_of(self, sequence: str) -> ContextSnapshot:
         """See Cache."""
         known = self._sequences[sequence]
         cached = len(self._cached(known)) * self._shape.block_tokens
-        return Context(cached, known.length - cached, self._wants(known))
+        return ContextSnapshot(cached, known.length - cached, self._wants(known))
 
     def chain_of(self, sequence: str) -> Chain:
         """See Cache."""
@@ -196,22 +196,22 @@ class Batcher:
         """See Cache."""
         return self.context_of(sequence).cached == tokens
 
-    def _see(self) -> Warmth | None:
-        if not self._ledger.order.sees_cache:
+    def _see(self) -> CacheAffinity | None:
+        if not self._ledger.order.cache_aware:
             return None
         tokens = self._shape.kv_blocks * self._shape.block_tokens
-        return Warmth(self, self._ledger, tokens)
+        return CacheAffinity(self, self._ledger, tokens)
 
     # -- who is in the step ------------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
         self._ledger.promote(now)
         self._ledger.refresh(now)
-        if self._warmth is not None:
-            self._warmth.look(now)
+        if self._affinity is not None:
+            self._affinity.look(now)
         self._sort()
-        crowded = self._warmth is not None and self._warmth.admitting is not None
-        if self._ledger.order.displaces and self._waiting and self._running and not crowded:
+        crowded = self._affinity is not None and self._affinity.admitting is not None
+        if self._ledger.order.preempts and self._waiting and self._running and not crowded:
             self._displace(now)
             self._sort()
 
@@ -252,8 +252,8 @@ class Batcher:
         sequence.lost, sequence.computed = sequence.computed, 0
         self._waiting.insert(0, sequence)
         self._ledger.preempt(sequence.name, now)
-        if self._warmth is not None:
-            self._warmth.queued(sequence.name)
+        if self._affinity is not None:
+            self._affinity.queued(sequence.name)
 
     # -- what the step computes --------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class Batcher:
 
     def _admit(self, budget: int, now: float) -> None:
         admitted = 0
-        limit = len(self._waiting) if self._warmth is None else self._warmth.admitting
+        limit = len(self._waiting) if self._affinity is None else self._affinity.admitting
         for sequence in self._waiting[:limit]:
             if not budget or len(self._running) >= self._shape.slots:
                 break
@@ -312,8 +312,8 @@ class Batcher:
         del self._waiting[:admitted]
 
     def _started(self, sequence: CallSequence, now: float) -> None:
-        if self._warmth is not None:
-            self._warmth.started(sequence.name)
+        if self._affinity is not None:
+            self._affinity.started(sequence.name)
         self._ledger.start(sequence.name, now)
         account = self._ledger.of(sequence.name)
         if account is None:
@@ -350,8 +350,8 @@ class Batcher:
         """All the steps until something can change, as one: all sequences decoded in the last step,
         and none came or left since. None where the next step must be looked at."""
         ledger, running = self._ledger, self._running
-        due = min(ledger.starves_at, self._warmth.due if self._warmth else math.inf)
-        if ledger.moved or ledger.order.moving or due <= now:
+        due = min(ledger.starves_at, self._affinity.due if self._affinity else math.inf)
+        if ledger.moved or ledger.order.rank_changes or due <= now:
             return None
         steps = min(s.work.output_tokens - s.generated for s in running)
         count, context = len(running), sum(s.computed for s in running)
@@ -378,8 +378,8 @@ class Batcher:
 
     def _leave(self, sequence: CallSequence, now: float) -> CallReport:
         (self._running if sequence.blocks else self._waiting).remove(sequence)
-        if self._warmth is not None:
-            self._warmth.left(sequence.name, self._pool.alone(sequence.blocks), now)
+        if self._affinity is not None:
+            self._affinity.left(sequence.name, self._pool.alone(sequence.blocks), now)
         del self._sequences[sequence.name]
         self._pool.release(sequence.blocks)
         self._calm = False

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from weft_engine.ledger import Ledger
-from weft_engine.victims import Candidate, Claim, choose_victims
+from weft_engine.call_table import CallTable
+from weft_engine.preemption_rules import Candidate, Claim, choose_victims
 
 from weft_bench.simulated.engine import Work
 
@@ -41,7 +41,7 @@ class CallSequence:
 def victims(
     waiting: Sequence[CallSequence],
     running: Sequence[CallSequence],
-    ledger: Ledger,
+    ledger: CallTable,
     *,
     wants: Callable[[CallSequence], int],
     slots: int,
@@ -64,7 +64,7 @@ def victims(
     worse = list(takewhile(lambda s: best < rank(s), reversed(running)))
     # More than all of these together could not be admitted.
     better = takewhile(lambda s: rank(s) < worst, waiting[: slots + len(worse)])
-    for_blocks = ledger.order.displaces_for_blocks
+    for_blocks = not ledger.order.cache_aware
     candidates = []
     for sequence in worse:
         account = ledger.of(sequence.name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from weft_engine.advice import KvAdvice
+from weft_engine.kv_command import KvCommand
 from weft_engine.wire import CallContext, CallReport
 
 
@@ -75,7 +75,7 @@ class Engine(Protocol):
         """Forget the prefix cache, as far as no call uses it."""
         ...
 
-    def advise(self, advice: KvAdvice) -> None:
+    def advise(self, advice: KvCommand) -> None:
         """Keep or let go of a program's blocks. An engine may pass over it."""
         ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weft_engine.advice import KvAdvice
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 from weft_engine.orders import build_order
 from weft_engine.wire import CallReport
 
@@ -82,7 +82,7 @@ class RealScheduler:
         """See Engine."""
         self._obey(Command(reset_cache=True), self._replica.now)
 
-    def advise(self, advice: KvAdvice) -> None:
+    def advise(self, advice: KvCommand) -> None:
         """See Engine."""
         command = Command(
             kv=advice.action,

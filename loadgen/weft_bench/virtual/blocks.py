@@ -17,7 +17,7 @@ from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
 from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from weft_engine.compat_kv import FreeBlocks
-from weft_engine.tiers import TieredFreeQueue
+from weft_engine.priority_free_queue import PriorityFreeQueue
 
 
 def work_in_bulk(manager: KVCacheManager) -> None:
@@ -91,7 +91,7 @@ class BulkPool(BlockPool):  # type: ignore[misc]
         for block in blocks:
             block.ref_cnt += 1
         queue = self.free_block_queue
-        if isinstance(queue, TieredFreeQueue):
+        if isinstance(queue, PriorityFreeQueue):
             queue.remove_n(free)
         else:
             FreeBlocks.remove_n(queue, free)

@@ -230,28 +230,28 @@ class SimScheduler(WeftScheduler, Parking):
         """How far a leap from now may reach: at most so many steps; no further than the step in
         which so much service is used, seconds, or which passes this instant. 0 steps: no leap."""
         none = (0, 0.0, 0.0)
-        order = self.ledger.order
-        if self.naive or not self.quiet or self.ledger.moved or order.moving:
+        order = self.calls.order
+        if self.naive or not self.quiet or self.calls.moved or order.rank_changes:
             return none
-        if self.ledger.shares.contended:
+        if self.calls.shares.contended:
             # Whose turn it is depends on what each tenant is charged for each step.
             return none
-        if self.settings.decide_every != 1 or (self._caches and len(self._caches.retention.pins)):
+        if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
             return none
-        due = min(self.ledger.starves_at, self._warmth.due if self._warmth else math.inf)
+        due = min(self.calls.starves_at, self._affinity.due if self._affinity else math.inf)
         if due <= now:
             return none
         first = self.first_waiting()
-        if first is not None and order.displaces:
-            rank = self.ledger.rank
+        if first is not None and order.preempts:
+            rank = self.calls.rank
             if rank(first.request_id)[:2] < rank(self.running[-1].request_id)[:2]:
                 return none
         steps, quantum = _LONGEST, math.inf
         for request in self.running:
-            account = self.ledger.of(request.request_id)
-            if account is None:
+            call = self.calls.of(request.request_id)
+            if call is None:
                 return none
-            quantum = min(quantum, account.quantum_left_s)
+            quantum = min(quantum, call.quantum_left_s)
             steps = min(steps, request.max_tokens - len(request._output_token_ids) - 1)
         while steps > 1 and self._blocks_for(steps) > self.free_blocks():
             steps //= 2
@@ -263,7 +263,7 @@ class SimScheduler(WeftScheduler, Parking):
         for request in running:
             self._append(request, answers[request.request_id], steps)
         self.advance(running, steps)
-        self.ledger.serve(dict.fromkeys([r.request_id for r in running], 1), duration_s, now)
+        self.calls.serve(dict.fromkeys([r.request_id for r in running], 1), duration_s, now)
         self._last_step_end = now
 
     def _blocks_for(self, steps: int) -> int:

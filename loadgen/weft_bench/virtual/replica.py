@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from vllm import SamplingParams
 from vllm.v1.request import Request, RequestStatus
-from weft_engine.channel import Command
+from weft_engine.engine_link import Command
 from weft_engine.wire import CallContext, CallReport
 
 from weft_bench.costs.presets import EngineShape

@@ -90,7 +90,7 @@ class _World:
         self._tells = setup.engine.policy == _TOLD
         order = build_order(setup.engine.policy, setup.engine.options)
         # To other engines it means nothing, and it interrupts their steps.
-        hears = setup.engine.tags or order.sees_cache
+        hears = setup.engine.tags or order.cache_aware
         self._tells_ends = setup.overlap.forget and hears
         cost = setup.shapes[0].cost
         self._programs = {

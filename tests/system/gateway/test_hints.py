@@ -11,7 +11,7 @@ from support.batches import work
 from support.simulated import ticking
 from support.turns import MESSAGES
 from weft_bench.simulated.real import RealScheduler
-from weft_engine.advice import KvAdvice
+from weft_engine.kv_command import KvCommand
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -194,7 +194,7 @@ async def test_a_priority_ends_although_the_gateway_that_told_of_it_is_gone(
         # Another gateway takes its place, and says nothing of it.
         async with weft(stub) as gateway:
             await gateway.call(headers=NAMED)
-        commands = [KvAdvice.from_body(request.json) for request in stub.other]
+        commands = [KvCommand.from_body(request.json) for request in stub.other]
     (command,) = commands
     now = 0.0
     for name, pause_s in ((command.program, 0.0), ("other", 0.0), ("later", 61.0)):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft_engine.ledger import Ledger
+from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.wire import CallContext
 
@@ -68,7 +68,7 @@ def courses(seed: int) -> Iterator[tuple[str, int, float, bool]]:
 def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(seed, policy):
     """The ledger tells who has moved, and nobody else is looked at. Thirty sequences of ten calls
     of five programs, so that siblings wait, run and leave beside each other."""
-    book, now = Ledger(build_order(policy, OPTIONS)), 0.0
+    book, now = CallTable(build_order(policy, OPTIONS)), 0.0
     waiting: list[Any] = []
     running: list[Any] = []
 
@@ -82,7 +82,7 @@ def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(se
             program = CallContext(f"c{number % 10}", f"p{number % 5}", 3.0 * (number % 3), 1.0)
             book.arrive(name, program, now)
             waiting.append(Waiting(name))
-            if book.order.sees_cache:
+            if book.order.cache_aware:
                 book.look(name, 700 * (number % 5), 2000, now)
         elif event == "s" and waiting:
             running.append(one := find(waiting, number))

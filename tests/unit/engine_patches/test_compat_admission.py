@@ -12,9 +12,9 @@ pytestmark = pytest.mark.engine
 
 def test_a_queue_of_turns_does_what_vllms_own_does():
     from vllm.v1.core.sched.request_queue import FCFSRequestQueue
-    from weft_engine.compat_admission import TurnQueue
+    from weft_engine.compat_admission import ReorderableQueue
 
-    ours, theirs = TurnQueue("abcdef"), FCFSRequestQueue("abcdef")
+    ours, theirs = ReorderableQueue("abcdef"), FCFSRequestQueue("abcdef")
     for queue in (ours, theirs):
         queue.add_request("g")
         queue.remove_request("c")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft_engine.fairness import TenantShares
 from weft_engine.prefill_limits import PrefillLimits, PrefillPacing, Step
+from weft_engine.tenant_shares import TenantShares
 
 BLOCK, BUDGET = 16, 2048
 # A step takes as long as 64 prompt tokens.

@@ -15,9 +15,9 @@ from time import perf_counter
 
 from vllm.v1.core.kv_cache_utils import FreeKVCacheBlockQueue, KVCacheBlock
 from weft_engine.compat_kv import FreeBlocks, contents_of
-from weft_engine.retention import Retention
+from weft_engine.eviction_policy import EvictionPolicy
+from weft_engine.priority_free_queue import PriorityFreeQueue
 from weft_engine.tags import Tag, TagSpans
-from weft_engine.tiers import TieredFreeQueue
 
 BLOCK = 16
 
@@ -26,10 +26,10 @@ def steps(cache: int, context: int) -> Iterator[tuple[str, Callable[[], object]]
     """What happens to a context of so many blocks, in a cache of its own, one after the other."""
     blocks = [KVCacheBlock(number) for number in range(cache)]
     free = FreeKVCacheBlockQueue(blocks).get_all_free_blocks()
-    kept = Retention(
+    kept = EvictionPolicy(
         cache, 0.5, blocks.__getitem__, lambda moved: queue.retier_n(moved), contents_of
     )
-    queue = TieredFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
+    queue = PriorityFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
     used = queue.popleft_n(context)
     # The last block of a context is not full.
     for number, block in enumerate(used[:-1]):

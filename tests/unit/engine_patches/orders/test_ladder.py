@@ -1,4 +1,4 @@
-"""What the orders over queues share, whatever they count as attained."""
+"""The ladder of queues."""
 
 from __future__ import annotations
 
@@ -7,41 +7,37 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_engine.orders import CallView
-from weft_engine.orders.atlas import Atlas
-from weft_engine.orders.mlfq import Mlfq
-from weft_engine.orders.plas import Plas
-from weft_engine.queues import QueueLadder
-
-KINDS = [Plas, Atlas, Mlfq]
-SECONDS = st.floats(0, 1e6)
+from weft_engine.orders.ladder import QueueLadder
 
 
-@pytest.mark.parametrize("beta", [0, -1.0])
-def test_beta_must_be_positive(beta):
-    with pytest.raises(ValueError, match="beta"):
-        Plas(beta=beta)
+def test_quanta_grow_and_the_last_queue_has_none():
+    ladder = QueueLadder(count=3, first_quantum_s=2.0, growth=3.0)
+    assert [ladder.quantum(i) for i in range(3)] == [2.0, 6.0, math.inf]
+    assert [ladder.floor(i) for i in range(3)] == [0.0, 2.0, 8.0]
+    assert [ladder.index(s) for s in (0, 1.99, 2.0, 7.99, 8.0, 1e9)] == [0, 0, 1, 1, 2, 2]
 
 
-@given(st.sampled_from(KINDS), SECONDS, SECONDS, SECONDS, SECONDS, st.integers(0, 7), SECONDS)
-def test_after_the_wait_that_is_missing_a_call_is_promoted_and_not_before(
-    kind, service, waiting, call_service, call_waiting, queue, path
-):
-    order = kind(QueueLadder(8), beta=3.0)
+def test_one_queue_is_first_come_first_served():
+    ladder = QueueLadder(count=1)
+    assert ladder.index(1e12) == 0
+    assert ladder.quantum(0) == math.inf
 
-    def view(more):
-        return CallView(
-            service, waiting, path, queue=queue, quantum_left_s=1.0,
-            call_service_s=call_service, call_waiting_s=call_waiting + more,
-        )  # fmt: skip
 
-    missing = order.starves_in(view(0.0))
-    if queue == 0:
-        assert missing == math.inf
-        return
-    # A little beyond, so that rounding does not decide.
-    standing = order.review(view(max(missing, 0.0) * (1 + 1e-9) + 1e-3))
-    assert standing is not None
-    assert (standing.queue, standing.promoted) == (0, True)
-    if missing > 1e-3 * (1 + service + waiting + path):
-        assert order.review(view(missing * 0.99)) is None
+@given(
+    st.integers(1, 12), st.floats(0.001, 10), st.floats(1, 4), st.floats(0, 1e6, allow_nan=False)
+)
+def test_a_service_lies_between_its_queues_floor_and_the_next(count, first, growth, service):
+    ladder = QueueLadder(count, first, growth)
+    queue = ladder.index(service)
+    assert ladder.floor(queue) <= service or math.isclose(ladder.floor(queue), service)
+    if queue < count - 1:
+        assert service < ladder.floor(queue + 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"count": 0}, {"first_quantum_s": 0}, {"first_quantum_s": math.inf}, {"growth": 0.5}],
+)
+def test_values_that_make_no_ladder_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=r"queues|first_quantum_s|growth"):
+        QueueLadder(**wrong)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
-from weft_engine.orders import ORDERS, build_order
-from weft_engine.orders.plas import Plas
-from weft_engine.queues import QueueLadder
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_engine.orders import ORDERS, CallView, build_order
+from weft_engine.orders.ladder import QueueLadder
 from weft_engine.wire import ORDER_NAMES
 
 
@@ -20,7 +23,7 @@ def test_the_gateway_knows_the_same_names():
 
 def test_orders_are_built_with_their_options():
     order = build_order("plas", {"queues": 2, "first_quantum_s": 7, "beta": 3})
-    assert order == Plas(QueueLadder(2, 7.0, 2.0), 3.0)
+    assert (order.ladder, order.beta) == (QueueLadder(2, 7.0, 2.0), 3.0)
 
 
 def test_an_unknown_name_lists_the_known_ones():
@@ -37,3 +40,74 @@ def test_an_option_that_is_no_number_in_range_is_named(value):
 def test_an_unknown_option_is_named():
     with pytest.raises(ValueError, match=r"first_quantum'.*first_quantum_s"):
         build_order("plas", {"first_quantum": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("lead", "affinity_levels"), ("keep_share", "reserve_factor")]
+)
+def test_the_old_name_of_an_option_still_works(old, new):
+    assert getattr(build_order("warm_plas", {old: 1.5}), new) == 1.5
+    with pytest.raises(ValueError, match=f"{old} is the old name of {new}"):
+        build_order("warm_plas", {old: 1.5, new: 1.5})
+
+
+# -- orders without queues ---------------------------------------------------------------------
+
+
+def test_fcfs_ranks_all_calls_alike():
+    rank = build_order("fcfs", {}).rank
+    assert rank(CallView(1e9, 5.0)) == rank(CallView())
+
+
+def test_program_fifo_ranks_by_the_arrival_of_the_program():
+    rank = build_order("program_fifo", {}).rank
+    assert rank(CallView(program_arrival_s=10.0)) < rank(CallView(program_arrival_s=11.0))
+
+
+def test_vtc_ranks_by_the_tokens_of_the_program():
+    rank = build_order("vtc", {}).rank
+    assert rank(CallView(program_tokens=3.0)) < rank(CallView(program_tokens=4.0))
+
+
+def test_srpt_needs_the_option_experiments():
+    with pytest.raises(ValueError, match="experiments"):
+        build_order("srpt", {})
+
+
+def test_srpt_ranks_by_remaining_work_and_unknown_work_last():
+    order = build_order("srpt", {"experiments": True})
+    assert order.rank(CallView(remaining_s=5.0, total_service_s=2.0)) == 3.0
+    assert order.rank(CallView()) == math.inf
+
+
+def test_srpt_refuses_a_negative_margin():
+    with pytest.raises(ValueError, match="margin_s"):
+        build_order("srpt", {"experiments": True, "margin_s": -1.0})
+
+
+SECONDS = st.floats(0, 1e4)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS), min_size=1, max_size=8))
+def test_urgency_ranks_the_call_with_the_largest_urgency_first(calls):
+    now = 2e4
+    order = build_order("urgency", {})
+
+    def urgency(queued, budget, cost):
+        return cost - (budget - (now - queued))
+
+    views = [(CallView(queued_s=q, budget_s=b, cost_s=c), urgency(q, b, c)) for q, b, c in calls]
+    chosen = min(views, key=lambda pair: order.rank(pair[0]))
+    assert chosen[1] == pytest.approx(max(u for _, u in views), abs=1e-6)
+
+
+def test_urgency_uses_the_default_budget_for_calls_without_one():
+    order = build_order("urgency", {"default_budget_s": 30.0})
+    plain = CallView(queued_s=0.0)
+    assert order.rank(plain) == 30.0
+    assert order.rank(CallView(queued_s=29.0, budget_s=2.0)) > order.rank(plain)
+
+
+def test_urgency_needs_a_positive_default_budget():
+    with pytest.raises(ValueError, match="default_budget_s"):
+        build_order("urgency", {"default_budget_s": 0.0})

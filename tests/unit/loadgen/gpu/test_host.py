@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from weft_bench.gpu import host
 from weft_bench.gpu.host import Gpu, Host, HostError, check_device, check_engine, parse, read_gpus
-from weft_engine.release import TESTED_VERSION
+from weft_engine.version_check import TESTED_VERSION
 
 ROW = "NVIDIA H100 80GB HBM3, 580.159.04, 81559, 81000, 9.0"
 H100 = Gpu("NVIDIA H100 80GB HBM3", "580.159.04", 81_559 * 2**20, 81_000 * 2**20, "9.0")

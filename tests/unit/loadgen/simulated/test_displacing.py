@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from weft_bench.simulated.displacing import CallSequence, victims
 from weft_bench.simulated.engine import Work
-from weft_engine.ledger import Ledger
+from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.wire import CallContext
 
 
-def scene(policy: str) -> tuple[Ledger, CallSequence, CallSequence]:
+def scene(policy: str) -> tuple[CallTable, CallSequence, CallSequence]:
     """A call of a long program that runs, and one of a new program that waits."""
-    ledger = Ledger(build_order(policy, {}))
+    ledger = CallTable(build_order(policy, {}))
     found = []
     for name, service in (("long", 100.0), ("new", 0.0)):
         context = CallContext(name, name, service)

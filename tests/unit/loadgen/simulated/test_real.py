@@ -7,7 +7,7 @@ from support.batches import play, work
 from support.simulated import engine, ticking
 from weft_bench.simulated.batcher import Batcher
 from weft_bench.simulated.real import RealScheduler
-from weft_engine.advice import KvAdvice
+from weft_engine.kv_command import KvCommand
 
 
 def calls():
@@ -43,16 +43,16 @@ def test_an_aborted_call_is_reported_and_an_order_switched():
     real.switch("plas", 2.0)
     assert real.state()["policy"] == "plas"
     real.reset_cache()
-    real.advise(KvAdvice("retain", "p", ttl_s=60.0))
+    real.advise(KvCommand("retain", "p", ttl_s=60.0))
     assert play(real, []).order == ["waits"]
     assert real.violations() == []
 
 
 def raised(real: RealScheduler, program: str) -> tuple[int, set[int]]:
     """A program's priority, and those of all blocks that are known."""
-    retention = real._replica.scheduler._caches.retention
+    retention = real._replica.scheduler._eviction.policy
     known = retention._programs.get(program)
-    return known.priority if known else 0, {mark.priority for mark in retention._marks.values()}
+    return known.priority if known else 0, {mark.priority for mark in retention._meta.values()}
 
 
 def step(real: RealScheduler, name: str, now: float) -> float:
@@ -68,7 +68,7 @@ def test_the_engine_ends_a_priority_by_its_own_clock():
     real = RealScheduler(ticking(slots=1), "fcfs", {})
     now = step(real, "p", 0.0)
     assert raised(real, "p") == (0, {0})
-    real.advise(KvAdvice("priority", "p", ttl_s=60.0, priority=2))
+    real.advise(KvCommand("priority", "p", ttl_s=60.0, priority=2))
     assert raised(real, "p") == (2, {2})
     # Nobody says anything more, and other calls come.
     now = step(real, "q", now + 50.0)
@@ -81,15 +81,15 @@ def test_the_engine_ends_a_priority_by_its_own_clock():
 def test_the_last_word_about_a_priority_counts():
     real = RealScheduler(ticking(slots=1), "fcfs", {})
     now = step(real, "p", 0.0)
-    real.advise(KvAdvice("priority", "p", ttl_s=10.0, priority=2))
-    real.advise(KvAdvice("priority", "p", ttl_s=100.0, priority=3))
+    real.advise(KvCommand("priority", "p", ttl_s=10.0, priority=2))
+    real.advise(KvCommand("priority", "p", ttl_s=100.0, priority=3))
     now = step(real, "q", now + 20.0)
     assert raised(real, "p")[0] == 3
-    real.advise(KvAdvice("priority", "p", priority=1))
+    real.advise(KvCommand("priority", "p", priority=1))
     now = step(real, "r", now + 1000.0)
     assert raised(real, "p")[0] == 1, "without an end"
-    real.advise(KvAdvice("priority", "p", ttl_s=5.0, priority=2))
-    real.advise(KvAdvice("forget", "p"))
+    real.advise(KvCommand("priority", "p", ttl_s=5.0, priority=2))
+    real.advise(KvCommand("forget", "p"))
     step(real, "s", now + 20.0)
     assert raised(real, "p")[0] == 0
     assert real.violations() == []

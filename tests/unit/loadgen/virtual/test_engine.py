@@ -11,7 +11,7 @@ pytestmark = pytest.mark.engine
 
 def test_a_scheduler_has_the_shape_that_was_asked_for():
     scheduler = build_scheduler(engine(slots=5, step_tokens=300), EngineSettings("mlfq"))
-    assert scheduler.ledger.order.name == "mlfq"
+    assert scheduler.calls.order.name == "mlfq"
     assert (scheduler.max_num_running_reqs, scheduler.max_num_scheduled_tokens) == (5, 300)
     assert scheduler.kv_cache_manager.block_pool.num_gpu_blocks == 400
     assert scheduler.prefix_cached()

@@ -1,0 +1,152 @@
+"""What one call has used and waited in the engine, by events. Pure: instants are handed in.
+
+A call may be several sequences (`n` above 1, several prompts). It waits while one of them is in
+the queue and none is running; its service is the duration of the steps in which at least one was
+scheduled, each step counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from weft_engine.orders import CallView, QueueState
+from weft_engine.wire import CallContext, CallReport
+
+
+@dataclass(slots=True)
+class CallState:
+    """Running totals of a call. Instants are of one monotonic clock, seconds.
+
+    place, rank, order_in_queue: what it is sorted by. context_cached, context_uncached: tokens of
+    its context that the prefix cache had and lacked when it was last looked up. promoted: its last
+    standing was given for starving.
+    """
+
+    context: CallContext
+    policy: str
+    order_in_queue: int = 0
+    queue: int = 0
+    quantum_left_s: float = 0.0
+    queue_path: list[int] = field(default_factory=list)
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    call_service_s: float = 0.0
+    call_waiting_s: float = 0.0
+    preemptions: int = 0
+    displaced: int = 0
+    waiting: set[str] = field(default_factory=set)
+    running: set[str] = field(default_factory=set)
+    waiting_since: float | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    recomputed_tokens: int = 0
+    blocks_swapped_out: int = 0
+    blocks_swapped_in: int = 0
+    place: int = 0
+    rank: float = 0.0
+    context_cached: int = 0
+    context_uncached: int = 0
+    promoted: bool = False
+    served_step: int = 0
+    hints: list[str] = field(default_factory=list)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a sequence of the call is still in the engine."""
+        return bool(self.waiting or self.running)
+
+    def stand(self, standing: QueueState, order_in_queue: int) -> None:
+        """Move to a queue's end."""
+        self.queue = standing.queue
+        self.quantum_left_s = standing.quantum_left_s
+        self.order_in_queue = order_in_queue
+        self.queue_path.append(standing.queue)
+        self.promoted = standing.promoted
+        if standing.promoted:
+            # Algorithm 1, line 29: only the call's own two numbers start again.
+            self.call_service_s = 0.0
+            self.call_waiting_s = 0.0
+
+    def enqueue(self, sequence: str, now: float) -> None:
+        """A sequence has come into the waiting queue, new or preempted."""
+        self.running.discard(sequence)
+        self.waiting.add(sequence)
+        self._settle(now)
+
+    def start(self, sequence: str, now: float) -> None:
+        """A sequence has been scheduled."""
+        self.waiting.discard(sequence)
+        self.running.add(sequence)
+        self._settle(now)
+
+    def leave(self, sequence: str, now: float) -> None:
+        """A sequence has finished or was aborted."""
+        self.waiting.discard(sequence)
+        self.running.discard(sequence)
+        self._settle(now)
+
+    def tell(self, hints: Iterable[str]) -> None:
+        """Note what became of hints; of several sequences with the same outcome once."""
+        self.hints.extend(hint for hint in hints if hint not in self.hints)
+
+    def view(self, now: float, program_tokens: float = 0.0) -> CallView:
+        """What an order may see of this call. program_tokens: of its program, weighted."""
+        pending = 0.0 if self.waiting_since is None else max(0.0, now - self.waiting_since)
+        context = self.context
+        return CallView(
+            program_service_s=context.service_s,
+            program_waiting_s=context.waiting_s,
+            critical_path_s=context.critical_path_s,
+            program_arrival_s=context.arrival_s,
+            program_tokens=program_tokens,
+            queue=self.queue,
+            quantum_left_s=self.quantum_left_s,
+            call_service_s=self.call_service_s,
+            call_waiting_s=self.call_waiting_s + pending,
+            total_service_s=self.service_s,
+            queued_s=now - pending - self.waiting_s,
+            budget_s=context.budget_s,
+            cost_s=context.cost_s,
+            remaining_s=context.remaining_s,
+            cached_tokens=self.context_cached,
+            uncached_tokens=self.context_uncached,
+            running=bool(self.running),
+            promoted=self.promoted,
+        )
+
+    def report(self) -> CallReport:
+        """The totals so far, as they go back with the answer."""
+        return CallReport(
+            call=self.context.call,
+            service_s=round(self.service_s, 6),
+            waiting_s=round(self.waiting_s, 6),
+            preemptions=self.preemptions,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.output_tokens,
+            queue_path=tuple(self.queue_path),
+            policy=self.policy,
+            finished=not self.alive,
+            recomputed_tokens=self.recomputed_tokens,
+            blocks_swapped_out=self.blocks_swapped_out,
+            blocks_swapped_in=self.blocks_swapped_in,
+            hints=tuple(self.hints),
+        )
+
+    def settle_wait(self, now: float) -> None:
+        """Book the wait so far; the call goes on waiting from now."""
+        if self.waiting_since is not None:
+            waited = max(0.0, now - self.waiting_since)
+            self.waiting_s += waited
+            self.call_waiting_s += waited
+            self.waiting_since = now
+
+    def _settle(self, now: float) -> None:
+        waits = bool(self.waiting) and not self.running
+        if waits and self.waiting_since is None:
+            self.waiting_since = now
+        elif not waits and self.waiting_since is not None:
+            self.settle_wait(now)
+            self.waiting_since = None

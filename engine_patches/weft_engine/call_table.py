@@ -1,0 +1,298 @@
+"""The calls in an engine and where they stand: Algorithm 1 as events. Pure: instants are handed in.
+
+The scheduler tells what happens (arrive, start, serve, preempt, leave); the ledger asks the order
+and keeps everybody's standing. Work is done at events, not at every step for every call: a call's
+demotion is looked at when it was served, its promotion when the wait that it takes is over (a heap
+of instants), so that a step with nothing new costs nothing here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from weft_engine.call_state import CallState
+from weft_engine.orders import CallView, Order, QueueState
+from weft_engine.orders.token_counters import TokenCounters
+from weft_engine.tenant_shares import TenantShares
+from weft_engine.wire import CallContext
+
+Rank = tuple[int, float, int]
+
+# Finished calls whose totals are kept, in case another sequence of the same call still comes
+# (several prompts in one request).
+_REMEMBERED_CALLS: Final = 1024
+_FIRST: Final[Rank] = (-1, 0.0, 0)
+# The place of calls that are held back, behind every queue.
+DEFERRED: Final = 2**31
+
+
+class CallTable:
+    """Accounts of all calls in one engine under one order.
+
+    moved: sequences whose rank or place has changed; whoever sorts by ranks clears it.
+    promotions, demotions: how many there were. shares: what each tenant was given, and whose turn
+    it is.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.promotions = 0
+        self.demotions = 0
+        self.moved: set[str] = set()
+        self.shares = TenantShares()
+        self._calls: dict[str, CallState] = {}
+        self._finished: OrderedDict[str, CallState] = OrderedDict()
+        self._of: dict[str, CallState] = {}
+        self._entries = 0
+        self._step = 0
+        self._starving: list[tuple[float, int, CallState]] = []
+        self._counters = TokenCounters()
+        # Programs served since ranks were last refreshed, under a moving order.
+        self._served: set[str] = set()
+
+    # -- events ------------------------------------------------------------------------------
+
+    def arrive(self, sequence: str, context: CallContext, now: float) -> CallState:
+        """A sequence came into the queue; its call's account, new or known."""
+        self.shares.arrive(sequence, context.tenant, context.weight)
+        call = self._calls.get(context.call) or self._finished.pop(context.call, None)
+        if call is None:
+            if self.order.counts_tokens:
+                # A tenant's programs are compared with each other alone.
+                calls = (a.context for a in self._calls.values())
+                active = {c.program for c in calls if c.tenant == context.tenant}
+                self._counters.arrive(context.program, active)
+            call = CallState(context=context, policy=self.order.name)
+            call.hints.extend(f"{name}=ignored: malformed" for name in context.ignored)
+            call.enqueue(sequence, now)
+            self._stand(call, self.order.enter(self._view(call, now)), now)
+        else:
+            call.enqueue(sequence, now)
+            self._watch(call, now)
+            self.moved.add(sequence)
+        self._calls[context.call] = call
+        self._of[sequence] = call
+        return call
+
+    def start(self, sequence: str, now: float) -> None:
+        """A waiting sequence was scheduled."""
+        call = self._of.get(sequence)
+        if call is not None:
+            self.shares.start(sequence)
+            call.start(sequence, now)
+            self.moved.add(sequence)
+            # Siblings that still wait belong to a call that runs now.
+            if self.order.cache_aware:
+                self._rank(call, now)
+
+    def preempt(self, sequence: str, now: float) -> None:
+        """A running sequence went back to the queue."""
+        call = self._of.get(sequence)
+        if call is not None:
+            call.preemptions += 1
+            self.shares.stop(sequence)
+            call.enqueue(sequence, now)
+            self._watch(call, now)
+            # It was put before its siblings, of equal rank, and stays there.
+            self.moved |= call.waiting
+
+    def serve(
+        self,
+        tokens: Mapping[str, int],
+        duration_s: float,
+        now: float,
+        prefill: Mapping[str, int] | None = None,
+    ) -> None:
+        """A step took this long; tokens: how many it computed for each sequence. prefill: those of
+        prompts, None where that is not known."""
+        self.shares.advance(duration_s, prefill)
+        self._step += 1
+        step, of = self._step, self._of
+        programs: set[str] | None = self._served if self.order.rank_changes else None
+        spent: list[CallState] = []
+        # This loop runs once per running sequence and step.
+        for sequence in tokens:
+            call = of.get(sequence)
+            # A step counts once for a call, however many of its sequences are in it.
+            if call is None or call.served_step == step:
+                continue
+            call.served_step = step
+            call.service_s += duration_s
+            call.call_service_s += duration_s
+            call.quantum_left_s -= duration_s
+            if call.quantum_left_s <= 0:
+                spent.append(call)
+            if programs is not None:
+                programs.add(call.context.program)
+        for call in spent:
+            self._review(call, now)
+        if self.order.counts_tokens:
+            for sequence, count in tokens.items():
+                call = self._of.get(sequence)
+                if call is not None:
+                    # A step of one token writes it; a longer one reads a prompt.
+                    read, written = (count, 0) if count > 1 else (0, 1)
+                    self._counters.serve(call.context.program, read, written)
+
+    def leave(self, sequence: str, now: float) -> CallState | None:
+        """A sequence finished or was aborted. The account if it was the call's last one."""
+        call = self._of.pop(sequence, None)
+        if call is None:
+            return None
+        self.shares.leave(sequence)
+        call.leave(sequence, now)
+        if call.alive:
+            # Siblings of the last one that ran wait from now on.
+            self._watch(call, now)
+            if self.order.cache_aware:
+                self._rank(call, now)
+            return None
+        del self._calls[call.context.call]
+        self._finished[call.context.call] = call
+        while len(self._finished) > _REMEMBERED_CALLS:
+            self._finished.popitem(last=False)
+        return call
+
+    def promote(self, now: float) -> None:
+        """Promote whoever has waited long enough by now (lines 24 to 30)."""
+        while self._starving and self._starving[0][0] <= now:
+            _, _, call = heapq.heappop(self._starving)
+            if call.waiting_since is not None and not self._review(call, now):
+                self._watch(call, now)
+
+    def switch(self, order: Order, now: float) -> None:
+        """Go on under another order: everybody enters it anew."""
+        self.order = order
+        self._starving.clear()
+        self._served.clear()
+        for call in self._calls.values():
+            call.policy = order.name
+            self._stand(call, order.enter(self._view(call, now)), now)
+
+    def refresh(self, now: float) -> None:
+        """Ask a moving order for the ranks of calls whose programs were served."""
+        if not self.order.rank_changes:
+            return
+        for call in self._calls.values():
+            if call.context.program in self._served:
+                self._rank(call, now)
+        self._served.clear()
+
+    def look(self, sequence: str, cached: int, uncached: int, now: float) -> None:
+        """A waiting sequence's context was looked up in the cache: so many tokens are there, so
+        many would have to be computed."""
+        call = self._of.get(sequence)
+        if call is None:
+            return
+        call.context_cached, call.context_uncached = cached, uncached
+        self._rank(call, now)
+
+    def hold(self, sequence: str, held: bool) -> None:
+        """Put a waiting sequence's call behind all others, or back into its place."""
+        call = self._of.get(sequence)
+        if call is None:
+            return
+        queue = 0 if self.order.cache_aware else call.queue
+        place = DEFERRED if held else queue
+        if place != call.place:
+            call.place = place
+            self._move(call)
+
+    def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
+        """Seconds for which the order lets a sequence's call be held back from now on."""
+        call = self._of.get(sequence)
+        return 0.0 if call is None else self.order.max_hold_s(self._view(call, now), keep_s)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def of(self, sequence: str) -> CallState | None:
+        """The account of a sequence's call."""
+        return self._of.get(sequence)
+
+    def rank(self, sequence: str) -> Rank:
+        """What to sort by, the best first; sequences that are unknown come before all."""
+        call = self._of.get(sequence)
+        if call is None:
+            return _FIRST
+        return (call.place, call.rank, call.order_in_queue)
+
+    @property
+    def starves_at(self) -> float:
+        """The next instant at which a promotion may be due; infinite if none is in sight."""
+        return self._starving[0][0] if self._starving else math.inf
+
+    def waiting_by_queue(self) -> dict[int, int]:
+        """Waiting sequences in each queue. May be asked from another thread."""
+        found: dict[int, int] = {}
+        for call in list(self._calls.values()):
+            if call.waiting:
+                found[call.queue] = found.get(call.queue, 0) + len(call.waiting)
+        return dict(sorted(found.items()))
+
+    def violations(self, alive: Iterable[str]) -> list[str]:
+        """What is inconsistent, in words; empty if nothing is. alive: the engine's sequences."""
+        found = self.shares.violations()
+        known, real = set(self._of), set(alive)
+        if known != real:
+            found.append(f"sequences differ: {sorted(known ^ real)[:5]}")
+        for name, call in self._calls.items():
+            if not call.alive:
+                found.append(f"call {name} has no sequence and is still here")
+            if min(call.service_s, call.waiting_s) < 0:
+                found.append(f"call {name} has a negative time")
+        return found
+
+    # -- standings ---------------------------------------------------------------------------
+
+    def _view(self, call: CallState, now: float) -> CallView:
+        return call.view(now, self._counters.of(call.context.program))
+
+    def _review(self, call: CallState, now: float) -> bool:
+        """Whether the order gave the call another standing."""
+        # Twice at most: who is demoted may starve there at once.
+        for changes in range(2):
+            standing = self.order.review(self._view(call, now))
+            if standing is None:
+                return changes > 0
+            if standing.promoted:
+                call.settle_wait(now)
+                self.promotions += 1
+            elif standing.queue > call.queue:
+                self.demotions += 1
+            self._stand(call, standing, now)
+        return True
+
+    def _stand(self, call: CallState, standing: QueueState, now: float) -> None:
+        self._entries += 1
+        view = self._view(call, now)
+        call.stand(standing, self.order.tie_break(view, self._entries))
+        call.place = 0 if self.order.cache_aware else standing.queue
+        call.rank = self.order.rank(self._view(call, now))
+        self._move(call)
+        self._watch(call, now)
+
+    def _rank(self, call: CallState, now: float) -> None:
+        """Ask the order again; all of the call's sequences have the rank."""
+        rank = self.order.rank(self._view(call, now))
+        if rank != call.rank:
+            call.rank = rank
+            self._move(call)
+
+    def _move(self, call: CallState) -> None:
+        self.moved |= call.waiting
+        self.moved |= call.running
+
+    def _watch(self, call: CallState, now: float) -> None:
+        """Remember when this wait would be long enough for a promotion."""
+        if call.waiting_since is None:
+            return
+        wait = self.order.starves_in(self._view(call, now))
+        if math.isfinite(wait):
+            self._entries += 1
+            # Later than now: a wait of no length promotes nobody.
+            due = max(now + wait, math.nextafter(now, math.inf))
+            heapq.heappush(self._starving, (due, self._entries, call))

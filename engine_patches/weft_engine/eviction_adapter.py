@@ -1,0 +1,160 @@
+"""Ties retention to one scheduler: hints of calls, commands over HTTP, vLLM's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from weft_engine.block_metadata import AGES, HIGHEST_PRIORITY, LOWEST_PRIORITY
+from weft_engine.compat import SchedulerHooks
+from weft_engine.compat_kv import contents_of
+from weft_engine.endings import Endings
+from weft_engine.engine_link import Command
+from weft_engine.eviction_policy import EvictionPolicy
+from weft_engine.tags import TagSpans
+from weft_engine.wire import (
+    XARG_PRIORITY,
+    XARG_RETAIN,
+    XARG_TAGS,
+    CallContext,
+)
+
+MAX_RETAIN_S: Final = 3600.0
+_OFF: Final = "ignored: the engine does not evict by tag"
+
+
+def told(context: CallContext) -> list[str]:
+    """What becomes of a call's hints about the cache in an engine that does not evict by tag."""
+    given = {
+        XARG_TAGS: context.tags,
+        XARG_RETAIN: context.retain_s,
+        XARG_PRIORITY: context.priority,
+    }
+    return [f"{name}={_OFF}" for name, value in given.items() if value is not None]
+
+
+class EvictionAdapter:
+    """The tiered queue of a scheduler's free blocks and what decides about it."""
+
+    def __init__(self, scheduler: SchedulerHooks) -> None:
+        self._blocks = blocks = scheduler.kv_blocks()
+        self._block_sizes = scheduler.block_sizes()
+        self.policy = EvictionPolicy(
+            len(blocks),
+            scheduler.settings.pin_share,
+            blocks.__getitem__,
+            self._retier,
+            contents_of,
+            lambda: self._queue.reused,
+        )
+        self._queue = scheduler.tier_free_blocks(
+            self.policy.homes,
+            self.policy.reused,
+            self.policy.shares.weight,
+            AGES * len(blocks),
+        )
+        self._endings = Endings()
+
+    def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
+        """A call's hints, as they came: what becomes of each. Also why the last pin of its program
+        ended, if it was not released."""
+        hints = []
+        self.policy.called(context.program, context.tenant, context.weight)
+        ended = self.policy.take_end(context.program)
+        if ended:
+            hints.append(f"{XARG_RETAIN}=expired: {ended}")
+        if context.tags is not None:
+            try:
+                beyond = TagSpans.parse(context.tags).ends[-1] > prompt_tokens
+                cut = f", cut at the prompt's {prompt_tokens} tokens" if beyond else ""
+                hints.append(f"{XARG_TAGS}=applied{cut}")
+            except ValueError as error:
+                hints.append(f"{XARG_TAGS}=ignored: {error}")
+        if context.retain_s is not None and not self.policy.pins.limit:
+            hints.append(f"{XARG_RETAIN}=ignored: pin_share leaves no block to pin")
+        elif context.retain_s is not None:
+            reach = context.retain_tokens
+            part = "" if reach is None else f" to the first {reach} tokens"
+            cut = " for an hour, the longest" if context.retain_s > MAX_RETAIN_S else ""
+            hints.append(f"{XARG_RETAIN}=applied{part}{cut}")
+        if context.priority is not None:
+            inside = LOWEST_PRIORITY <= context.priority <= HIGHEST_PRIORITY
+            hints.append(f"{XARG_PRIORITY}=applied{'' if inside else ', clamped'}")
+        return hints
+
+    def note(
+        self,
+        context: CallContext,
+        groups: Sequence[Sequence[Any]],
+        now: float,
+        *,
+        prompt_tokens: int,
+        ended: bool,
+    ) -> list[str]:
+        """A call's sequence is about to give up its blocks. ended: for good; False: it was
+        displaced. Returns what else is to be said about its hints."""
+        self.policy.called(context.program, context.tenant, context.weight)
+        spans = TagSpans()
+        if context.tags is not None:
+            # What is wrong was reported when the call came.
+            with suppress(ValueError):
+                spans = TagSpans.parse(context.tags).within(prompt_tokens)
+        if context.priority is not None:
+            # A call's own priority has no end; it replaces one that has.
+            self._endings.drop(context.program)
+            self.policy.prioritise(context.program, context.priority)
+        noted: list[int] = []
+        for blocks, size in zip(groups, self._block_sizes, strict=True):
+            noted += self.policy.note(
+                context.program, spans, blocks, size, ended=ended, tenant=context.tenant
+            )
+        if not context.retain_s or not self.policy.pins.limit:
+            return []
+        self._retain(context.program, context.retain_s, now, context.retain_tokens)
+        wanted = self.policy.reached(context.program, noted)
+        pinned = sum(map(self.policy.pins.holds, wanted))
+        if pinned == len(wanted):
+            return []
+        return [f"{XARG_RETAIN}=applied to {pinned} of {len(wanted)} blocks: pin_share is used up"]
+
+    def obey(self, command: Command, now: float) -> None:
+        """Carry out `POST /weft/kv`."""
+        if command.kv == "retain":
+            self._retain(command.program, command.ttl_s, now, command.tokens)
+        elif command.kv == "release":
+            self.policy.release(command.program)
+        elif command.kv == "give_up":
+            self.policy.give_up(command.program)
+        elif command.kv == "forget":
+            self._endings.drop(command.program)
+            self.policy.forget(command.program)
+        elif command.kv == "priority":
+            self._prioritise(command.program, command.priority, command.ttl_s, now)
+
+    def expire(self, now: float) -> None:
+        """End the pins and the priorities whose time is over."""
+        self.policy.expire(now)
+        for program in self._endings.due(now):
+            self.policy.prioritise(program, 0)
+
+    def violations(self) -> list[str]:
+        """What is inconsistent, in words."""
+        return self.policy.violations() + self._queue.violations(self._blocks)
+
+    def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
+        self.policy.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)
+
+    def _prioritise(self, program: str, priority: int, ttl_s: float, now: float) -> None:
+        """ttl_s: 0 for a priority without an end."""
+        over: list[str] = []
+        if priority and ttl_s:
+            over = self._endings.tell(program, now + min(ttl_s, MAX_RETAIN_S))
+        else:
+            self._endings.drop(program)
+        self.policy.prioritise(program, priority)
+        for other in over:
+            self.policy.prioritise(other, 0)
+
+    def _retier(self, blocks: Sequence[Any]) -> None:
+        self._queue.retier_n(blocks)

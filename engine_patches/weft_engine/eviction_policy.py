@@ -1,0 +1,378 @@
+"""Which KV blocks are worth keeping: tags, reuse priorities, pins (Sutradhara 4.3). Pure.
+
+Everything here only orders the reuse of free blocks. A pinned block is the last of its tenant's to
+be reused, and can be reused: however much is pinned, a call never waits for a pin.
+
+Neighbouring blocks with one mark are handled together, as a run: the scheduler waits for all this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from weft_engine.block_metadata import (
+    AGES,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    NOWHERE,
+    PINNED,
+    BlockMeta,
+    Home,
+    block_meta,
+    runs_of,
+)
+from weft_engine.cache_shares import CacheShares
+from weft_engine.pins import EndedPin, Pins
+from weft_engine.program_blocks import Program, ProgramBlocks
+from weft_engine.tags import Tag, TagSpans
+
+_NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class EvictionPolicy:
+    """Tags, priorities and pins of one engine's blocks.
+
+    total: blocks in the cache. pin_share: at most so much of it is pinned, and of that by a tenant
+    its share among active tenants; beyond that the tenant's oldest pin yields. block: a block by
+    its id. retier: called for blocks whose homes may have changed, in the order in which they are
+    to be reused. contents: what identifies the content of each block, None where it cannot be
+    found; asked for whole contexts. clock: blocks reused so far.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        pin_share: float,
+        block: Callable[[int], Any],
+        retier: Callable[[Sequence[Any]], None],
+        contents: Callable[[Sequence[Any]], list[Any]],
+        clock: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._total = total
+        self._block = block
+        self._retier = retier
+        self._contents = contents
+        self._clock = clock
+        # What is known of blocks, and of which content: another content voids it.
+        self._meta: dict[int, BlockMeta] = {}
+        self._noted: dict[int, Any] = {}
+        # Where each marked block ends in its context, tokens. What it holds stands for that, too.
+        self._ends: dict[int, int] = {}
+        self._programs = ProgramBlocks(total)
+        self.pins = Pins(int(total * pin_share), self._share)
+        self.shares = CacheShares(AGES * total, self.pins.tenants)
+
+    # -- what the queue asks -----------------------------------------------------------------
+
+    def homes(self, blocks: Sequence[Any]) -> list[Home]:
+        """The home of each block by its content."""
+        numbers = [block.block_id for block in blocks]
+        marks = self._live(numbers, self._contents(blocks))
+        found = [NOWHERE if mark is None else mark.home for mark in marks]
+        pinned = self.pins.blocks
+        if not pinned.isdisjoint(numbers):
+            for index, (number, mark) in enumerate(zip(numbers, marks, strict=True)):
+                if number in pinned and mark is not None:
+                    found[index] = (mark.tenant, PINNED)
+        return found
+
+    def reused(self, blocks: Iterable[Any]) -> None:
+        """Free blocks were taken for something else: what was known of them, and pins, end."""
+        forget, pinned = self._meta.pop, self.pins.blocks
+        for block in blocks:
+            number = block.block_id
+            if forget(number, None) is not None and number in pinned:
+                self.pins.drop(number)
+
+    # -- what the scheduler tells ------------------------------------------------------------
+
+    def called(self, program: str, tenant: str, weight: float) -> None:
+        """A call of a program arrived. weight: of its tenant among tenants."""
+        self.shares.seen(tenant, weight, self._clock())
+        known = self._programs.get(program)
+        if known is not None:
+            known.tenant = tenant
+
+    def note(
+        self,
+        program: str,
+        spans: TagSpans,
+        blocks: Sequence[Any],
+        block_size: int,
+        *,
+        ended: bool = True,
+        tenant: str = "",
+    ) -> list[int]:
+        """A call of a program is about to give up these blocks, first to last of its context.
+        ended: for good; False: it was displaced. Returns those that can be found again."""
+        known = self._at_hand(program)
+        known.tenant = tenant
+        contents = self._contents(blocks)
+        # The last block of a context is mostly not full, and without a hash.
+        while contents and contents[-1] is None:
+            contents.pop()
+        numbers = [block.block_id for block in islice(blocks, len(contents))]
+        tags = spans.of_blocks(len(numbers), block_size)
+        marks = self._live(numbers, contents)
+        if not all(marks):
+            # Only what follows the blocks that are known is looked at one by one.
+            first = marks.index(None)
+            ours = [self._block(number) for number in numbers[first:]]
+            # What is not hashed nobody can find; and another pool's block is none of ours.
+            gone = [
+                at
+                for at, own in enumerate(ours, first)
+                if own is not blocks[at] or contents[at] is None
+            ]
+            ends = list(
+                range((first + 1) * block_size, (len(numbers) + 1) * block_size, block_size)
+            )
+            for at in reversed(gone):
+                del numbers[at], contents[at], tags[at], marks[at], ends[at - first]
+            self._begin(numbers[first:], contents[first:], marks[first:], ends)
+        for (was, tag), begun, end in runs_of(zip(marks, tags, strict=True)):
+            mark = self._remark(program, known, tag, was, ended)
+            if mark is not was:
+                self._meta.update(dict.fromkeys(numbers[begun:end], mark))
+        self._programs.own(known, numbers, contents)
+        self._bound()
+        if program in self.pins:
+            self._pin(program, numbers)
+        return numbers
+
+    def _begin(
+        self,
+        numbers: Sequence[int],
+        contents: Sequence[Any],
+        marks: Sequence[BlockMeta | None],
+        ends: Sequence[int],
+    ) -> None:
+        """These blocks, those without a mark, hold something new."""
+        fresh = {n for n, mark in zip(numbers, marks, strict=True) if mark is None}
+        for number in self.pins.blocks & fresh:
+            self.pins.drop(number)
+        self._noted.update(zip(numbers, contents, strict=True))
+        self._ends.update(pair for pair in zip(numbers, ends, strict=True) if pair[0] in fresh)
+
+    def _remark(
+        self, program: str, known: Program, tag: Tag, was: BlockMeta | None, ended: bool
+    ) -> BlockMeta:
+        """The mark of blocks that a call of a program has used. was: the one that they had."""
+        ahead = tag is Tag.PARTIAL_PREFILL
+        if was is None:
+            partial = frozenset((program,)) if ahead else _NOBODY
+            highest = Tag.NONE if ahead else tag
+            return block_meta(known.tenant, program, highest, known.priority, partial)
+        _, owner, highest, priority, partial, _ = was
+        if owner == program:
+            priority = known.priority
+        else:
+            # Shared by several programs: the highest counts.
+            owner, priority = "", max(priority, known.priority)
+        if ahead:
+            partial |= {program}
+        else:
+            highest = max(highest, tag)
+            if ended and program in partial:
+                # The call that the prefill was for has come and gone.
+                partial -= {program}
+        return block_meta(known.tenant, owner, highest, priority, partial)
+
+    def retain(self, program: str, until: float, reach: int | None = None) -> bool:
+        """Pin a program's blocks, also those it is still to free; in the place of its pin before.
+        reach: only blocks that end within so many of a context's first tokens; one that the limit
+        cuts is not pinned. False if no such block is known yet."""
+        known = self._at_hand(program)
+        known.ended, known.reach = "", reach
+        self.pins.retain(program, until)
+        if reach is not None:
+            beyond = [n for n in self.pins.of(program) if self._ends[n] > reach]
+            self._move(self.pins.loosen(program, beyond))
+        current = self._current(known)
+        self._pin(program, current)
+        return bool(self.reached(program, current))
+
+    def reached(self, program: str, numbers: Sequence[int]) -> Sequence[int]:
+        """Those of these blocks, of a program's context, that its pin is for."""
+        known = self._programs.get(program)
+        reach = None if known is None else known.reach
+        return numbers if reach is None else [n for n in numbers if self._ends[n] <= reach]
+
+    def release(self, program: str) -> bool:
+        """End a program's pin, and what was prefilled ahead for it. False if it had neither."""
+        known = self._programs.get(program)
+        return known is not None and self._release(program, self._current(known))
+
+    def give_up(self, program: str) -> bool:
+        """Nobody will use what was prefilled ahead for a program. False if nothing was."""
+        known = self._programs.get(program)
+        return known is not None and self._give_up(program, self._current(known))
+
+    def forget(self, program: str) -> bool:
+        """The program has ended: its pins end, and what nobody else has used goes before all else
+        that is tagged. Another program of that name begins anew. False if it was not known."""
+        known = self._programs.get(program)
+        if known is None:
+            return False
+        current = self._current(known)
+        self._release(program, current)
+        self._prioritise(program, LOWEST_PRIORITY, current)
+        self._programs.forget(program)
+        return True
+
+    def prioritise(self, program: str, priority: int) -> bool:
+        """Raise (above 0) or lower the tags of a program's blocks by so many tiers. False if no
+        block of it is known yet; later ones will have it. What it shares with other programs is
+        raised, but not lowered."""
+        known = self._at_hand(program)
+        known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
+        current = self._current(known)
+        self._prioritise(program, known.priority, current)
+        return bool(current)
+
+    def expire(self, now: float) -> list[str]:
+        """End the pins whose time is over. Their programs."""
+        ended = self.pins.expire(now)
+        self._let_go(ended, "its time was over")
+        return [pin.program for pin in ended]
+
+    def take_end(self, program: str) -> str:
+        """Why a program's last pin ended before it was released; told once. "" if it did not."""
+        known = self._programs.get(program)
+        if known is None:
+            return ""
+        ended, known.ended = known.ended, ""
+        return ended
+
+    def sweep(self) -> None:
+        """The cache may have been emptied: forget what blocks no longer hold, keep what was asked
+        for programs."""
+        numbers = list(self._meta)
+        marks = self._live(numbers, self._contents(list(map(self._block, numbers))))
+        gone = [number for number, mark in zip(numbers, marks, strict=True) if mark is None]
+        self.reused(map(self._block, gone))
+        self._move(gone)
+
+    def reset(self) -> None:
+        """The cache was emptied: nothing is known any more."""
+        marks = list(self._meta)
+        self._meta.clear()
+        self._noted.clear()
+        self._ends.clear()
+        self._programs.clear()
+        self.pins.clear()
+        self._move(marks)
+
+    # -- what people ask ---------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Counts for `GET /weft/state`; may be asked from another thread."""
+        tags = dict.fromkeys(Tag, 0)
+        for number, mark in list(self._meta.items()):
+            if self._block(number).block_hash == self._noted.get(number):
+                tags[Tag.PARTIAL_PREFILL if mark.partial else mark.tag] += 1
+        return {
+            "blocks_by_tag": {tag.name: count for tag, count in tags.items()},
+            "pins": len(self.pins),
+            "pinned_blocks": len(self.pins.blocks),
+            "pinned_blocks_limit": self.pins.limit,
+            "pinned_blocks_by_tenant": self.pins.by_tenant(),
+        }
+
+    def violations(self) -> list[str]:
+        """What is inconsistent, in words."""
+        found = self.pins.violations()
+        if not self.pins.blocks <= self._meta.keys():
+            found.append("a block is pinned of which nothing is known")
+        return found + self._programs.violations()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _bound(self) -> None:
+        for program, ended in self._programs.overdue():
+            if ended:
+                self.forget(program)
+            else:
+                self.release(program)
+                self._programs.forget(program)
+
+    def _at_hand(self, program: str) -> Program:
+        known = self._programs.at_hand(program)
+        self._bound()
+        return known
+
+    def _share(self, tenant: str) -> float:
+        return self.shares.share(tenant, self._clock())
+
+    def _live(self, numbers: Sequence[int], contents: Sequence[Any]) -> list[BlockMeta | None]:
+        """The mark of each block; None where it holds something else than was noted of it."""
+        marks = list(map(self._meta.get, numbers))
+        noted = list(map(self._noted.get, numbers))
+        if noted != contents:
+            return [
+                mark if was == content else None
+                for mark, was, content in zip(marks, noted, contents, strict=True)
+            ]
+        return marks
+
+    def _runs(self, numbers: Sequence[int]) -> list[tuple[BlockMeta, Sequence[int]]]:
+        """The marks of marked blocks, each with the blocks in a row that have it."""
+        runs = runs_of(map(self._meta.__getitem__, numbers))
+        return [(mark, numbers[begun:end]) for mark, begun, end in runs]
+
+    def _current(self, known: Program) -> list[int]:
+        """Blocks of a program that still hold what they held; the others are forgotten."""
+        numbers, was = list(known.blocks), list(known.blocks.values())
+        contents = self._contents(list(map(self._block, numbers)))
+        marks = self._live(numbers, contents)
+        if None not in marks and contents == was:
+            return numbers
+        found = zip(numbers, marks, contents, was, strict=True)
+        gone = [n for n, mark, now, before in found if mark is None or now != before]
+        self._programs.lose(known, gone)
+        return list(known.blocks)
+
+    def _release(self, program: str, current: Sequence[int]) -> bool:
+        partial = self._give_up(program, current)
+        pinned = program in self.pins
+        self._move(self.pins.release(program))
+        return pinned or partial
+
+    def _give_up(self, program: str, current: Sequence[int]) -> bool:
+        given: list[int] = []
+        for mark, run in self._runs(current):
+            if program in mark.partial:
+                left = mark.partial - {program}
+                new = block_meta(mark.tenant, mark.owner, mark.tag, mark.priority, left)
+                self._meta.update(dict.fromkeys(run, new))
+                given += run
+        self._move(given)
+        return bool(given)
+
+    def _prioritise(self, program: str, priority: int, current: Sequence[int]) -> None:
+        for mark, run in self._runs(current):
+            new = priority if mark.owner == program else max(mark.priority, priority)
+            if new != mark.priority:
+                changed = block_meta(mark.tenant, mark.owner, mark.tag, new, mark.partial)
+                self._meta.update(dict.fromkeys(run, changed))
+        self._move(current)
+
+    def _pin(self, program: str, blocks: Sequence[int]) -> None:
+        wanted = self.reached(program, blocks)
+        added, yielded = self.pins.extend(program, wanted, self._programs.at_hand(program).tenant)
+        self._let_go(yielded, "another pin needed the room")
+        self._move(added)
+
+    def _let_go(self, pins: Sequence[EndedPin], why: str) -> None:
+        for pin in pins:
+            known = self._programs.get(pin.program)
+            if known is not None:
+                known.ended = why
+            self._move(pin.blocks)
+
+    def _move(self, numbers: Sequence[int]) -> None:
+        """Put blocks of a context into their tiers, the deepest to be reused first: what comes
+        before a block is of use without it, what comes after it is not."""
+        self._retier(list(map(self._block, reversed(numbers))))

@@ -1,0 +1,330 @@
+"""Which running requests give way, decided on an engine's queues.
+
+With one tenant, a waiting request displaces a running one that stands worse in the engine's order.
+Where tenants contend, that holds inside each tenant; between tenants it is the number of running
+sequences for their weights that counts, and nothing that a call says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, takewhile
+from typing import Any, Final
+
+from weft_engine.call_table import CallTable
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks, slots_to_take
+from weft_engine.tenant_queues import TenantQueues
+
+# Waiting requests that are asked at one decision, at most.
+_CLAIMS: Final = 256
+# Of several tenants, at one decision; and so many of one tenant's are asked to give way.
+_FAIR_CLAIMS: Final = 8
+_FAIR_VICTIMS: Final = 16
+
+
+class Preemption:
+    """Of one engine: `hooks`, its scheduler's handles (SchedulerHooks).
+
+    touch: to be called when blocks or slots may have become free. `decide` and `decide_fairly` look
+    again only if that, or a change of ranks, has happened since they last found nothing to do.
+    """
+
+    def __init__(
+        self, hooks: Any, call_table: CallTable, tenant_queues: TenantQueues, max_displacements: int
+    ) -> None:
+        self._hooks = hooks
+        self._calls = call_table
+        self._tenant_queues = tenant_queues
+        self._most = max_displacements
+        self._changed = True
+
+    def touch(self) -> None:
+        """Something happened that may make room."""
+        self._changed = True
+
+    def decide(self) -> list[str]:
+        """Sequences to displace, of one tenant."""
+        if not self._changed:
+            return []
+        ready = self._hooks.readiness()
+        better, worse = ([], []) if self._waits_in_vain(ready) else self._at_odds(ready)
+        victims: list[str] = []
+        if worse:
+            slots = self._hooks.free_slots()
+            for_blocks = not self._calls.order.cache_aware
+            if len(better) > slots or (for_blocks and self._hooks.waits_for_blocks()):
+                for _, given in self._met(better, worse, slots, self._hooks.spare_blocks()):
+                    victims += given
+        # What is not ready now may be without that anything happens here.
+        self._changed = bool(victims) or ready.refused > 0
+        return victims
+
+    def decide_fairly(self) -> tuple[list[str], list[str]]:
+        """Where tenants contend: sequences to displace, and those that come in for them, in the
+        order in which they are to be admitted."""
+        if not self._changed:
+            return [], []
+        ready = self._hooks.readiness()
+        slots, spare = self._hooks.free_slots(), self._hooks.spare_blocks()
+        plan = _Plan(self, ready, slots, spare)
+        if slots < 1:
+            if self._calls.shares.uneven:
+                plan.between(self._tenant_queues.next(_FAIR_CLAIMS, ready))
+            for tenant in sorted(self._tenant_queues.dirty):
+                plan.inside(tenant)
+            self._tenant_queues.dirty.clear()
+        else:
+            first = self._tenant_queues.next(1, ready)
+            short = bool(first) and not plan.fits(first[0]) and not plan.between(first)
+            if short and not self._calls.order.cache_aware:
+                plan.inside(self._calls.shares.tenant_of(first[0]), first)
+        self._changed = bool(plan.victims) or ready.refused > 0
+        return plan.victims, plan.coming
+
+    def preempted_for(self, blocks: int) -> list[Any]:
+        """Where tenants contend: running requests to preempt when so many blocks are missing, the
+        first one first. Each is the worst one of the tenant that runs the most for its weight when
+        those before it are gone."""
+        given: dict[str, int] = {}
+        without: set[str] = set()
+        queues: dict[str, Iterator[Any]] = {}
+        found: list[Any] = []
+        while blocks > 0:
+            tenant = self._calls.shares.heaviest(given, without)
+            if tenant is None:
+                break
+            queue = queues.get(tenant)
+            if queue is None:
+                queue = queues[tenant] = self._giving(tenant)
+            request = next(queue, None)
+            if request is None:
+                without.add(tenant)
+                continue
+            found.append(request)
+            given[tenant] = given.get(tenant, 0) + 1
+            # It needs no further block either.
+            blocks -= 1 + self._hooks.blocks_held_alone(request)
+        return found
+
+    def _giving(self, tenant: str, limit: bool = False) -> Iterator[Any]:
+        """A tenant's running requests that may give way, the worst first. limit: only those that
+        were not displaced often enough."""
+        rank, requests = self._calls.rank, self._hooks.requests
+        names = self._calls.shares.running_of(tenant)
+        for name in sorted(names, key=lambda n: (rank(n), n), reverse=True):
+            request = requests[name]
+            if not self._hooks.can_be_displaced(request):
+                continue
+            if not limit or self._displaced(request) < self._most:
+                yield request
+
+    # -- one tenant --------------------------------------------------------------------------
+
+    def _at_odds(self, ready: Callable[[str], bool]) -> tuple[list[Any], list[Any]]:
+        """Who waits and may displace, the best first, and who runs and may give way to them, the
+        worst first."""
+        hooks = self._hooks
+        # Both queues are sorted: if the best that waits does not stand better than the worst that
+        # runs, no call gives way. This is all that most steps pay.
+        worst = self._place(hooks.running[-1])
+        first = next(self._claiming(ready), None)
+        if first is None or not self._place(first) < worst:
+            return [], []
+        best, order, slots = self._place(first), self._calls.order, hooks.free_slots()
+
+        def giving() -> Iterator[Any]:
+            worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
+            return filter(self._may_give_way, worse)
+
+        if not order.cache_aware:
+            worse = list(giving())
+            # More than all of these together could not be admitted.
+            better = islice(self._claiming(ready), slots + len(worse))
+            return list(takewhile(lambda r: self._place(r) < worst, better)), worse
+        # Those before them take the slots that are free, whether they are ready yet or not.
+        claims = map(self._place, self._claiming(ready, slots))
+        pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
+        if not pairs:
+            return [], []
+        first_ones = islice(hooks.waiting_requests(), slots)
+        next_ones = islice(self._claiming(ready, slots), pairs)
+        return [*first_ones, *next_ones], list(islice(giving(), among))
+
+    def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
+        """Whether the first claim lacks blocks, for which this order displaces no call. Then no
+        claim is met, and the running calls need not be looked at."""
+        if not self._calls.order.cache_aware:
+            return False
+        hooks = self._hooks
+        first = hooks.first_waiting() if hooks.free_slots() else next(self._claiming(ready), None)
+        spare = hooks.spare_blocks()
+        return first is not None and hooks.blocks_at_least(first, spare) > spare
+
+    def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
+        """Waiting requests that vLLM would admit now, as they stand in its queue. after: so many
+        first ones are passed over."""
+        waiting = islice(self._hooks.waiting_requests(), after, after + _CLAIMS)
+        return (request for request in waiting if ready(request.request_id))
+
+    # -- what both use -----------------------------------------------------------------------
+
+    def _met(
+        self, better: list[Any], worse: list[Any], slots: int, spare: int
+    ) -> list[tuple[str, list[str]]]:
+        """The claims that are met, each with its victims; [] if none has any. A claim's blocks are
+        first bounded from below, which looks at a few blocks of its context, and counted only if it
+        would be met."""
+        for_blocks = not self._calls.order.cache_aware
+        held = {request.request_id: request for request in worse}
+        candidates = [self._candidate(request) for request in worse]
+
+        def blocks_of(candidate: Candidate) -> int:
+            return int(self._hooks.blocks_held_alone(held[candidate.sequence]))
+
+        def met(
+            requests: Iterable[Any], blocks: Callable[[Any, int], int]
+        ) -> list[tuple[str, list[str]]]:
+            return meet_claims(
+                (self._claim(request, blocks(request, spare)) for request in requests),
+                candidates,
+                free_slots=slots,
+                free_blocks=spare,
+                max_displacements=self._most,
+                margin=self._calls.order.margin,
+                blocks_of=blocks_of if for_blocks else lambda candidate: 0,
+            )
+
+        likely = dict(met(better, self._hooks.blocks_at_least))
+        if not any(likely.values()):
+            return []
+        return met((r for r in better if r.request_id in likely), self._hooks.blocks_needed)
+
+    def _may_give_way(self, request: Any) -> bool:
+        return self._displaced(request) < self._most and self._hooks.can_be_displaced(request)
+
+    def _displaced(self, request: Any) -> int:
+        call = self._calls.of(request.request_id)
+        return 0 if call is None else call.displaced
+
+    def _place(self, request: Any) -> tuple[int, float]:
+        return self._calls.rank(request.request_id)[:2]
+
+    def _claim(self, request: Any, blocks: int) -> Claim:
+        queue, place, order = self._calls.rank(request.request_id)
+        return Claim(request.request_id, queue, order, place, blocks)
+
+    def _candidate(self, request: Any) -> Candidate:
+        queue, place, order = self._calls.rank(request.request_id)
+        computed = int(request.num_computed_tokens)
+        hooks = self._hooks
+        return Candidate(
+            sequence=request.request_id,
+            queue=queue,
+            order_in_queue=order,
+            rank=place,
+            # Full blocks stay in the prefix cache for a while; what is in the last one is lost.
+            waste=computed % hooks.block_size if hooks.prefix_cached() else computed,
+            displaced=self._displaced(request),
+        )
+
+
+class _Plan:
+    """One decision between and inside tenants, as it grows."""
+
+    def __init__(self, owner: Preemption, ready: Any, slots: int, spare: int) -> None:
+        self.victims: list[str] = []
+        self.coming: list[str] = []
+        self._owner = owner
+        self._hooks, self._calls = owner._hooks, owner._calls
+        self._ready = ready
+        self._slots, self._spare = slots, spare
+        self._given: dict[str, int] = {}
+        self._taken: dict[str, int] = {}
+        # Tenants with nobody left who may give way.
+        self._without: set[str] = set()
+
+    def fits(self, name: str) -> bool:
+        """Whether a waiting sequence finds its blocks."""
+        request = self._hooks.requests[name]
+        if self._hooks.blocks_at_least(request, self._spare) > self._spare:
+            return False
+        return bool(self._needed(name) <= self._spare)
+
+    def between(self, claims: list[str]) -> bool:
+        """Take slots and blocks for these from tenants that run more for their weight. Nobody gives
+        way for a claim that would not be met even so. Whether one was met."""
+        shares, met = self._calls.shares, False
+        for name in claims:
+            tenant = shares.tenant_of(name)
+            given = dict(self._given)
+            chosen: list[str] = []
+            slots, spare, blocks = self._slots, self._spare, self._needed(name)
+            while slots < 1 or spare < blocks:
+                giver = shares.yielding(tenant, given, self._taken.get(tenant, 0), self._without)
+                if giver is None:
+                    break
+                victim = self._victim(giver, chosen)
+                if victim is None:
+                    self._without.add(giver)
+                    continue
+                chosen.append(victim.request_id)
+                given[giver] = given.get(giver, 0) + 1
+                slots += 1
+                spare += self._hooks.blocks_held_alone(victim)
+            if slots < 1 or spare < blocks or not chosen:
+                continue
+            met = True
+            self._given = given
+            self._taken[tenant] = self._taken.get(tenant, 0) + 1
+            self._slots, self._spare = slots - 1, spare - blocks
+            self.victims += chosen
+            self.coming.append(name)
+        return met
+
+    def inside(self, tenant: str, claims: list[str] | None = None) -> None:
+        """Inside a tenant a waiting sequence displaces one that stands worse, as if the tenant were
+        alone. claims: the only ones that count; None: the tenant's best."""
+        place, margin = self._place, self._calls.order.margin
+        running = self._calls.shares.running_of(tenant)
+        best = next(self._owner._tenant_queues.of(tenant), None)
+        # Two looks are all that most decisions take.
+        if best is None or not running:
+            return
+        if not outranks(place(best), max(map(place, running)), margin):
+            return
+        taken = set(self.victims)
+        giving = (r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken)
+        worse = list(islice(giving, _FAIR_VICTIMS))
+        if not worse:
+            return
+        worst = place(worse[0].request_id)
+        if claims is None:
+            claims = list(islice(self._owner._tenant_queues.of(tenant), _FAIR_CLAIMS))
+        better = []
+        for name in claims:
+            if name in self.coming:
+                continue
+            if not outranks(place(name), worst, margin):
+                break
+            if self._ready(name):
+                better.append(self._hooks.requests[name])
+        for name, given in self._owner._met(better, worse, self._slots, self._spare):
+            if given:
+                self.victims += given
+                self.coming.append(name)
+                freed = (self._hooks.blocks_held_alone(self._hooks.requests[v]) for v in given)
+                self._spare += sum(freed) - self._needed(name)
+
+    def _victim(self, tenant: str, chosen: list[str]) -> Any:
+        """Those who were displaced often enough come last: a tenant that runs more than its share
+        gives way in the end, whoever it is made to."""
+        passed = {*self.victims, *chosen}
+        able = [r for r in self._owner._giving(tenant) if r.request_id not in passed]
+        displaced, most = self._owner._displaced, self._owner._most
+        return min(able, key=lambda r: max(0, displaced(r) + 1 - most), default=None)
+
+    def _place(self, name: str) -> tuple[int, float]:
+        return self._calls.rank(name)[:2]
+
+    def _needed(self, name: str) -> int:
+        return int(self._hooks.blocks_needed(self._hooks.requests[name], self._spare))

@@ -1,0 +1,142 @@
+"""The channel between scheduler and API server, over real sockets."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import anyio
+import pytest
+from weft_engine.engine_link import Command, EngineLink
+from weft_engine.orders import build_order
+from weft_engine.report_server import EngineLinkError, ReportServer
+from weft_engine.wire import CallReport
+
+pytest.importorskip("zmq")
+
+
+def scenario(tmp_path: Path, steps) -> None:
+    async def main() -> None:
+        address = f"ipc://{tmp_path}/channel"
+        reports = ReportServer(address)
+        channel = EngineLink(
+            address,
+            lambda: {"policy": "plas", "running": 3},
+            lambda policy: build_order(policy, {}),
+        )
+        try:
+            with anyio.fail_after(20):
+                while not reports._engines:  # noqa: ASYNC110 - no event tells of it
+                    await anyio.sleep(0.01)
+                await steps(reports, channel)
+        finally:
+            await anyio.to_thread.run_sync(channel.close)
+            await reports.close()
+
+    anyio.run(main)
+
+
+def test_a_report_reaches_who_waits_for_it_and_who_asks_later(tmp_path):
+    async def steps(reports, channel):
+        report = CallReport("c1", service_s=1.0)
+        threading.Timer(0.05, channel.send_report, [report]).start()
+        assert await reports.report("c1", 10) == report
+        assert await reports.report("c1", 0) == report
+
+    scenario(tmp_path, steps)
+
+
+def test_a_report_that_does_not_come_is_none(tmp_path):
+    async def steps(reports, channel):
+        assert await reports.report("never", 0.01) is None
+        assert reports._waiters == {}
+
+    scenario(tmp_path, steps)
+
+
+def test_a_later_report_of_the_same_call_replaces_the_first(tmp_path):
+    async def steps(reports, channel):
+        channel.send_report(CallReport("c", service_s=1.0))
+        channel.send_report(CallReport("c", service_s=2.0))
+        channel.send_report(CallReport("end"))
+        await reports.report("end", 10)
+        assert (await reports.report("c", 0)).service_s == 2.0
+
+    scenario(tmp_path, steps)
+
+
+def test_a_malformed_report_costs_no_later_one(tmp_path):
+    async def steps(reports, channel):
+        channel.send_report(CallReport("bad", service_s=float("nan")))
+        channel.send_report(CallReport("good", service_s=2.0))
+        assert (await reports.report("good", 10)).service_s == 2.0
+        assert await reports.report("bad", 0) is None
+
+    scenario(tmp_path, steps)
+
+
+def test_commands_wait_for_the_next_step_and_questions_do_not(tmp_path):
+    async def steps(reports, channel):
+        told = {"policy": "plas", "running": 3, "commands_waiting": 0}
+        assert await reports.command({"do": "state"}) == [told]
+        replies = await reports.command({"policy": "fcfs", "reset_cache": True})
+        assert replies == [{"policy": "fcfs", "reset_cache": True}]
+        assert channel.take_commands() == [Command("fcfs", True)]
+        assert channel.take_commands() == []
+
+    scenario(tmp_path, steps)
+
+
+def test_an_unknown_policy_is_refused_and_changes_nothing(tmp_path):
+    async def steps(reports, channel):
+        with pytest.raises(EngineLinkError, match="lottery"):
+            await reports.command({"policy": "lottery"})
+        assert channel.take_commands() == []
+        assert await reports.command({"do": "state"})
+
+    scenario(tmp_path, steps)
+
+
+def test_without_an_engine_a_command_says_so(tmp_path):
+    async def main() -> None:
+        reports = ReportServer(f"ipc://{tmp_path}/alone")
+        with pytest.raises(EngineLinkError, match="no engine core"):
+            await reports.command({"do": "state"})
+        await reports.close()
+
+    anyio.run(main)
+
+
+def test_an_idle_engine_tells_its_state_by_itself(tmp_path):
+    async def main() -> None:
+        told = anyio.Event()
+        states = []
+
+        def take(engine, state):
+            states.append((engine, state))
+            told.set()
+
+        address = f"ipc://{tmp_path}/channel"
+        reports = ReportServer(address, take)
+        channel = EngineLink(address, lambda: {"policy": "plas", "running": 3}, build_order)
+        try:
+            with anyio.fail_after(20):
+                await told.wait()
+        finally:
+            await anyio.to_thread.run_sync(channel.close)
+            await reports.close()
+        assert states[0] == (0, {"policy": "plas", "running": 3})
+
+    anyio.run(main)
+
+
+def test_an_idle_engine_shows_the_order_that_it_was_told(tmp_path):
+    async def steps(reports, channel):
+        await reports.command({"policy": "fcfs", "reset_cache": False})
+        [state] = await reports.command({"do": "state"})
+        assert (state["policy"], state["commands_waiting"]) == ("fcfs", 1)
+        channel.take_commands()
+        [state] = await reports.command({"do": "state"})
+        assert (state["policy"], state["commands_waiting"]) == ("plas", 0)
+
+    scenario(tmp_path, steps)

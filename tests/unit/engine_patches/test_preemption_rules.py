@@ -1,0 +1,142 @@
+"""Who gives way to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_engine.preemption_rules import Candidate, Claim, choose_victims, slots_to_take
+
+
+def choose(waiting: list[Claim], running: list[Candidate], **options: Any) -> list[str]:
+    settings = {"free_slots": 0, "free_blocks": 10**6, "max_displacements": 3, **options}
+    return choose_victims(waiting, running, **settings)
+
+
+def test_the_worst_queue_goes_first_then_the_least_waste():
+    running = [Candidate("a", 1, waste=5), Candidate("b", 3, waste=90), Candidate("c", 3, waste=10)]
+    assert choose([Claim("w", 0)], running) == ["c"]
+    assert choose([Claim("w", 0), Claim("x", 0), Claim("y", 0)], running) == ["c", "b", "a"]
+
+
+def test_free_slots_are_used_before_anybody_is_displaced():
+    waiting = [Claim("w", 0), Claim("x", 0)]
+    assert choose(waiting, [Candidate("a", 5)], free_slots=2) == []
+    assert choose(waiting, [Candidate("a", 5)], free_slots=1) == ["a"]
+
+
+def test_an_equal_queue_does_not_displace():
+    assert choose([Claim("w", 2)], [Candidate("a", 2)]) == []
+
+
+def test_by_rank_only_where_the_order_says_so_and_by_its_margin():
+    waiting, running = [Claim("w", 0, rank=5.0)], [Candidate("a", 0, rank=8.0)]
+    assert choose(waiting, running) == []
+    assert choose(waiting, running, margin=1.0) == ["a"]
+    assert choose(waiting, running, margin=3.0) == []
+
+
+def test_calls_displaced_often_enough_are_left_alone():
+    running = [Candidate("a", 5, displaced=3), Candidate("b", 1)]
+    assert choose([Claim("w", 0)], running) == ["b"]
+
+
+def test_with_a_slot_free_blocks_are_made_free():
+    running = [Candidate("a", 2, blocks=4), Candidate("b", 3, blocks=2)]
+    options = {"free_slots": 4, "free_blocks": 1}
+    assert choose([Claim("w", 0, blocks=3)], running, **options) == ["b"]
+    assert choose([Claim("w", 0, blocks=4)], running, **options) == ["b", "a"]
+
+
+def test_nobody_is_displaced_for_a_claim_that_would_not_fit_even_so():
+    running = [Candidate("a", 2, blocks=4), Candidate("b", 0, blocks=50)]
+    assert choose([Claim("w", 0, blocks=9)], running, free_blocks=1) == []
+
+
+def test_a_claim_that_cannot_be_met_stops_those_behind_it():
+    waiting = [Claim("big", 0, 0, blocks=99), Claim("small", 0, 1, blocks=1)]
+    assert choose(waiting, [Candidate("a", 5, blocks=5)], free_blocks=0) == []
+
+
+QUEUES = st.lists(st.integers(0, 4), max_size=6)
+
+
+@given(QUEUES, QUEUES, st.integers(0, 3))
+def test_every_victim_is_worse_than_a_waiting_call_and_nobody_swaps_back(waiting, running, free):
+    claims = [Claim(f"w{i}", q, i) for i, q in enumerate(waiting)]
+    candidates = [Candidate(f"r{i}", q, i) for i, q in enumerate(running)]
+    victims = choose(claims, candidates, free_slots=free)
+    queue = {c.sequence: c.queue for c in candidates}
+    met = sorted(waiting)[free:]
+    for claim, victim in zip(met, victims, strict=False):
+        assert claim < queue[victim]
+    # The displaced ones could not displace those that took their place.
+    taken = [Candidate(f"t{i}", q) for i, q in enumerate(met[: len(victims)])]
+    assert choose([Claim(v, queue[v]) for v in victims], taken) == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=6),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=6),
+    st.integers(0, 2),
+    st.integers(0, 9),
+)
+def test_nobody_gives_way_for_nothing(waiting, running, slots, blocks):
+    claims = [Claim(f"w{i}", q, i, blocks=b) for i, (q, b) in enumerate(waiting)]
+    candidates = [Candidate(f"r{i}", q, i, blocks=b) for i, (q, b) in enumerate(running)]
+    victims = choose(claims, candidates, free_slots=slots, free_blocks=blocks)
+    assert len(set(victims)) == len(victims)
+    freed = sum(c.blocks for c in candidates if c.sequence in victims)
+    room, left = slots + len(victims), blocks + freed
+    admitted = 0
+    for claim in sorted(claims, key=lambda c: (c.queue, c.order_in_queue)):
+        if room < 1 or left < claim.blocks:
+            break
+        room, left, admitted = room - 1, left - claim.blocks, admitted + 1
+    without = 0
+    room, left = slots, blocks
+    for claim in sorted(claims, key=lambda c: (c.queue, c.order_in_queue)):
+        if room < 1 or left < claim.blocks:
+            break
+        room, left, without = room - 1, left - claim.blocks, without + 1
+    assert admitted > without or not victims
+
+
+PLACES = st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+
+
+@given(
+    st.lists(PLACES, max_size=6),
+    st.lists(st.tuples(PLACES, st.integers(0, 2)), max_size=6),
+    st.integers(0, 2),
+    st.sampled_from([None, 0.0, 0.5]),
+    st.integers(0, 4),
+)
+def test_for_slots_alone_few_are_enough_to_choose_the_same_victims(
+    waiting, running, slots, margin, free
+):
+    claims = [
+        Claim(f"w{i}", queue, i, rank, blocks=1) for i, (queue, rank) in enumerate(sorted(waiting))
+    ]
+    candidates = [
+        Candidate(f"r{i}", queue, i, rank, waste=waste)
+        for i, ((queue, rank), waste) in enumerate(sorted(running))
+    ][::-1]
+    pairs, among = slots_to_take(
+        iter([(c.queue, c.rank) for c in claims[slots:]]),
+        iter([(c.queue, c.rank) for c in candidates]),
+        margin,
+    )
+
+    def victims(claims_: list[Claim], candidates_: list[Candidate]) -> list[str]:
+        return choose_victims(
+            claims_,
+            candidates_,
+            free_slots=slots,
+            free_blocks=free,
+            max_displacements=3,
+            margin=margin,
+        )
+
+    assert victims(claims[: slots + pairs], candidates[:among]) == victims(claims, candidates)
