@@ -114,7 +114,7 @@ def router(
             "table": {
                 "violations": list(await table.check()),
                 "in_flight": dict(table.in_flight()),
-                "programs": (await table.census())._asdict(),
+                "programs": (await table.counts())._asdict(),
                 "local": table.local,
             },
         }

@@ -29,9 +29,9 @@ from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
-from weft_gateway.model import ProgramKey, Told
+from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import OwnTag
-from weft_gateway.overlap import told
+from weft_gateway.overlap import tag_codec
 from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill
 from weft_gateway.policies.hints import DEFAULT_LIMITS
 from weft_gateway.policies.hints_values import own_tag
@@ -212,7 +212,9 @@ def router(
         key = await named(request, tenant, hint.session_id)
         found, fates = _tags(hint.tags)
         now = time()
-        await table.tell(key, Told(told.TAGS, told.written(found), now + hint.ttl_s), now)
+        await table.set_attribute(
+            key, ProgramAttribute(tag_codec.TAGS, tag_codec.encode(found), now + hint.ttl_s), now
+        )
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     @api.post(

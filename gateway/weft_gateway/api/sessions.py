@@ -69,7 +69,7 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
             }
             for thread in program.threads
         ],
-        "told": {told.name: {"until": told.until_s} for told in program.told},
+        "told": {told.name: {"until": told.until_s} for told in program.attributes},
         "last_call_arrival": program.last_arrival_s or None,
         "last_call_completion": program.last_completion_s or None,
     }

@@ -113,10 +113,10 @@ def router(
     @api.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def get_metrics() -> Response:
         """All series in Prometheus's text format."""
-        census = await table.census()
-        counts.programs.set(census.alive)
-        counts.begun.value = census.created
-        counts.ended.value = census.ended
+        programs = await table.counts()
+        counts.programs.set(programs.alive)
+        counts.begun.value = programs.created
+        counts.ended.value = programs.ended
         counts.local.set(table.local)
         in_flight = await table.count()
         for replica in registry:
