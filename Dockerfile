@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1
-# Two images: `gateway` (Python alone, no torch) and `replica` (vLLM with Weft's plugin).
+# Two images: `gateway` (no torch, no vLLM) and `replica` (vLLM with Weft's plugin). Neither contains
+# the bench.
 #   docker build --target gateway -t weft-gateway .
 #   docker build --target replica -t weft-replica .                          for NVIDIA GPUs
 #   docker build --target replica --build-arg ENGINE=cpu -t weft-replica .   for a CPU
@@ -20,11 +21,11 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 FROM build AS wheel
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip install --no-deps -r requirements/gateway.txt
+# Without loadgen/: the wheel of the images has no weft_bench.
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway/ gateway/
 COPY engine_patches/ engine_patches/
 COPY kernels/ kernels/
-COPY loadgen/ loadgen/
 COPY deploy/ deploy/
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 

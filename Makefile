@@ -7,7 +7,7 @@ ARGS ?=
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast install lint format type imports check lock generate docs bench-overhead bench-replay bench-swap bench-scheduler bench-tags bench-sim bench-overlap bench-peers clean
+.PHONY: help up test test-fast install lint format type imports check lock generate docs bench clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -53,37 +53,9 @@ docs: ## build the documentation as a site in .weft/site; fails on warnings
 	@$(INSTALL) --with-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-bench-overhead: ## requests/s and added latency beside other proxies
+bench: ## measure: make bench ARGS="overhead --session"; without ARGS: list the benches
 	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench overhead $(ARGS)
-
-bench-replay: ## programs replayed under several orders
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench replay $(ARGS)
-
-bench-swap: ## KV blocks to and from host memory, beside other ways
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench swap $(ARGS)
-
-bench-scheduler: ## a step's scheduling, beside vLLM's own
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench scheduler $(ARGS)
-
-bench-tags: ## where tags land, beside a full tokenisation; ARGS="--data FOLDER"
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench tags $(ARGS)
-
-bench-sim: ## programs in virtual time, on the schedulers and the routing of production
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench sim $(ARGS)
-
-bench-overlap: ## agents' requests with more and more overlap of tools, decoding and prefill
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench overlap $(ARGS)
-
-bench-peers: ## programs through other proxies and through ours; ARGS="--data FOLDER"
-	@$(INSTALL) --with-test
-	@exec $(BIN)/weft bench peers $(ARGS)
+	@exec $(BIN)/weft bench $(or $(ARGS),--help)
 
 clean: ## remove the environment and what commands have left
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

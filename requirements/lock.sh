@@ -21,4 +21,6 @@ options=("${plain[@]}" --overrides requirements/overrides.txt)
 # and the tests only.
 "$UV" pip compile "${plain[@]}" -c requirements/gateway.txt -c requirements/test.txt \
   requirements/engine-gpu.in -o requirements/engine-gpu.txt
+# neighbours.txt, which tests/system/test_wheel.py installs, is written by hand: its transformers is
+# that of engine-cpu.txt.
 wc -l requirements/*.txt

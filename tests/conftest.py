@@ -1,9 +1,11 @@
 """What every test shares."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.recorder import Recorder
 
 # No test goes by the wall clock: a busy machine is no defect.
 settings.register_profile("patient", deadline=None)
@@ -25,3 +27,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def anyio_backend() -> str:
     """Async tests run on asyncio, as the gateway does."""
     return "asyncio"
+
+
+@pytest.fixture
+def recorder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """Replaces the module that `request.param` names."""
+    module = Recorder(request.param)
+    monkeypatch.setitem(sys.modules, request.param, module)
+    return module

@@ -19,6 +19,7 @@ from typer.cli import get_docs_for_click
 from typer.main import get_command
 from weft_engine.metrics import EngineMetrics
 from weft_gateway.app import create_app
+from weft_gateway.cli import MOUNTED, load
 from weft_gateway.cli import app as commands
 from weft_gateway.config import Settings
 from weft_gateway.telemetry.metrics import Metrics
@@ -48,7 +49,8 @@ def settings() -> str:
 
 def cli() -> str:
     """Every command and option of `weft`."""
-    command = get_command(commands)
+    command: Any = get_command(commands)
+    command.commands.update({name: load(name) for name in MOUNTED})
     text = get_docs_for_click(obj=command, ctx=Context(command), name="weft", title="weft")
     return _page("Command line", "", text.partition("\n")[2].strip())
 

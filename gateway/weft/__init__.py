@@ -1,10 +1,13 @@
-"""The Python client: a program's session, tool calls as they complete, tools that run early.
+"""Weft's Python client: sessions, tool calls while they stream, tools that start early, hints.
 
-    with session("http://127.0.0.1:8080/v1") as s:
-        client = s.openai()
+    from weft import Session
 
-Nothing is needed but httpx, and `openai` where a client of it is asked for. Nothing of the server
-is imported but the parser that both share. Guide: docs/client.md.
+    with Session("http://127.0.0.1:8080/v1") as session:
+        client = session.openai()
+
+The names in `__all__` are public; import them from `weft`. The client needs httpx, and `openai` for
+`Session.openai` and the methods that use it. It imports only the stream parsers of the server.
+Guide: docs/client.md.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from weft_gateway.overlap.tool_calls import ToolCall
 
 from weft.agent import Run
 from weft.hints import AsyncHints, Hints, Prefill
-from weft.sessions import Session, SessionError, session
+from weft.sessions import Session, SessionError
 from weft.stream import ToolCalls
 from weft.tools import Tool, ToolRun
 
@@ -28,5 +31,4 @@ __all__ = [
     "ToolCall",
     "ToolCalls",
     "ToolRun",
-    "session",
 ]

@@ -1,8 +1,8 @@
-"""An agent's loop in which tools, decoding and prefill overlap (Sutradhara 4.1, 4.2; Figure 6).
+"""An agent loop that overlaps tools, decoding and prefill (Sutradhara 4.1, 4.2; Figure 6).
 
-A tool starts when the closing brace of its call has been decoded, while the model still writes the
-next one. When the answer is complete and tools still run, the part of the next prompt that does not
-depend on them is prefilled; the next call then extends it.
+A tool starts when its call is complete, while the model still writes the next call. If tools still
+run when the answer ends, the server prefills the part of the next prompt that does not depend on
+them, and the next call extends this prefill.
 """
 
 from __future__ import annotations
@@ -26,24 +26,22 @@ from weft.tools import Tool, ToolRun
 if TYPE_CHECKING:
     import openai
 
-# Seconds that a call waits for the handle of its prefill where tools were faster than the server's
-# answer: a round trip is worth it, a server that hangs is not.
+# How long a call waits for the handle of its prefill if the tools end before the server answers.
 GRACE_S = 0.1
-# As `weft_gateway.overlap.dispatch` has it, in bytes.
 DISPATCH_HEADER: Final = HEADER.decode()
 
 _NO_HINTS: Final = (404, 405, 501)
-# Fields beside messages and tools that decide how an engine writes out the prompt.
+# Members that change the prompt, beside messages and tools.
 _PROMPT: Final = ("chat_template", "chat_template_kwargs", "cache_salt")
 
 
 @dataclass(slots=True)
 class Run:
-    """What came of a loop.
+    """The result of a loop.
 
-    messages: the whole conversation, the last answer included. answer: its text. turns: calls of
-    the model. finished: the last answer was whole and called no tool. tool_runs: all tools, in the
-    order in which they were called. extended: calls that found their prompt prefilled.
+    messages: the whole conversation with the last answer. answer: the text of the last answer.
+    turns: number of model calls. finished: the last answer is complete and calls no tool.
+    tool_runs: all tool calls, in order. extended: number of calls that extended a prefill.
     """
 
     messages: list[dict[str, Any]]
@@ -69,18 +67,11 @@ async def run(
     on_chunk: Callable[[Any], object] | None = None,
     **options: Any,
 ) -> Run:
-    """Call the model, run the tools it calls, and again, until it answers without calling any.
-
-    max_turns: calls of the model at most; in the last one it may call no tool, so that there is an
-    answer. tool_choice: for the first turn; afterwards the model is free, or a forced tool would be
-    called forever. prefill: use hints, where the server has them. on_call, on_chunk: told of each
-    complete call and each chunk as it comes. options: further fields of the chat completion. Raises
-    what the client raises when a call of the model fails; tools that fail are told to the model.
-    """
+    """Call the model and run the tools that it calls; see Session.run_tools."""
     if max_turns < 1:
         raise ValueError(f"max_turns must be at least 1, got {max_turns}")
     if not {"n", "stream", "messages", "tools"}.isdisjoint(options):
-        raise ValueError("n, stream, messages and tools are the loop's own")
+        raise ValueError("the loop sets n, stream, messages and tools itself")
     hints = _Ahead(AsyncHints(client, session_id), prefill_ttl_s) if prefill else None
     loop = _Loop(client, hints, {tool.name: tool for tool in tools}, on_call, on_chunk)
     body = {"model": model, "stream": True, **options}
@@ -103,7 +94,7 @@ async def run(
 
 
 class _Loop:
-    """What stays the same from turn to turn."""
+    """The parts that all turns share."""
 
     def __init__(
         self,
@@ -120,8 +111,8 @@ class _Loop:
         self._on_chunk = on_chunk
 
     async def turn(self, body: dict[str, Any], result: Run) -> bool:
-        """One call of the model and its tools. Whether there has to be another."""
-        # So that the gateway's receipt says by how much the tools were ahead.
+        """Make one model call and run its tools. Returns whether another turn follows."""
+        # Lets the gateway's receipt contain the head start of the tools.
         headers = {DISPATCH_HEADER: "1", **(body.get("extra_headers") or {})}
         body = body | {"messages": result.messages, "extra_headers": headers}
         result.turns += 1
@@ -168,8 +159,8 @@ class _Loop:
 
 
 class _Ahead:
-    """The prefill of the next prompt: submitted while tools run, extended by the call, or dropped.
-    Whatever goes wrong here, the call is made without it."""
+    """The prefill of the next prompt: submitted while tools run, then extended or discarded. If
+    any of this fails, the call is made without it."""
 
     def __init__(self, hints: AsyncHints, ttl_s: float | None) -> None:
         self._hints = hints
@@ -178,7 +169,7 @@ class _Ahead:
         self._asked: asyncio.Task[Prefill | None] | None = None
 
     def submit(self, body: Mapping[str, Any]) -> None:
-        """Ask for the prefill of a body's messages."""
+        """Submit the prefill of a body's messages."""
         if self._supported:
             self._asked = asyncio.create_task(self._submit(body))
 
@@ -198,7 +189,7 @@ class _Ahead:
         return None
 
     async def extend(self, body: Mapping[str, Any]) -> Any:
-        """The call as an extension of what was prefilled; None where there is nothing to extend."""
+        """Make the call as an extension of the prefill. Returns None if there is none."""
         import openai
 
         prefill = await self._taken()
@@ -207,10 +198,10 @@ class _Ahead:
         try:
             return await self._hints.extend_prefill(prefill, **body)
         except openai.APIError:
-            return None  # Expired, or another prefix, or a fault that the plain call meets too.
+            return None  # Expired or another prefix; a plain call reports any other error.
 
     async def discard(self) -> None:
-        """The call will not come: an answer ended the loop, or an error did."""
+        """Discard the prefill: the loop has ended."""
         import openai
 
         prefill = await self._taken()
@@ -219,7 +210,7 @@ class _Ahead:
                 await self._hints.discard_prefill(prefill)
 
     async def _taken(self) -> Prefill | None:
-        """The handle, once."""
+        """The handle; the next call returns None."""
         asked, self._asked = self._asked, None
         if asked is None:
             return None

@@ -1,4 +1,4 @@
-"""Table 1's `register_streaming_callback`: the tool calls of a whole program, told as they come."""
+"""A program's tool calls as server-sent events (Sutradhara's `register_streaming_callback`)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from weft_gateway.overlap.dispatch import EVENT, from_json
 from weft_gateway.overlap.events import EventReader
 from weft_gateway.overlap.tool_calls import ToolCall
 
-# The server may be silent for as long as no tool is called.
+# The server sends nothing while no tool is called.
 _TIMEOUT: Final = httpx.Timeout(10.0, read=None)
 
 
 class CallbackStream:
-    """Calls back from `async with` on; entering returns when the server listens, so that no call
-    that is made afterwards is missed. httpx.HTTPStatusError where the server has no such stream.
+    """Calls `callback` with each tool call within `async with`.
 
-    ended: resolves when the stream ends by itself, to what ended it or None.
+    Entering returns when the server sends events, so that no later tool call is missed. It raises
+    httpx.HTTPStatusError if the server has no such stream. ended: a task that finishes when the
+    stream ends by itself, with the error that ended it or None.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class CallbackStream:
 
 
 async def tool_calls(pieces: AsyncIterator[bytes]) -> AsyncIterator[ToolCall]:
-    """The calls of a stream of `event: tool_call_dispatch`; other events are left out."""
+    """The tool calls of a stream of `tool_call_dispatch` events; other events are ignored."""
     reader = EventReader()
     async for piece in pieces:
         for event in reader.feed(piece):

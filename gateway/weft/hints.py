@@ -1,8 +1,7 @@
-"""Sutradhara's Table 1 over HTTP: what a program can tell Weft of what it will do next.
+"""The hints of Sutradhara's Table 1 over HTTP: what a program will do next.
 
-Hints only help: without them, or with wrong ones, answers are the same. Both classes send through a
-client of `openai`, so that its address, key, headers and errors (`openai.APIStatusError`) hold. The
-fifth call of the table, `register_streaming_callback`, is the session's, since it is no request.
+Hints never change answers, only speed. Both classes send their requests through a client of
+`openai`, with its base URL, key and headers; errors are `openai.APIStatusError`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ if TYPE_CHECKING:
     import openai
 
 Json = Mapping[str, Any]
-# Hints are worth no waiting and no second try.
+# A hint that takes longer, or fails once, is not worth a retry.
 TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """A handle of a partial prefill. expires_at: Unix seconds, None where the server did not say.
-    status: `running`, `done` or `failed`, as of the answer."""
+    """A handle of a partial prefill. status: `running`, `done` or `failed` at the time of the
+    answer. expires_at: Unix seconds, None if unknown."""
 
     id: str
     status: str = "running"
@@ -31,9 +30,9 @@ class Prefill:
 
     @classmethod
     def from_json(cls, data: Any) -> Prefill:
-        """Read the server's answer. ValueError if it is none."""
+        """Read the server's answer. Raises ValueError if it is not a prefill."""
         if not isinstance(data, Mapping) or not isinstance(data.get("id"), str):
-            raise ValueError(f"this is no partial prefill: {data!r:.200}")
+            raise ValueError(f"not a partial prefill: {data!r:.200}")
         return cls(data["id"], data.get("status", "running"), data.get("expires_at"))
 
 
@@ -41,12 +40,12 @@ def _tags(spans: Iterable[tuple[int, int, str]]) -> list[dict[str, Any]]:
     return [{"messages": [first, end], "tag": tag} for first, end, tag in spans]
 
 
-# What methods of `openai` take beside the fields of a request, and what the client calls it.
+# Options of the methods of `openai` that are not members of the body, and their internal names.
 _OPTIONS: Final = {"extra_headers": "headers", "extra_query": "params", "timeout": "timeout"}
 
 
 def _split(call: Json) -> tuple[dict[str, Any], Any]:
-    """The body and the options of a call that is written as for `chat.completions.create`."""
+    """The body and the options of a call with the arguments of `chat.completions.create`."""
     body = {k: v for k, v in call.items() if k not in _OPTIONS and k != "extra_body"}
     options = {name: call[k] for k, name in _OPTIONS.items() if call.get(k) is not None}
     return body | dict(call.get("extra_body") or {}), options
@@ -62,7 +61,7 @@ def _at(prefill: Prefill | str, *rest: str) -> str:
 
 
 class Hints:
-    """The calls for a blocking client. session_id: the program that tags and priorities are for."""
+    """Hints through a blocking client. session_id: the program of tags and priorities."""
 
     def __init__(self, client: openai.OpenAI, session_id: str) -> None:
         self._client = client
@@ -77,18 +76,18 @@ class Hints:
         ttl_s: float | None = None,
         **fields: Any,
     ) -> Prefill:
-        """Have the messages prefilled that the next call is going to begin with, and kept for at
-        most `ttl_s` seconds (4.1). fields: what else of the call decides how its prompt is written,
-        as `chat_template_kwargs`. Returns at once: the prefill runs on."""
+        """Prefill the messages that the next call will begin with (Sutradhara 4.1). Returns at
+        once, while the prefill runs. ttl_s: the server keeps it at most this long, in seconds.
+        fields: other members of the call that change its prompt, as `chat_template_kwargs`."""
         body = _without_none(
             model=model, messages=list(messages), tools=tools, ttl_s=ttl_s, **fields
         )
         return Prefill.from_json(self._quick.post("/hints/prefill", cast_to=object, body=body))
 
     def extend_prefill(self, prefill: Prefill | str, **call: Any) -> Any:
-        """The call itself: a chat completion (`model`, `messages`, `stream`, ...) whose messages
-        begin with those announced. The answer is that of `chat.completions.create`. Errors: 409 for
-        other messages than announced, 404 for a handle that is unknown or has expired."""
+        """Make the call: a chat completion (`model`, `messages`, `stream`, ...) whose messages
+        begin with the prefilled ones. Returns what `chat.completions.create` returns. Errors: 409
+        if the messages begin otherwise, 404 if the handle is unknown or expired."""
         import openai
         from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -103,27 +102,27 @@ class Hints:
         )
 
     def discard_prefill(self, prefill: Prefill | str) -> None:
-        """The announced call will not come: what was kept for it may go."""
+        """Cancel a prefill: the call will not come."""
         self._quick.delete(_at(prefill), cast_to=object)
 
     def tag_kv_blocks(
         self, spans: Iterable[tuple[int, int, str]], ttl_s: float | None = None
     ) -> None:
-        """Say what messages hold (4.3): (first, end, tag) of each span of them, end excluded, tag
-        as `SYSTEM_PROMPT`, `USER_QUERY`, `TOOL_OUTPUT` or `RESPONSE`. For the program's next calls,
-        at most `ttl_s` seconds long."""
+        """Tag the messages of the program's next calls (Sutradhara 4.3). spans: (first, end, tag),
+        without the message `end`; the tag is `SYSTEM_PROMPT`, `USER_QUERY`, `TOOL_OUTPUT` or
+        `RESPONSE`. ttl_s: how long the tags hold, in seconds."""
         body = _without_none(session_id=self._session_id, tags=_tags(spans), ttl_s=ttl_s)
         self._quick.post("/hints/tags", cast_to=object, body=body)
 
     def set_reuse_priority(self, priority: int, ttl_s: float | None = None) -> None:
-        """How much the program's cached blocks are worth beside those of others: higher stays
-        longer. It ends after `ttl_s` seconds."""
+        """Set how long the program's cached blocks stay: those of a higher priority stay longer.
+        ttl_s: how long the priority holds, in seconds."""
         body = _without_none(session_id=self._session_id, priority=priority, ttl_s=ttl_s)
         self._quick.post("/hints/priority", cast_to=object, body=body)
 
 
 class AsyncHints:
-    """The same calls for a client that is not blocking."""
+    """Hints through an async client; methods as in Hints."""
 
     def __init__(self, client: openai.AsyncOpenAI, session_id: str) -> None:
         self._client = client

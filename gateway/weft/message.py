@@ -1,4 +1,4 @@
-"""The assistant's message put together from the chunks of a chat stream. Pure."""
+"""Assembles the assistant's message from the chunks of a chat stream. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft_gateway.overlap.tool_calls import ToolCall
 
 
 class Message:
-    """The first choice of one answer. content: its text so far. finish_reason: None until it has
-    ended. calls: what the message calls, complete or not, by index."""
+    """The first choice of one answer. content: the text so far. finish_reason: None until the
+    answer ends. calls: the tool calls by index, complete or not."""
 
     def __init__(self) -> None:
         self.content = ""
@@ -19,7 +19,7 @@ class Message:
         self._complete: dict[int, ToolCall] = {}
 
     def add(self, chunk: Mapping[str, Any]) -> None:
-        """Take a chunk; chunks of other APIs and other choices say nothing here."""
+        """Add a chunk. Chunks of other APIs and of other choices are ignored."""
         for choice in chunk.get("choices") or ():
             if choice.get("index", 0) == 0:
                 delta = choice.get("delta") or {}
@@ -32,18 +32,18 @@ class Message:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
 
     def complete(self, call: ToolCall) -> None:
-        """A call of the message is complete."""
+        """Record that a tool call of the message is complete."""
         if call.choice == 0 and call.index in self.calls:
             self._complete[call.index] = call
 
     @property
     def incomplete(self) -> list[int]:
-        """Indexes of calls that were cut short or are not JSON: nobody can run them."""
+        """Indexes of the tool calls that were cut off or are not JSON. They cannot run."""
         return sorted(self.calls.keys() - self._complete.keys())
 
     def as_json(self) -> dict[str, Any]:
-        """The message as the next request repeats it. What nobody can run has no arguments: chat
-        templates refuse those that are not JSON."""
+        """The message as the next request repeats it. Incomplete tool calls get empty arguments,
+        since chat templates reject arguments that are not JSON."""
         message: dict[str, Any] = {"role": "assistant", "content": self.content}
         if self.calls:
             message["content"] = self.content or None

@@ -1,11 +1,11 @@
-"""A program's life seen from its client: started, named in every call, ended."""
+"""A session: one program at the gateway, from its start to its end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlsplit
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAI
 
 _TIMEOUT_S: Final = 10.0
-# A server without sessions: calls are still marked, and the program ends by itself.
+# A server without sessions. Calls still carry the name, and the program ends when it is idle.
 _NO_SESSIONS: Final = (404, 405, 501)
 
 
 class SessionError(Exception):
-    """The server did not start the session. status: of HTTP."""
+    """The server refused to start the session. status: the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -35,10 +35,10 @@ class SessionError(Exception):
 
 
 class Session:
-    """One program. `with` or `async with` starts and ends it; see `session`.
+    """One program at the gateway. `with` or `async with` starts it and ends it.
 
-    id: the program's name, set on entering where none was given. headers: those that mark a call as
-    the program's, for any client.
+    Entering raises SessionError if the server refuses, and httpx.HTTPError if it cannot be reached.
+    id: the program's name; the server chooses one on entering if none is given.
     """
 
     def __init__(
@@ -50,23 +50,27 @@ class Session:
         metadata: Mapping[str, Any] | None = None,
         keep: bool = False,
     ) -> None:
+        """base_url: of the gateway, with or without `/v1`. id: a name, 1 to 256 printable ASCII
+        characters; an existing program is joined. api_key: default is the variable OPENAI_API_KEY.
+        metadata: the server returns it with the session. keep: leave the program alive on exit, for
+        another process to continue."""
         self.base_url = with_version(base_url)
         self.id = checked(id) if id is not None else ""
         self._key = api_key if api_key is not None else os.environ.get("OPENAI_API_KEY", "none")
         self._metadata = metadata
         self._keep = keep
-        self._known = False  # The server keeps a session under this name.
+        self._known = False  # The server has a session with this id.
         self._clients: list[OpenAI] = []
         self._async_clients: list[AsyncOpenAI] = []
 
     @property
     def headers(self) -> dict[str, str]:
-        """For calls of any client: `x-weft-program`."""
+        """The headers that mark a call of any client as one of the program: `x-weft-program`."""
         return {"x-weft-program": self._started()}
 
     def openai(self, *, thread: str | None = None, **options: Any) -> OpenAI:
-        """An OpenAI client whose calls belong to the program, and to a `thread` of it where one is
-        named. options: those of `openai.OpenAI`. Closed with the session."""
+        """An OpenAI client whose calls belong to the program, and to a `thread` of it if given.
+        options: those of `openai.OpenAI`. The session closes the client."""
         from openai import OpenAI
 
         client = OpenAI(**self._options(thread, options))
@@ -74,8 +78,8 @@ class Session:
         return client
 
     def async_openai(self, *, thread: str | None = None, **options: Any) -> AsyncOpenAI:
-        """The same with `openai.AsyncOpenAI`. Closed at the end of `async with`; after a plain
-        `with` it is the caller's to close."""
+        """As `openai`, for `openai.AsyncOpenAI`. `async with` closes the client; after a plain
+        `with`, close it yourself."""
         from openai import AsyncOpenAI
 
         client = AsyncOpenAI(**self._options(thread, options))
@@ -83,25 +87,28 @@ class Session:
         return client
 
     def hints(self, client: OpenAI | None = None) -> Hints:
-        """Table 1's calls, sent through a client of this session."""
+        """Hints about the program, sent through a blocking client of this session."""
         return Hints(client or self.openai(), self._started())
 
     def async_hints(self, client: AsyncOpenAI | None = None) -> AsyncHints:
-        """The same for a client that is not blocking."""
+        """Hints about the program, sent through an async client of this session."""
         return AsyncHints(client or self.async_openai(), self._started())
 
     def tool_calls(
         self,
         stream: Iterable[Any] | AsyncIterable[Any],
         callback: Callable[[ToolCall], object] | None = None,
-        **options: Any,
+        *,
+        on_chunk: Callable[[Any], object] | None = None,
+        in_text: bool = False,
+        names: Container[str] | None = None,
     ) -> ToolCalls:
-        """Yields the tool calls of a client's own stream as they complete: see ToolCalls."""
-        return ToolCalls(stream, callback, **options)
+        """Iterate a client's stream and yield its tool calls as they complete; see ToolCalls."""
+        return ToolCalls(stream, callback, on_chunk=on_chunk, in_text=in_text, names=names)
 
     def register_streaming_callback(self, callback: Callable[[ToolCall], object]) -> CallbackStream:
-        """Within `async with`, `callback` is called with each complete tool call of any call of the
-        program, whoever reads its answer."""
+        """Within `async with`, call `callback` with each complete tool call of the program, also
+        of calls that other processes make."""
         path = f"{self.base_url}/sessions/{quote(self._started(), safe='')}/events"
         return CallbackStream(path, self._authorization(), callback)
 
@@ -111,17 +118,45 @@ class Session:
         model: str,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Tool],
+        max_turns: int = 8,
+        tool_choice: Any = "auto",
+        prefill: bool = True,
+        prefill_ttl_s: float | None = None,
+        on_call: Callable[[ToolCall], object] | None = None,
+        on_chunk: Callable[[Any], object] | None = None,
         client: AsyncOpenAI | None = None,
         **options: Any,
     ) -> agent.Run:
-        """An agent's loop that starts each tool when its call is complete, and has the next prompt
-        prefilled while tools run: see agent.run."""
-        if client is not None:
-            return await agent.run(client, self.id, model, messages, tools, **options)
-        from openai import AsyncOpenAI
+        """Call the model and run the tools that it calls, until it answers without a tool call.
 
-        async with AsyncOpenAI(**self._options(None, {})) as own:
-            return await agent.run(own, self.id, model, messages, tools, **options)
+        Each tool starts when its call is complete. While tools run, the server prefills the next
+        prompt. max_turns: limit of model calls; the last one may call no tool, so that the loop
+        ends with an answer. tool_choice: for the first turn; later turns use "auto". prefill: use
+        hints, if the server has them. prefill_ttl_s: how long the server keeps a prefill. on_call,
+        on_chunk: called with each complete tool call and each chunk. client: one of this session;
+        default: a new one. options: further members of the chat completion, as `temperature`.
+        Raises the client's errors; the model sees the errors of tools.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            if client is None:
+                from openai import AsyncOpenAI
+
+                own = AsyncOpenAI(**self._options(None, {}))
+                client = await stack.enter_async_context(own)
+            return await agent.run(
+                client,
+                self.id,
+                model,
+                messages,
+                tools,
+                max_turns=max_turns,
+                tool_choice=tool_choice,
+                prefill=prefill,
+                prefill_ttl_s=prefill_ttl_s,
+                on_call=on_call,
+                on_chunk=on_chunk,
+                **options,
+            )
 
     def __enter__(self) -> Self:
         with httpx.Client(timeout=_TIMEOUT_S) as http:
@@ -166,12 +201,12 @@ class Session:
         try:
             self.id = checked(answer.json()["id"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SessionError(answer.status_code, "the answer is no session") from error
+            raise SessionError(answer.status_code, "the answer is not a session") from error
         self._known = True
 
     def _ends(self) -> bool:
-        """Whether the session is to be ended at the server. That the server is away then is no
-        reason to fail: what the program wanted is done, and the reaper ends it."""
+        """Whether to end the session at the server. A failure to do so is not an error: the server
+        ends an idle program by itself."""
         ends = self._known and not self._keep
         self._known = False
         return ends
@@ -194,26 +229,8 @@ class Session:
         return self.id
 
 
-def session(
-    base_url: str,
-    *,
-    id: str | None = None,
-    api_key: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    keep: bool = False,
-) -> Session:
-    """A program at the gateway at `base_url` (with or without `/v1`).
-
-    id: a name of one's own, printable ASCII of at most 256 bytes; one that exists is joined.
-    api_key: or else the variable OPENAI_API_KEY. metadata: given back by the server. keep: do not
-    end the program on leaving, so that another process can go on with it. Raises SessionError where
-    the server refuses, httpx.HTTPError where it cannot be reached.
-    """
-    return Session(base_url, id=id, api_key=api_key, metadata=metadata, keep=keep)
-
-
 def with_version(base_url: str) -> str:
-    """The address that an OpenAI client wants: ending in `/v1`. ValueError if it is none."""
+    """The base URL with `/v1`, as OpenAI clients need it. Raises ValueError unless it is HTTP."""
     address = base_url.rstrip("/")
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.netloc:
@@ -222,7 +239,7 @@ def with_version(base_url: str) -> str:
 
 
 def checked(name: str) -> str:
-    """A name that a header can carry unchanged. ValueError if it is none."""
+    """The name, if a header can carry it unchanged; otherwise raises ValueError."""
     if not (
         name.isascii() and name.isprintable() and 0 < len(name) <= 256 and name == name.strip()
     ):

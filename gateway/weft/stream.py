@@ -1,4 +1,4 @@
-"""A client's own stream, watched for tool calls that are complete while it still runs."""
+"""Finds complete tool calls in a client's stream while the answer still runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class ToolCalls:
     """Iterates a stream and yields its tool calls, each as soon as it is complete.
 
     The stream is what an OpenAI client (chat completions, responses) or an Anthropic client
-    (messages) returns for `stream=True`, or any iterable of chunks as dicts; `for` where it is
-    blocking, `async for` where it is not. message: the answer so far (chat completions).
+    (messages) returns for `stream=True`, or any iterable of chunks as dicts. Use `for` with a
+    blocking stream and `async for` with an async one. message: the answer so far (chat
+    completions).
     """
 
     def __init__(
@@ -27,9 +28,9 @@ class ToolCalls:
         in_text: bool = False,
         names: Container[str] | None = None,
     ) -> None:
-        """callback: called with each call before it is yielded. on_chunk: called with each chunk as
-        the client made it. in_text: also find a JSON array of calls in plain text, of tools with
-        these `names`, or of any."""
+        """callback: called with each tool call before it is yielded. on_chunk: called with each
+        chunk of the client. in_text: also find a JSON array of tool calls in plain text. names:
+        tools to find in text; default: any."""
         self.message = Message()
         self._stream = stream
         self._callback = callback

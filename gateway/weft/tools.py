@@ -1,4 +1,4 @@
-"""Tools that a model may call, and one run of one of them."""
+"""Tools that a model can call, and their execution."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from weft_gateway.overlap.tool_calls import ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function and how a model is told of it.
+    """A function that a model can call.
 
-    parameters: JSON Schema of its keyword arguments. function: plain, run in a thread, or a
-    coroutine function. Its result is told to the model: text as it is, all else as JSON.
-    timeout_s: after it the model is told that the tool took too long; a thread cannot be stopped,
-    and its result is dropped.
+    function: a plain function, which runs in a thread, or a coroutine function. The model gets a
+    string result unchanged and any other result as JSON. parameters: JSON Schema of the keyword
+    arguments. timeout_s: after it, the model gets an error. A thread cannot be stopped; its result
+    is dropped.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """What became of a call. output: the text for the model. failed: the output tells why.
-    head_start_s: how long before the end of the answer the tool was started."""
+    """The execution of one tool call. output: the text for the model. failed: the output is an
+    error. head_start_s: how long before the end of the answer the tool started."""
 
     call: ToolCall
     output: str
@@ -53,7 +53,7 @@ class ToolRun:
 
 
 async def run(tool: Tool | None, call: ToolCall) -> ToolRun:
-    """Run a tool. What goes wrong in it is an output too: the model can try something else."""
+    """Run a tool. An error of the tool becomes its output, so that the model can react."""
     if tool is None:
         return failure(call, f"there is no tool {call.name!r}")
     try:
@@ -76,8 +76,8 @@ async def run(tool: Tool | None, call: ToolCall) -> ToolRun:
 
 
 async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a function in a thread of its own. The loop's pool is too narrow for a wide fan-out, and
-    the program could not end before a function in it that hangs."""
+    """Call a function in a daemon thread. The event loop's pool limits the number of threads, and
+    the program could not exit while a function in it hangs."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[tuple[Any, Exception | None]] = loop.create_future()
 
@@ -91,9 +91,9 @@ async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) ->
             result = function(**arguments)
         except Exception as raised:
             error = raised
-        except BaseException as raised:  # A tool that exits does not end its agent.
+        except BaseException as raised:  # SystemExit in a tool must not end the agent.
             error = RuntimeError(repr(raised))
-        with contextlib.suppress(RuntimeError):  # The loop may be closed by now.
+        with contextlib.suppress(RuntimeError):  # The event loop may be closed by now.
             loop.call_soon_threadsafe(finish, result, error)
 
     context = contextvars.copy_context()
@@ -105,5 +105,5 @@ async def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) ->
 
 
 def failure(call: ToolCall, why: str) -> ToolRun:
-    """A call that came to nothing."""
+    """The result of a call that did not run or failed."""
     return ToolRun(call, json.dumps({"error": why}, ensure_ascii=False), failed=True)

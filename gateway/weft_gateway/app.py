@@ -10,18 +10,40 @@ from importlib.metadata import version
 from time import time
 
 import httpx
+from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 from weft_gateway import tenants as tenants_file
 from weft_gateway.api import admin, failures, hints, models, sessions, status, stories
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.background import BackgroundCalls
+from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
-from weft_gateway.api.ledger import Ledger
-from weft_gateway.api.limits import TenantLimits
+from weft_gateway.api.failures import Failures
 from weft_gateway.api.openapi import describe_hot_routes
-from weft_gateway.api.prefills import PrefillDesk
-from weft_gateway.api.services import Services
+from weft_gateway.api.passthrough import Passthrough
+from weft_gateway.api.web import Cors
+from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.calls.background import BackgroundCalls
+from weft_gateway.calls.call import call_ids
+from weft_gateway.calls.client import DisconnectMonitor
+from weft_gateway.calls.engines import Engines
+from weft_gateway.calls.features.learning import TokenLearning
+from weft_gateway.calls.features.limits import LimitsObserver
+from weft_gateway.calls.features.lineage import LineageObserver
+from weft_gateway.calls.features.metrics import MetricsObserver
+from weft_gateway.calls.features.prefill import AutoPrefill, PrefillObserver
+from weft_gateway.calls.features.receipts import ReceiptsObserver
+from weft_gateway.calls.features.stored_answers import StoredAnswers
+from weft_gateway.calls.features.tools import ToolDispatchObserver
+from weft_gateway.calls.identify import Identifier
+from weft_gateway.calls.lifecycle import Lifecycle
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.observers import Observers
+from weft_gateway.calls.path import CallPath
+from weft_gateway.calls.placement import Placement, PromptCounter
+from weft_gateway.calls.prefills import PrefillManager
+from weft_gateway.calls.reports import Reports
+from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
@@ -31,6 +53,7 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
+from weft_gateway.overlap.ahead import Ahead
 from weft_gateway.policies.retain.idle import IdlePolicy
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore, MemoryHandles
@@ -45,7 +68,7 @@ from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
-from weft_gateway.telemetry.tasks import Supervisor, Work
+from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
 from weft_gateway.tenants import Tenants
 
 log = logging.getLogger(__name__)
@@ -131,56 +154,231 @@ def make_lineage_store(settings: Settings) -> LineageStore:
     return MemoryLineage()
 
 
-def make_services(settings: Settings, table: ProcessTable | None = None) -> Services:
-    """The gateway's parts, wired. `table`: instead of the one that the settings ask for."""
-    table = table if table is not None else make_table(settings)
-    timeouts = _timeouts(settings)
-    metrics = Metrics()
-    estimator = PromptEstimator()
-    tokens = TokenCounter()
-    registry = Registry(
-        settings.replica_urls,
-        timeouts,
-        settings.replica_api_key,
-        settings.replica_cache_tokens,
-        settings.max_answer_bytes,
-    )
-    cold = httpx.AsyncClient(timeout=settings.connect_timeout_s, trust_env=False)
-    advisor = KvAdvisor(registry, cold, settings.engine_secret)
-    tenants = make_tenants(settings)
-    limiter = make_limiter(settings, table) if tenants.limited else None
-    limits = None if limiter is None else TenantLimits(tenants, limiter)
-    return Services(
-        settings=settings,
-        auth=Authenticator(settings.api_keys, settings.admin_key),
-        table=table,
-        router=routers.build(settings.balancer, settings.locality_threshold_tokens),
-        registry=registry,
-        ledger=Ledger(table, metrics, estimator, tokens, advisor, limits),
-        metrics=metrics,
-        tasks=Supervisor(metrics.task_failures),
-        chains=make_chains(settings, table),
-        estimator=estimator,
-        idle=IdleTimes(
-            IdlePolicy(
-                min(settings.program_idle_min_s, settings.program_idle_s), settings.program_idle_s
-            )
-        ),
-        cold=cold,
-        tokens=tokens,
-        receipts=Receipts(settings.receipts, settings.receipts_age_s),
-        advisor=advisor,
-        prefills=make_handles(settings, table),
-        listeners=Listeners(
-            settings.listeners_per_session, settings.listeners_per_tenant, settings.listeners
-        ),
-        lineage=Lineage(make_lineage_store(settings)) if settings.lineage else None,
-        tenants=tenants,
-        limiter=limiter,
-        limits=limits,
-        background=(
-            None if limits is None else BackgroundCalls(limits, cold, settings.first_byte_timeout_s)
-        ),
+class Gateway:
+    """The gateway's parts, wired. Each part gets what it uses; this object is for the process
+    around them, which starts, stops and looks into them. `app`: the ASGI application."""
+
+    def __init__(self, settings: Settings, table: ProcessTable | None = None) -> None:
+        """`table`: instead of the one that the settings ask for."""
+        s = self.settings = settings
+        self.table = table = table if table is not None else make_table(s)
+        self.metrics = metrics = Metrics()
+        self.tasks = Supervisor(metrics.task_failures)
+        self.spawner = spawner = Spawner("ledger", metrics.task_failures)
+        self.auth = auth = Authenticator(s.api_keys, s.admin_key)
+        self.registry = registry = Registry(
+            s.replica_urls,
+            _timeouts(s),
+            s.replica_api_key,
+            s.replica_cache_tokens,
+            s.max_answer_bytes,
+        )
+        self.admin_http = admin_http = httpx.AsyncClient(
+            timeout=s.connect_timeout_s, trust_env=False
+        )
+        self.advisor = advisor = KvAdvisor(registry, admin_http, s.engine_secret)
+        self.chains = chains = make_chains(s, table)
+        self.handles = handles = make_handles(s, table)
+        self.lineage = lineage = Lineage(make_lineage_store(s)) if s.lineage else None
+        tenants = make_tenants(s)
+        self.limiter = make_limiter(s, table) if tenants.limited else None
+        limits = background = None
+        if self.limiter is not None:
+            limits = TenantLimits(tenants, self.limiter)
+            background = BackgroundCalls(limits, registry, admin_http, s.first_byte_timeout_s)
+        self.background = background
+        self.receipts = receipts = Receipts(s.receipts, s.receipts_age_s)
+        self.listeners = listeners = Listeners(
+            s.listeners_per_session, s.listeners_per_tenant, s.listeners
+        )
+        self.idle = idle = IdleTimes(
+            IdlePolicy(min(s.program_idle_min_s, s.program_idle_s), s.program_idle_s)
+        )
+        self.turns = turns = Turns()
+        self.disconnects = disconnects = DisconnectMonitor()
+        self.next_turns = next_turns = Ahead()
+        estimator, next_call = PromptEstimator(), call_ids()
+        retry_after_s, max_body_bytes = s.retry_after_s, s.max_body_bytes
+
+        # The path of a call.
+        observers = Observers()
+        router = routers.build(s.balancer, s.locality_threshold_tokens)
+        counter = PromptCounter(TokenCounter(), estimator, router)
+        identifier = Identifier(chains, registry, retry_after_s, traceparent=s.traceparent_programs)
+        placement = Placement(router, registry, table, counter, retry_after_s)
+        reports = Reports(registry, admin_http, s.engine_secret)
+        self.lifecycle = lifecycle = Lifecycle(
+            table, placement, advisor, idle, reports.ask, spawner, metrics.error
+        )
+        engines = Engines(registry, counter, tenants, turns, tag_prompts=s.tag_prompts)
+        path = CallPath(
+            placement,
+            lifecycle,
+            engines,
+            next_call,
+            metrics.error,
+            attempts=s.attempts_per_call,
+            retry_after_s=retry_after_s,
+        )
+        self.prefills = prefills = PrefillManager(
+            handles,
+            table,
+            placement,
+            lifecycle,
+            engines,
+            observers,
+            advisor,
+            reports.ask,
+            spawner,
+            next_call,
+            most=s.prefills,
+            most_of_tenant=s.prefills_per_tenant,
+        )
+
+        # The features, in the order of their hooks. Each line can be left out.
+        add = observers.add
+        add(StoredAnswers(chains))
+        add(LimitsObserver(limits, counter, background) if limits and background else None)
+        add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
+        add(PrefillObserver(prefills, table))
+        add(ToolDispatchObserver(listeners))
+        add(AutoPrefill(next_turns, prefills, spawner) if s.auto_prefill else None)
+        add(TokenLearning(counter))
+        add(ReceiptsObserver(receipts, identifier.named) if receipts.on else None)
+        add(MetricsObserver(metrics))
+
+        # HTTP.
+        answers = Failures(metrics.error, next_call, retry_after_s)
+        calls = CallEndpoint(
+            auth,
+            identifier,
+            path,
+            observers,
+            disconnects,
+            turns,
+            answers,
+            next_call,
+            max_body_bytes=max_body_bytes,
+            read_body_bytes=s.read_body_bytes,
+        )
+        passthrough = Passthrough(
+            auth,
+            registry,
+            chains,
+            limits,
+            disconnects,
+            max_body_bytes=max_body_bytes,
+            retry_after_s=retry_after_s,
+        )
+        sockets = ResponsesSockets(s, auth, turns, metrics)
+        pages = _fastapi(self)
+        for routes in (
+            status.router(auth, table, registry, metrics, self.tasks, retry_after_s),
+            models.router(auth, registry),
+            sessions.router(auth, table, lifecycle, receipts, max_body_bytes),
+            admin.router(auth, table, registry, admin_http, s),
+            stories.router(auth, table, receipts, listeners),
+            hints.prefill_router(
+                auth,
+                identifier,
+                prefills,
+                lineage,
+                limits,
+                estimator,
+                turns,
+                max_body_bytes=max_body_bytes,
+                read_body_bytes=s.read_body_bytes,
+            ),
+            hints.router(auth, identifier, table, registry, advisor, max_body_bytes),
+        ):
+            pages.include_router(routes)
+        failures.install(pages, answers)
+        describe_hot_routes(pages)
+        cors = Cors(s.cors_origins) if s.cors_origins else None
+        self.app = Dispatcher(calls, passthrough, sockets, pages, answers, cors, s)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The background work, from before the first call until after the last one."""
+        settings, table = self.settings, self.table
+        health = HealthLoop(
+            self.registry,
+            self.admin_http,
+            settings.health_interval_s,
+            settings.engine_secret,
+            settings.connect_timeout_s,
+        )
+        # Before the first call is taken, so that it finds replicas that are known to be up.
+        await health.check_all()
+        timeouts = _timeouts(settings)
+        farewells = Farewells(self.advisor, lambda key: table.peek(key) is not None)
+        upstreams = [replica.upstream for replica in self.registry]
+        background: dict[str, Work] = {
+            "health": health.run,
+            "deadlines": lambda: watch(upstreams, timeouts),
+            "departures": self.disconnects.run,
+            "reap": lambda: self._reap(farewells),
+            "farewells": farewells.run,
+            "sweep": self._sweep,
+        }
+        if self.background is not None:
+            background["background_calls"] = self.background.run
+        for name, work in background.items():
+            self.tasks.start(name, work)
+        try:
+            yield
+        finally:
+            await self.tasks.stop()
+            await self.prefills.aclose()
+            self.registry.close()
+            await self.spawner.settle(timeout_s=5.0)
+            await self.admin_http.aclose()
+            for store in (table, self.lineage, self.chains, self.handles, self.limiter):
+                if store is not None:
+                    await store.aclose()
+
+    async def _sweep(self) -> None:
+        """Release prefills whose time is over."""
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            await self.prefills.sweep()
+
+    async def _reap(self, farewells: Farewells) -> None:
+        """End programs that have been idle for long, and calls of gateways that are gone."""
+        settings = self.settings
+        idle_s = settings.program_idle_s
+        shortest_s = min(idle_s, settings.program_idle_min_s)
+        every_s = min(_REAP_EVERY_S, shortest_s / 2, settings.call_lease_s / _SIGNS)
+        while True:
+            try:
+                gone = await self.table.expire(time(), idle_s)
+                self.idle.ended([program.key for program in gone], time())
+                farewells.add(gone)
+                await self.chains.flush()
+                await self.handles.flush(time())
+                if self.limiter is not None:
+                    await self.limiter.refresh()
+            except TableUnavailable as error:
+                log.warning("the process table cannot be reached: %s", error)
+            await asyncio.sleep(every_s)
+
+
+def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
+    """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
+    return Gateway(settings, table).app
+
+
+def _fastapi(gateway: Gateway) -> FastAPI:
+    # FastAPI with the scripts of its page at /docs on board, instead of another host's.
+    return FastAPIOffline(
+        docs_url="/docs",
+        redoc_url=None,
+        swagger_ui_parameters={"validatorUrl": None},
+        title="Weft",
+        version=version("weft"),
+        description="An OpenAI-compatible, stateful serving gateway for agent programs.",
+        lifespan=lambda _: gateway.running(),
+        redirect_slashes=False,
     )
 
 
@@ -191,97 +389,3 @@ def _timeouts(settings: Settings) -> Timeouts:
         settings.idle_timeout_s,
         settings.lost_after_s,
     )
-
-
-def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
-    """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
-    services = make_services(settings, table)
-    desk = PrefillDesk(services)
-    # FastAPI with the scripts of its page at /docs on board, instead of another host's.
-    cold = FastAPIOffline(
-        docs_url="/docs",
-        redoc_url=None,
-        swagger_ui_parameters={"validatorUrl": None},
-        title="Weft",
-        version=version("weft"),
-        description="An OpenAI-compatible, stateful serving gateway for agent programs.",
-        lifespan=lambda _: _lifespan(services, desk),
-        redirect_slashes=False,
-    )
-    for module in (status, models, sessions, admin, stories):
-        cold.include_router(module.router(services))
-    cold.include_router(hints.router(services, desk))
-    failures.install(cold, services)
-    describe_hot_routes(cold)
-    return Dispatcher(services, cold, desk)
-
-
-@contextlib.asynccontextmanager
-async def _lifespan(services: Services, desk: PrefillDesk) -> AsyncIterator[None]:
-    settings = services.settings
-    health = HealthLoop(
-        services.registry,
-        services.cold,
-        settings.health_interval_s,
-        settings.engine_secret,
-        settings.connect_timeout_s,
-    )
-    # Before the first call is taken, so that it finds replicas that are known to be up.
-    await health.check_all()
-    timeouts = _timeouts(settings)
-    table = services.table
-    farewells = Farewells(services.advisor, lambda key: table.peek(key) is not None)
-    upstreams = [replica.upstream for replica in services.registry]
-    background: dict[str, Work] = {
-        "health": health.run,
-        "deadlines": lambda: watch(upstreams, timeouts),
-        "departures": services.departures.run,
-        "reap": lambda: _reap(services, farewells),
-        "farewells": farewells.run,
-        "sweep": lambda: _sweep(desk),
-    }
-    if services.background is not None:
-        background["background_calls"] = services.background.run
-    for name, work in background.items():
-        services.tasks.start(name, work)
-    try:
-        yield
-    finally:
-        await services.tasks.stop()
-        await desk.aclose()
-        services.registry.close()
-        await services.ledger.settle(timeout_s=5.0)
-        await services.cold.aclose()
-        await services.table.aclose()
-        if services.lineage is not None:
-            await services.lineage.aclose()
-        await services.chains.aclose()
-        await services.prefills.aclose()
-        if services.limiter is not None:
-            await services.limiter.aclose()
-
-
-async def _sweep(desk: PrefillDesk) -> None:
-    """Let go of prefills whose time is over."""
-    while True:
-        await asyncio.sleep(_SWEEP_EVERY_S)
-        await desk.sweep()
-
-
-async def _reap(services: Services, farewells: Farewells) -> None:
-    """End the programs that nobody has called for long, and calls that nobody has any more."""
-    idle_s = services.settings.program_idle_s
-    shortest_s = min(idle_s, services.settings.program_idle_min_s)
-    every_s = min(_REAP_EVERY_S, shortest_s / 2, services.settings.call_lease_s / _SIGNS)
-    while True:
-        try:
-            gone = await services.table.expire(time(), idle_s)
-            services.idle.ended([program.key for program in gone], time())
-            farewells.add(gone)
-            await services.chains.flush()
-            await services.prefills.flush(time())
-            if services.limiter is not None:
-                await services.limiter.refresh()
-        except TableUnavailable as error:
-            log.warning("the process table cannot be reached: %s", error)
-        await asyncio.sleep(every_s)

@@ -16,12 +16,11 @@ from typing import Final, cast
 
 import uvicorn
 
-from weft_gateway.api import errors
+from weft_gateway import errors
 from weft_gateway.api.connections import Edge
-from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.edge import EdgeProtocol
 from weft_gateway.api.websocket_server import DrainingSocket
-from weft_gateway.app import create_app
+from weft_gateway.app import Gateway
 from weft_gateway.config import Settings
 from weft_gateway.engine.errors import ShuttingDown
 
@@ -42,10 +41,10 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 class Server(uvicorn.Server):
     """uvicorn's server, which says why it stops, and ends late calls with an error."""
 
-    def __init__(self, config: uvicorn.Config, app: Dispatcher) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
-        self._services = app.services
-        self._drain_s = app.services.settings.drain_s
+        self._gateway = gateway
+        self._drain_s = gateway.settings.drain_s
         self._signal = ""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -60,7 +59,7 @@ class Server(uvicorn.Server):
                 "%s: no new connections; calls in flight may take %g s", self._signal, self._drain_s
             )
         # Their streams have no end of their own, and would be waited for.
-        self._services.listeners.close()
+        self._gateway.listeners.close()
         overrun = asyncio.create_task(self._end_late_calls())
         await super().shutdown(sockets)
         overrun.cancel()
@@ -69,9 +68,9 @@ class Server(uvicorn.Server):
     async def _end_late_calls(self) -> None:
         """After the drain, tell each client that still waits why it gets no answer."""
         await asyncio.sleep(self._drain_s)
-        settings = self._services.settings
+        settings = self._gateway.settings
         error = errors.shutting_down(settings.retry_after_s)
-        late = self._services.departures.end_all(ShuttingDown(error.message))
+        late = self._gateway.disconnects.end_all(ShuttingDown(error.message))
         if late:
             log.warning("%d calls took longer than %g s and are cut", late, self._drain_s)
         # What works for them ends in the next turns of the loop; what else is open is refused.
@@ -81,13 +80,13 @@ class Server(uvicorn.Server):
                 connection.refuse(error)
 
 
-def server_config(app: Dispatcher, edge: Edge | None = None) -> uvicorn.Config:
+def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
     """How uvicorn serves the gateway. edge: what connections share; by default as the settings
     say."""
-    settings = app.services.settings
-    edge = edge or Edge(settings, app.services.metrics)
+    settings = gateway.settings
+    edge = edge or Edge(settings, gateway.metrics)
     return uvicorn.Config(
-        app,
+        gateway.app,
         host=settings.host,
         port=settings.port,
         loop="uvloop" if importlib.util.find_spec("uvloop") else "asyncio",
@@ -120,9 +119,9 @@ def run(settings: Settings) -> int:
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not settings.replicas:
         log.warning("no replica is named (--replica or WEFT_REPLICAS): every call will get a 503")
-    app = create_app(settings)
-    edge = Edge(settings, app.services.metrics, _files_for(settings.max_connections))
-    server = Server(server_config(app, edge), app)
+    gateway = Gateway(settings)
+    edge = Edge(settings, gateway.metrics, _files_for(settings.max_connections))
+    server = Server(server_config(gateway, edge), gateway)
     # uvicorn takes these signals while it runs and raises them again when it is done. It has done
     # then what they ask for.
     for number in _SIGNALS:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.sources import PACKAGES, ROOT
-from weft_bench.arrivals import KINDS
-from weft_bench.traces.published import PUBLISHED
+from weft_bench.workloads.arrivals import KINDS
 from weft_bench.workloads.registry import WORKLOADS
+from weft_bench.workloads.traces.published import PUBLISHED
 
 PAGES = sorted(
     page.relative_to(ROOT) for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))

@@ -116,6 +116,11 @@ def test_the_engines_are_of_one_release() -> None:
     assert gpu["torch"] == {install.TORCH}
 
 
+def test_the_wheel_is_tested_beside_the_engines_transformers() -> None:
+    engine = pins("engine-cpu.txt")
+    assert pins("neighbours.txt")["transformers"] == engine["transformers"]
+
+
 def test_the_environment_has_what_its_packages_ask_for() -> None:
     """The locks are installed without resolving, so nothing else would notice a gap."""
     done = subprocess.run(

@@ -30,7 +30,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
-from weft_bench.tiny_model import TINY_MODEL
+from weft_bench.virtual.engine import TINY_MODEL
 from weft_engine.scheduler import WeftScheduler
 from weft_engine.wire import CallContext, CallReport
 

@@ -12,11 +12,11 @@ from hashlib import sha256
 
 import pytest
 from support.simulated import engine, ready
-from weft_bench.schema import Part, TraceCall
-from weft_bench.sim.engine import EngineSettings
-from weft_bench.sim.overlap import Overlap
-from weft_bench.sim.world import Setup, simulate
-from weft_bench.streams import stream
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.overlap import Overlap
+from weft_bench.virtual.world import Setup, simulate
+from weft_bench.workloads.schema import Part, TraceCall
+from weft_bench.workloads.streams import stream
 
 pytestmark = pytest.mark.engine
 

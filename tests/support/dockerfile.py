@@ -35,6 +35,15 @@ class Dockerfile:
             name = self.stages[name].base
         return line
 
+    def sources(self) -> set[str]:
+        """What is copied from the checkout, and not from other stages."""
+        found: set[str] = set()
+        for stage in self.stages.values():
+            for argument in stage.all("COPY"):
+                if not argument.startswith("--from="):
+                    found.update(word.rstrip("/") for word in argument.split()[:-1])
+        return found
+
 
 def parse(text: str, given: dict[str, str] | None = None) -> Dockerfile:
     """Read a Dockerfile; `given` build arguments replace the defaults."""

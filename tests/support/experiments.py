@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from weft_bench.experiments.cells import Cell, Measured, measured
-from weft_bench.experiments.experiment import Experiment
+from weft_bench.studies.cells import Cell, Measured, measured
+from weft_bench.studies.experiment import Experiment
 
 
 def made_up(experiment: Experiment, latency: Callable[[Cell], float]) -> Measured:

@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from weft_bench.lineage.data import Calls, RecordedCall, body_of
+from weft_bench.micro.lineage.data import Calls, RecordedCall, body_of
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.rules import Asked
 from weft_gateway.programs.lineage.tracker import Lineage

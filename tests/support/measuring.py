@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 
-from weft_bench.experiments.cells import Cell, Values
+from weft_bench.studies.cells import Cell, Values
 
 
 def tell(cell: Cell) -> Values:

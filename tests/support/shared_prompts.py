@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from weft_bench.fit import fit
-from weft_bench.schema import Part, TraceCall, TraceProgram
-from weft_bench.sim.engine import EngineSettings
-from weft_bench.sim.records import Simulation
-from weft_bench.sim.shapes import shapes
-from weft_bench.sim.world import Setup, simulate
+from weft_bench.costs.engines import shapes
 from weft_bench.stats import mean
-from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.records import Simulation
+from weft_bench.virtual.world import Setup, simulate
+from weft_bench.workloads.cutting import fit
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.streams import poisson_arrivals, stream
 
 REPLICAS = 4
 # Of each replica: room for five documents.

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from weft_bench.fit import ReadyProgram, fit
-from weft_bench.schema import Part, TraceCall, TraceProgram
-from weft_bench.sim.costs import CostModel
-from weft_bench.sim.presets import EngineShape, preset
-from weft_bench.streams import stream
+from weft_bench.costs.model import CostModel
+from weft_bench.costs.presets import EngineShape, preset
+from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.streams import stream
 
 CONTEXT = 131_072
 

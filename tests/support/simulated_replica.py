@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from weft_bench.processes import free_port, running
+from weft_bench.stack.processes import free_port, running
 
 
 @contextmanager
@@ -18,8 +18,8 @@ def simulated_replica(folder: Path, *options: str) -> Iterator[str]:
         sys.executable,
         "-m",
         "weft_gateway.cli",
+        "bench",
         "replica",
-        "--simulated",
         "--port",
         str(port),
     ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weft_bench.experiments.cells import Cell, Measured, measured
-from weft_bench.experiments.experiment import Experiment
-from weft_bench.experiments.orchestrated import ALL, BASELINE, DISPATCH, FORGET, PINNED, SPLIT, TAGS
+from weft_bench.studies.cells import Cell, Measured, measured
+from weft_bench.studies.experiment import Experiment
+from weft_bench.studies.orchestrated import ALL, BASELINE, DISPATCH, FORGET, PINNED, SPLIT, TAGS
 
 # Latency beside the baseline's.
 GOOD: Mapping[str, float] = {

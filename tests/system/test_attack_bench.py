@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from weft_bench.attack.attacks import ATTACKS
-from weft_bench.processes import free_port
+from weft_bench.stack.processes import free_port
 
 pytestmark = pytest.mark.system
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.stack import until
-from weft_bench.processes import NotReady, cpu_seconds, free_port, running
+from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
 
 pytestmark = pytest.mark.system
 
@@ -80,7 +80,7 @@ def _runs(pid: int) -> bool:
 def gateway(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("replay")
     engines = [free_port(), free_port()]
-    simulated = [*WEFT, "replica", "--simulated", "--speed-up", "100", "--port"]
+    simulated = [*WEFT, "bench", "replica", "--speed-up", "100", "--port"]
     urls = [f"http://127.0.0.1:{port}" for port in engines]
     port = free_port()
     serve = [*WEFT, "serve", "--port", str(port)]

@@ -14,8 +14,8 @@ import openai
 import pytest
 from support.simulated_replica import simulated_replica
 from support.stack import until
-from weft_bench.processes import NotReady, free_port, running
 from weft_bench.simulated.answering import CRASHED
+from weft_bench.stack.processes import NotReady, free_port, running
 from weft_engine.wire import REPORT_COMMENT, CallReport
 
 pytestmark = pytest.mark.system
@@ -220,8 +220,8 @@ def test_a_crash_ends_the_process(tmp_path):
         sys.executable,
         "-m",
         "weft_gateway.cli",
+        "bench",
         "replica",
-        "--simulated",
         "--port",
         str(port),
     ]

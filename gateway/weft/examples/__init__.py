@@ -1,6 +1,6 @@
-"""Agents of well known frameworks, unmodified but for `base_url`, and one with all overlap.
+"""Agents of well-known frameworks that only change `base_url`, and one that overlaps its tools.
 
-Each runs by itself: `python -m weft.examples.overlap http://127.0.0.1:8080/v1`. Tools are
-forced in the first turn, and turns and tokens are bounded, so that they also end with the demo
-model, which talks at random. They need what they show: `pip install weft[test]` brings it all.
+Run one with `python -m weft.examples.overlap http://127.0.0.1:8080/v1`. Tools are forced in the
+first turn, and turns and tokens are limited, so that the examples also end with the demo model,
+which writes random text. Install the frameworks first: `pip install 'weft[test]'` installs all.
 """

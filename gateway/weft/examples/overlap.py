@@ -1,5 +1,5 @@
-"""An agent whose tools start while the model still speaks, and whose next prompt is prefilled while
-they run (Sutradhara 4.1, 4.2)."""
+"""An agent whose tools start while the model still answers. The server prefills the next prompt
+while they run (Sutradhara 4.1, 4.2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from weft import Run, Tool, session
+from weft import Run, Session, Tool
 
 _CITY: Final = {
     "type": "object",
@@ -21,16 +21,16 @@ _CITY: Final = {
 
 
 async def get_weather(city: str, unit: str) -> dict[str, Any]:
-    """A look-up that takes a while."""
+    """A slow look-up."""
     await asyncio.sleep(0.3)
     return {"city": city, "degrees": 21, "unit": unit}
 
 
 async def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> Run:
-    """Ask for the weather in several cities: `required` allows several calls in one answer."""
+    """Ask for the weather in several cities; `required` allows several tool calls in one answer."""
     weather = Tool("get_weather", get_weather, "The weather in a city.", _CITY, timeout_s=10)
-    async with session(base_url) as s:
-        return await s.run_tools(
+    async with Session(base_url) as session:
+        return await session.run_tools(
             model=model,
             messages=[{"role": "user", "content": "Compare the weather in Oslo and Rome."}],
             tools=[weather],

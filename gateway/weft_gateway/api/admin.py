@@ -11,12 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from weft_engine.wire import ORDER_NAMES
 
 from weft_gateway.api import web
+from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
-from weft_gateway.api.services import Services
+from weft_gateway.config import Settings
 from weft_gateway.engine.described import shallow
 from weft_gateway.engine.fetch import fetch
 from weft_gateway.engine.health import secret_headers
-from weft_gateway.engine.registry import Replica
+from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.programs.table import ProcessTable
 
 
 class Policy(BaseModel):
@@ -36,23 +38,29 @@ class Policy(BaseModel):
         return policy
 
 
-def router(services: Services) -> APIRouter:
+def router(
+    auth: Authenticator,
+    table: ProcessTable,
+    registry: Registry,
+    admin_http: httpx.AsyncClient,
+    settings: Settings,
+) -> APIRouter:
     """POST /weft/policy and GET /weft/state, for administrators."""
 
     def guard(request: Request) -> None:
         peer = request.client.host if request.client else ""
         headers = dict(request.headers.raw)
-        services.auth.require_admin(headers, peer)
-        web.check_admin(request.method, headers, services.settings)
+        auth.require_admin(headers, peer)
+        web.check_admin(request.method, headers, settings)
 
     api = APIRouter(prefix="/weft", tags=["administration"], dependencies=[Depends(guard)])
 
     async def ask(method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
         async def one(replica: Replica) -> dict[str, Any]:
-            headers = secret_headers(replica, services.settings.engine_secret)
+            headers = secret_headers(replica, settings.engine_secret)
             try:
                 answer = await fetch(
-                    services.cold,
+                    admin_http,
                     f"{replica.url}{path}",
                     headers,
                     30.0,
@@ -69,7 +77,7 @@ def router(services: Services) -> APIRouter:
                 told = answer.body[:1000].decode("utf-8", "replace")
             return {"status": answer.status, "answer": told}
 
-        replicas = list(services.registry)
+        replicas = list(registry)
         answers = await asyncio.gather(*(one(replica) for replica in replicas))
         return {replica.name: answer for replica, answer in zip(replicas, answers, strict=True)}
 
@@ -80,10 +88,10 @@ def router(services: Services) -> APIRouter:
     )
     async def set_policy(request: Request) -> dict[str, Any]:
         """Each replica's answer, by name. `applied` says whether all of them took it."""
-        policy = await read_model(request, Policy, services.settings.max_body_bytes)
+        policy = await read_model(request, Policy, settings.max_body_bytes)
         answers = await ask("POST", "/weft/policy", policy.model_dump())
         for name in answers if policy.reset_cache else ():
-            services.registry.beginnings.forget(name)
+            registry.beginnings.forget(name)
         applied = all(answer["status"] == 200 for answer in answers.values())
         return {"policy": policy.policy, "applied": applied, "replicas": answers}
 
@@ -94,10 +102,10 @@ def router(services: Services) -> APIRouter:
         return {
             "replicas": answers,
             "table": {
-                "violations": list(await services.table.check()),
-                "in_flight": dict(services.table.in_flight()),
-                "programs": (await services.table.census())._asdict(),
-                "local": services.table.local,
+                "violations": list(await table.check()),
+                "in_flight": dict(table.in_flight()),
+                "programs": (await table.census())._asdict(),
+                "local": table.local,
             },
         }
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
-from weft_gateway.api.errors import ApiError
+from weft_gateway.calls.call import Caller
 from weft_gateway.engine.lower import tenant_salt
+from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import tenant_of
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """A client. tenant: a digest of its key. salt: of the prefix cache; "" for anonymous ones,
-    who share what stock vLLM would share among them."""
-
-    tenant: str
-    salt: str
 
 
 class Authenticator:

@@ -15,11 +15,11 @@ import orjson
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
+from weft_gateway import errors
 from weft_gateway.api.http import read_body
-from weft_gateway.api.turns import LIGHT_BYTES, Turns
+from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.lower import must_be_written
+from weft_gateway.errors import ApiError
 
 # Of routes that run no model: their bodies hold names and little else.
 SMALL_BODY_BYTES: Final = 1 << 20
@@ -55,6 +55,13 @@ def json_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
     if not isinstance(body, dict):
         raise ApiError(400, "invalid_body", "The body must be a JSON object.")
     return raw, body
+
+
+def light_body(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+    """As `call_body`, for a body of at most LIGHT_BYTES, which takes no turn."""
+    raw = raw.removeprefix(_BYTE_ORDER_MARK)
+    _members(raw)
+    return json_object(raw)
 
 
 async def call_body(

@@ -1,21 +1,20 @@
-"""The first look at a request: hot calls to their lean handler, everything else to FastAPI."""
+"""The first look at a request: calls go to `weft_gateway.calls`, everything else to FastAPI."""
 
 from __future__ import annotations
 
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from weft_gateway.api import failures
-from weft_gateway.api.call import CallHandler
-from weft_gateway.api.errors import ApiError, unknown_route, wrong_id, wrong_method
+from weft_gateway.api.call import CallEndpoint
+from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
 from weft_gateway.api.passthrough import Passthrough, methods
-from weft_gateway.api.prefills import PrefillDesk
-from weft_gateway.api.services import Services
 from weft_gateway.api.web import Cors, check_origin
 from weft_gateway.api.websocket import ResponsesSockets
+from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
 from weft_gateway.engine.errors import ClientGone
+from weft_gateway.errors import ApiError, unknown_route, wrong_id, wrong_method
 from weft_gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"
@@ -30,23 +29,33 @@ class Dispatcher:
     """An ASGI application. It needs the raw path, as uvicorn gives it: an id in a path may contain
     any character, and a decoded path cannot tell an encoded slash from a real one."""
 
-    def __init__(self, services: Services, cold: AsgiApp, desk: PrefillDesk) -> None:
-        """`cold`: the ASGI application for the other routes and for the lifespan."""
-        self.services = services
-        self._calls = CallHandler(services, desk)
-        self._passthrough = Passthrough(services)
-        self._sockets = ResponsesSockets(services, self)
-        self._cold = cold
-        origins = services.settings.cors_origins
-        self._cors = Cors(origins) if origins else None
+    def __init__(
+        self,
+        calls: CallEndpoint,
+        passthrough: Passthrough,
+        sockets: ResponsesSockets,
+        others: AsgiApp,
+        failures: Failures,
+        cors: Cors | None,
+        settings: Settings,
+    ) -> None:
+        """others: the application for the other routes and for the lifespan. cors: None where no
+        page of another origin may call."""
+        self._calls = calls
+        self._passthrough = passthrough
+        self._sockets = sockets
+        self._others = others
+        self._failures = failures
+        self._cors = cors
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
         if scope["type"] == "websocket":
-            await self._sockets(scope, receive, send)
+            await self._sockets(scope, receive, send, self)
             return
         if scope["type"] != "http":
-            await self._cold(scope, receive, send)
+            await self._others(scope, receive, send)
             return
         if self._cors is not None:
             if self._cors.asks(scope):
@@ -54,20 +63,20 @@ class Dispatcher:
                 return
             send = self._cors.told(scope, send)
         try:
-            check_origin(scope, self.services.settings)
+            check_origin(scope, self._settings)
         except ApiError as error:
-            await failures.respond(self.services, scope, send, error, _shape(scope))
+            await self._failures.respond(scope, send, error, _shape(scope))
             return
         endpoint = BY_PATH.get(scope["path"])
         if endpoint is not None and scope["method"] == "POST":
-            await self._calls(endpoint, scope, receive, send, None)
+            await self._calls(endpoint, scope, receive, send)
             return
         try:
             await self._rarer(scope, receive, send)
         except ClientGone:
             return
         except Exception as error:
-            await failures.respond(self.services, scope, send, error, _shape(scope))
+            await self._failures.respond(scope, send, error, _shape(scope))
 
     async def _rarer(self, scope: Scope, receive: Receive, send: Send) -> None:
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
@@ -110,7 +119,7 @@ class Dispatcher:
         if scope["method"] == "HEAD":
             # The server leaves the body out: it goes by its own copy of the method.
             scope = {**scope, "method": "GET"}
-        await self._cold(scope, receive, send)
+        await self._others(scope, receive, send)
 
 
 def _shape(scope: Scope) -> ErrorShape:

@@ -16,15 +16,15 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-from weft_gateway.api import errors
+from weft_gateway import errors
 from weft_gateway.api.auth import presented
 from weft_gateway.api.connections import Connection, Edge
 from weft_gateway.api.cork import CorkedProtocol
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake
 from weft_gateway.engine.endpoints import ErrorShape
+from weft_gateway.errors import ApiError
 
 # A refused connection may take in the answer for so long, and what it sends is dropped. Closing at
 # once would reset the connection, and the client would not see why.

@@ -3,75 +3,82 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
+from weft_gateway import errors
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
-from weft_gateway.api.services import Services
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import UnsafeHead, sane_request_id
+from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import IdentityError
 from weft_gateway.programs.table import TableUnavailable
 
 log = logging.getLogger(__name__)
 
 
-async def respond(
-    services: Services,
-    scope: Scope,
-    send: Send,
-    error: Exception,
-    shape: ErrorShape = "openai",
-    request_id: bytes | None = None,
-) -> None:
-    """Answer with an exception. `request_id`: where one has been made for the request already.
+class Failures:
+    """Makes answers of exceptions, and counts them."""
 
-    One that nobody foresaw is logged under the request's id and becomes a 500. Where the answer has
-    begun, it is raised again: the server then breaks the connection off, which no client can take
-    for the end of an answer.
-    """
-    given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
-    if isinstance(error, UnsafeHead):
-        error = errors.unsafe_head(error)
-    if isinstance(error, ApiError):
-        told, extra = error, _named(given)
-    else:
-        told = errors.internal()
-        given = given or b"req" + services.next_call().removeprefix("call").encode()
-        log.error(
-            "request %s, %s %s: unexpected %s",
-            given.decode(),
-            scope["method"],
-            scope["path"][:256].encode("unicode_escape").decode(),
-            type(error).__name__,
-            exc_info=error,
-        )
-        extra = _named(given)
-    services.metrics.error(told.code)
-    try:
-        await respond_error(send, told, shape, extra)
-    except Exception:
-        raise error from None
+    def __init__(
+        self, count_error: Callable[[str], None], next_call: Callable[[], str], retry_after_s: int
+    ) -> None:
+        """count_error: for metrics, by code. next_call: makes ids for requests without one.
+        retry_after_s: for clients, while the process table is away."""
+        self.count = count_error
+        self.retry_after_s = retry_after_s
+        self._next_call = next_call
 
+    async def respond(
+        self,
+        scope: Scope,
+        send: Send,
+        error: Exception,
+        shape: ErrorShape = "openai",
+        request_id: bytes | None = None,
+    ) -> None:
+        """Answer with an exception. `request_id`: where one has been made for the request already.
 
-def _named(request_id: bytes | None) -> Iterable[tuple[bytes, bytes]]:
-    return ((b"x-request-id", request_id),) if request_id else ()
+        An unexpected exception is logged under the request's id and becomes a 500. Where the answer
+        has begun, it is raised again: the server then breaks the connection off, which no client
+        can take for the end of an answer.
+        """
+        given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
+        if isinstance(error, UnsafeHead):
+            error = errors.unsafe_head(error)
+        if isinstance(error, ApiError):
+            told = error
+        else:
+            told = errors.internal()
+            given = given or b"req" + self._next_call().removeprefix("call").encode()
+            log.error(
+                "request %s, %s %s: unexpected %s",
+                given.decode(),
+                scope["method"],
+                scope["path"][:256].encode("unicode_escape").decode(),
+                type(error).__name__,
+                exc_info=error,
+            )
+        self.count(told.code)
+        extra = ((b"x-request-id", given),) if given else ()
+        try:
+            await respond_error(send, told, shape, extra)
+        except Exception:
+            raise error from None
 
 
 class Unforeseen:
-    """ASGI middleware right around FastAPI's routes: what they do not handle is answered here,
-    before Starlette would answer it in plain text."""
+    """ASGI middleware right around FastAPI's routes: it answers what they do not handle, before
+    Starlette would answer it in plain text."""
 
-    def __init__(self, app: AsgiApp, services: Services) -> None:
+    def __init__(self, app: AsgiApp, failures: Failures) -> None:
         self._app = app
-        self._services = services
+        self._failures = failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event of ASGI."""
@@ -82,14 +89,14 @@ class Unforeseen:
         except Exception as error:
             if scope["type"] != "http":
                 raise
-            await respond(self._services, scope, send, error)
+            await self._failures.respond(scope, send, error)
 
 
-def install(app: FastAPI, services: Services) -> None:
+def install(app: FastAPI, failures: Failures) -> None:
     """Give FastAPI's answers to mistakes the API's shape."""
 
     def answer(error: ApiError) -> Response:
-        services.metrics.error(error.code)
+        failures.count(error.code)
         return Response(
             error.body(),
             status_code=error.status,
@@ -107,7 +114,7 @@ def install(app: FastAPI, services: Services) -> None:
 
     @app.exception_handler(TableUnavailable)
     async def table(_: Request, error: TableUnavailable) -> Response:
-        return answer(errors.table_unavailable(services.settings.retry_after_s))
+        return answer(errors.table_unavailable(failures.retry_after_s))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -125,4 +132,4 @@ def install(app: FastAPI, services: Services) -> None:
         # The first part says where it was looked for: query, path or header.
         return answer(errors.invalid_member(first["loc"][1:], first["msg"]))
 
-    app.add_middleware(Unforeseen, services=services)
+    app.add_middleware(Unforeseen, failures=failures)

@@ -16,24 +16,28 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from weft_gateway.api import errors
+from weft_gateway import errors
+from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, described, is_skimmed, read_model
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import read_body
-from weft_gateway.api.prefills import PrefillDesk
-from weft_gateway.api.request import model_of
-from weft_gateway.api.services import Services
 from weft_gateway.api.sessions import program_key
+from weft_gateway.calls.identify import Identifier
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.prefills import PrefillManager
+from weft_gateway.calls.turns import Turns
+from weft_gateway.engine.advice import KvAdvisor
+from weft_gateway.engine.estimate import PromptEstimator
+from weft_gateway.engine.registry import Registry
+from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey, Told
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.overlap import told
 from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill
 from weft_gateway.policies.hints import DEFAULT_LIMITS
 from weft_gateway.policies.hints_values import own_tag
-from weft_gateway.programs.families import fold, has_parent
-from weft_gateway.programs.identity import resolve
 from weft_gateway.programs.ids import from_json
-from weft_gateway.programs.table import TableUnavailable
+from weft_gateway.programs.lineage.tracker import Lineage
+from weft_gateway.programs.table import ProcessTable, TableUnavailable
 
 DEFAULT_TTL_S: Final = 60.0
 _SESSION: Final = "where it is missing, the session's header is taken, as for a call"
@@ -111,41 +115,29 @@ class PriorityHint(BaseModel):
     ttl_s: float = Field(300.0, gt=0, le=3600, description="the priority ends after so long")
 
 
-def router(services: Services, desk: PrefillDesk) -> APIRouter:
-    """The routes."""
-    s = services
+def prefill_router(
+    auth: Authenticator,
+    identifier: Identifier,
+    prefills: PrefillManager,
+    lineage: Lineage | None,
+    limits: TenantLimits | None,
+    estimator: PromptEstimator,
+    turns: Turns,
+    *,
+    max_body_bytes: int,
+    read_body_bytes: int,
+) -> APIRouter:
+    """The routes of prefills. lineage: None where calls without a key are programs of their own.
+    limits: None where no tenant has any."""
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
 
     def tenant_of(request: Request) -> str:
-        return s.auth.caller(dict(request.headers.raw)).tenant
-
-    async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
-        """The program that the body names or, where it names none, the headers of a call."""
-        if session_id is not None:
-            return program_key(tenant, from_json(session_id, "session_id"))
-        identity = resolve(
-            tenant=tenant,
-            headers=request.headers.raw,
-            body={},
-            path_program=None,
-            chains=s.chains,
-            traceparent=s.settings.traceparent_programs,
-        )
-        if identity.source == "none":
-            raise errors.invalid_member(("session_id",), "must be in the body or in a header")
-        return (await fold(s.chains, identity) if has_parent(identity) else identity).key
-
-    async def holders(key: ProgramKey) -> tuple[str, ...]:
-        """The replicas that may hold a program's blocks. ApiError 404."""
-        program = await s.table.get(key)
-        if program is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
-        return program.replicas or tuple(replica.name for replica in s.registry)
+        return auth.caller(dict(request.headers.raw)).tenant
 
     async def found(tenant: str, prefill_id: str) -> Prefill:
         """A tenant's handle. ApiError 404, also where it cannot be told now."""
         try:
-            return await desk.find(tenant, prefill_id)
+            return await prefills.find(tenant, prefill_id)
         except TableUnavailable:
             raise ApiError(
                 404,
@@ -164,38 +156,29 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         """Returns at once with a handle. The blocks are pinned until the call has come by
         `POST /v1/hints/prefill/{id}/extend`, the handle is deleted, or it expires."""
         headers = dict(request.headers.raw)
-        caller = s.auth.caller(headers)
-        raw = await read_body(headers, request.receive, s.settings.max_body_bytes)
-        _, body = await call_body(raw, s.settings.read_body_bytes, s.turns, caller.tenant)
+        caller = auth.caller(headers)
+        raw = await read_body(headers, request.receive, max_body_bytes)
+        _, body = await call_body(raw, read_body_bytes, turns, caller.tenant)
         if is_skimmed(body):
             raise ApiError(
                 413, "body_too_large", "The announced messages are too long, or too many, to read."
             )
-        identity = resolve(
-            tenant=caller.tenant,
-            headers=request.headers.raw,
-            body=body,
-            path_program=None,
-            chains=s.chains,
-            traceparent=s.settings.traceparent_programs,
-        )
-        if has_parent(identity):
-            identity = await fold(s.chains, identity)
+        identity = await identifier.announced(caller.tenant, request.headers.raw, body)
         key = identity.key
-        if identity.source == "none" and s.lineage is not None:
-            program = await s.lineage.find(key.tenant, body, key.program, time())
+        if identity.source == "none" and lineage is not None:
+            program = await lineage.find(key.tenant, body, key.program, time())
             key = ProgramKey(key.tenant, program)
-        model, ttl_s = model_of(s.registry, body), _ttl(body)
+        model, ttl_s = identifier.model_of(body), _ttl(body)
         admitted = None
-        if s.limits is not None:
-            tokens = s.estimator.estimate(model, len(raw))
-            admitted = await s.limits.admit(caller.tenant, tokens)
+        if limits is not None:
+            tokens = estimator.estimate(model, len(raw))
+            admitted = await limits.admit(caller.tenant, tokens)
         try:
-            prefill = await desk.submit(caller, key, body, model, ttl_s)
+            prefill = await prefills.submit(caller, key, body, model, ttl_s)
         finally:
             # A prefill in flight has limits of its own: it counts as a request with its tokens.
-            if admitted is not None and s.limits is not None:
-                s.limits.release(admitted)
+            if admitted is not None and limits is not None:
+                limits.release(admitted)
         return JSONResponse(prefill.to_json(), status_code=201)
 
     @api.get("/prefill/{prefill_id}", summary="Look at a prefill")
@@ -207,8 +190,41 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     async def discard(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """It is stopped if it still runs, and its blocks are let go."""
         prefill = await found(tenant, prefill_id)
-        await desk.discard(prefill)
+        await prefills.discard(prefill)
         return {"id": prefill.id, "object": "weft.prefill.deleted", "deleted": True}
+
+    return api
+
+
+def router(
+    auth: Authenticator,
+    identifier: Identifier,
+    table: ProcessTable,
+    registry: Registry,
+    advisor: KvAdvisor,
+    max_body_bytes: int,
+) -> APIRouter:
+    """The routes of tags and priorities."""
+    api = APIRouter(prefix="/v1/hints", tags=["hints"])
+
+    def tenant_of(request: Request) -> str:
+        return auth.caller(dict(request.headers.raw)).tenant
+
+    async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
+        """The program that the body names or, where it names none, the headers of a call."""
+        if session_id is not None:
+            return program_key(tenant, from_json(session_id, "session_id"))
+        identity = await identifier.announced(tenant, request.headers.raw, {})
+        if identity.source == "none":
+            raise errors.invalid_member(("session_id",), "must be in the body or in a header")
+        return identity.key
+
+    async def holders(key: ProgramKey) -> tuple[str, ...]:
+        """The replicas that may hold a program's blocks. ApiError 404."""
+        program = await table.get(key)
+        if program is None:
+            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+        return program.replicas or tuple(replica.name for replica in registry)
 
     @api.post(
         "/tags",
@@ -217,11 +233,11 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     )
     async def tags(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """Each tag's fate. What a call's own `weft.tags` say comes before them."""
-        hint = await read_model(request, TagHint, s.settings.max_body_bytes)
+        hint = await read_model(request, TagHint, max_body_bytes)
         key = await named(request, tenant, hint.session_id)
         found, fates = _tags(hint.tags)
         now = time()
-        await s.table.tell(key, Told(told.TAGS, told.written(found), now + hint.ttl_s), now)
+        await table.tell(key, Told(told.TAGS, told.written(found), now + hint.ttl_s), now)
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     @api.post(
@@ -231,7 +247,7 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
     )
     async def priority(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
         """The hint's fate at each replica that may hold the program's blocks."""
-        hint = await read_model(request, PriorityHint, s.settings.max_body_bytes)
+        hint = await read_model(request, PriorityHint, max_body_bytes)
         if hint.priority is None and hint.retain_s is None:
             raise errors.invalid_member(("priority",), "priority or retain_s is needed")
         key = await named(request, tenant, hint.session_id)
@@ -239,13 +255,13 @@ def router(services: Services, desk: PrefillDesk) -> APIRouter:
         fates: dict[str, dict[str, str]] = {}
         if hint.retain_s is not None:
             advised = (
-                s.advisor.retain(key, names, hint.retain_s, hint.retain_tokens)
+                advisor.retain(key, names, hint.retain_s, hint.retain_tokens)
                 if hint.retain_s
-                else s.advisor.release(key, names)
+                else advisor.release(key, names)
             )
             fates["retain"] = await advised
         if hint.priority is not None:
-            fates["priority"] = await s.advisor.priority(key, names, hint.priority, hint.ttl_s)
+            fates["priority"] = await advisor.priority(key, names, hint.priority, hint.ttl_s)
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     return api

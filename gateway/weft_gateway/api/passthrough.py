@@ -10,16 +10,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from weft_gateway.api import errors
-from weft_gateway.api.errors import ApiError
-from weft_gateway.api.http import Departure, Receive, Scope, Send, read_body, respond
-from weft_gateway.api.relay import check_body, check_head
-from weft_gateway.api.services import Services
+from weft_gateway import errors
+from weft_gateway.api.auth import Authenticator
+from weft_gateway.api.http import Receive, Scope, Send, read_body, respond
+from weft_gateway.calls.client import Disconnect, DisconnectMonitor
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.relay import check_body, check_head
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
-from weft_gateway.engine.registry import Replica
+from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.errors import ApiError
+from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.table import TableUnavailable
 
@@ -49,58 +52,71 @@ def methods(path: bytes) -> tuple[str, ...]:
 class Passthrough:
     """Serves those routes."""
 
-    def __init__(self, services: Services) -> None:
-        self._s = services
+    def __init__(
+        self,
+        auth: Authenticator,
+        registry: Registry,
+        chains: ChainRoots,
+        limits: TenantLimits | None,
+        disconnects: DisconnectMonitor,
+        *,
+        max_body_bytes: int,
+        retry_after_s: int,
+    ) -> None:
+        self._auth = auth
+        self._registry = registry
+        self._chains = chains
+        self._limits = limits
+        self._disconnects = disconnects
+        self._max_body_bytes = max_body_bytes
+        self._retry_after_s = retry_after_s
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of a path that has `methods`. ApiError where the gateway answers;
         UnsafeHead; ClientGone."""
-        s = self._s
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        tenant = s.auth.caller(headers).tenant
-        body = await read_body(headers, receive, s.settings.max_body_bytes)
+        tenant = self._auth.caller(headers).tenant
+        body = await read_body(headers, receive, self._max_body_bytes)
         admitted = None
-        if s.limits is not None and path in _METHODS:
-            admitted = await s.limits.admit(tenant, 0)
+        if self._limits is not None and path in _METHODS:
+            admitted = await self._limits.admit(tenant, 0)
         try:
             await self._serve(path, scope, tenant, body, receive, send)
         finally:
-            if admitted is not None and s.limits is not None:
-                s.limits.release(admitted)
+            if admitted is not None and self._limits is not None:
+                self._limits.release(admitted)
 
     async def _serve(
         self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send
     ) -> None:
-        s = self._s
         target = path + query_of(scope["query_string"])
         stored = _RESPONSE.fullmatch(path)
         response_id = stored[1].decode("latin-1") if stored else ""
         holder = await self._holder(tenant, response_id) if stored else None
-        able = [replica for replica in s.registry.able() if holder in (None, replica.name)]
+        able = [replica for replica in self._registry.able() if holder in (None, replica.name)]
         if not able:
-            raise errors.no_replica(s.settings.retry_after_s)
-        departure = s.departures.expect(receive)
+            raise errors.no_replica(self._retry_after_s)
+        client = self._disconnects.expect(receive)
         try:
             for replica in able:
                 last = replica is able[-1]
-                status = await self._try(replica, target, scope, body, departure, send, last=last)
+                status = await self._try(replica, target, scope, body, client, send, last=last)
                 if status is not None:
                     break
         finally:
-            s.departures.done(departure)
+            self._disconnects.done(client)
         if stored and scope["method"] == "DELETE" and status in (200, 204):
-            await s.chains.forget(tenant, response_id)
+            await self._chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
         """The replica that stores a tenant's response. ApiError."""
-        s = self._s
         if not is_response_id(response_id):
             raise errors.response_not_found(response_id)
         try:
-            answer = await s.chains.find(tenant, response_id)
+            answer = await self._chains.find(tenant, response_id)
         except TableUnavailable:
-            raise errors.table_unavailable(s.settings.retry_after_s) from None
-        holder = None if answer is None else s.registry.get(answer.replica)
+            raise errors.table_unavailable(self._retry_after_s) from None
+        holder = None if answer is None else self._registry.get(answer.replica)
         if holder is None or holder.circuit.dead:
             raise errors.response_not_found(response_id)
         return holder.name
@@ -111,7 +127,7 @@ class Passthrough:
         target: bytes,
         scope: Scope,
         body: bytes,
-        departure: Departure,
+        client: Disconnect,
         send: Send,
         *,
         last: bool,
@@ -122,7 +138,7 @@ class Passthrough:
         head = replica.request_head(scope["method"], target, fields, len(body))
         exchange = Exchange(replica.upstream)
         try:
-            departure.stop_on_departure(exchange)
+            client.stops(exchange)
             await exchange.start(head, body)
             answer = await exchange.read_all()
             check_head(exchange.status, exchange.headers)
@@ -130,7 +146,7 @@ class Passthrough:
                 check_body(exchange.status, answer)
         except ReplicaError as error:
             exchange.cancel(error)
-            registry = self._s.registry
+            registry = self._registry
             if isinstance(error, ConnectFailed):
                 registry.failed(replica.name, error)
             else:

@@ -11,12 +11,15 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
+from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
-from weft_gateway.api.errors import ApiError
-from weft_gateway.api.services import Services
+from weft_gateway.calls.lifecycle import Lifecycle
+from weft_gateway.errors import ApiError
 from weft_gateway.model import Program, ProgramKey
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
+from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry.finished import finished, known_by, regrouped
+from weft_gateway.telemetry.receipts import Receipts
 
 
 class NewSession(BaseModel):
@@ -73,12 +76,18 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
     }
 
 
-def router(services: Services) -> APIRouter:
+def router(
+    auth: Authenticator,
+    table: ProcessTable,
+    lifecycle: Lifecycle,
+    receipts: Receipts,
+    max_body_bytes: int,
+) -> APIRouter:
     """The routes. Ids in paths are percent-encoded: the dispatcher keeps them so."""
     api = APIRouter(tags=["sessions"])
 
     def tenant_of(request: Request) -> str:
-        return services.auth.caller(dict(request.headers.raw)).tenant
+        return auth.caller(dict(request.headers.raw)).tenant
 
     def not_found(session_id: str) -> ApiError:
         return ApiError(404, "session_not_found", f"No session with id {session_id!r}.")
@@ -91,10 +100,10 @@ def router(services: Services) -> APIRouter:
     )
     async def create(request: Request, tenant: str = Depends(tenant_of)) -> JSONResponse:
         """Create a program before its first call. 200 instead of 201 where it existed."""
-        new = await read_model(request, NewSession, services.settings.max_body_bytes)
+        new = await read_model(request, NewSession, max_body_bytes)
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
-        program, created = await services.table.start(program_key(tenant, name, "id"), time())
+        program, created = await table.start(program_key(tenant, name, "id"), time())
         answer = session_json(program)
         if new.metadata is not None:
             answer["metadata"] = new.metadata
@@ -111,16 +120,15 @@ def router(services: Services) -> APIRouter:
         long as this gateway keeps receipts of their calls (WEFT_RECEIPTS_AGE_S, an hour; at most
         WEFT_RECEIPTS calls). A session that was deleted is not listed."""
         after = query_id(request.scope["query_string"], "after")
-        found = await services.table.programs(tenant, limit + 1, after)
-        receipts = services.receipts.of(tenant, time())
-        names = known_by(receipts)
+        found = await table.programs(tenant, limit + 1, after)
+        told = receipts.of(tenant, time())
+        names = known_by(told)
         sessions = {
-            p.key.program: session_json(regrouped(p, receipts), names.get(p.key.program))
-            for p in found
+            p.key.program: session_json(regrouped(p, told), names.get(p.key.program)) for p in found
         }
         # Up to the last one that was found, the table has told of all that are alive.
         last = found[-1].key.program if len(found) > limit else None
-        gone = finished(receipts, sessions).items()
+        gone = finished(told, sessions).items()
         sessions |= {
             name: session
             for name, session in gone
@@ -138,23 +146,21 @@ def router(services: Services) -> APIRouter:
 
     def ended(key: ProgramKey) -> dict[str, Any] | None:
         """A session that has finished, as far as receipts tell."""
-        return finished(services.receipts.story(key, time()), ()).get(key.program)
+        return finished(receipts.story(key, time()), ()).get(key.program)
 
     def shown(program: Program) -> dict[str, Any]:
-        receipts = services.receipts.of(program.key.tenant, time())
-        return session_json(
-            regrouped(program, receipts), known_by(receipts).get(program.key.program)
-        )
+        told = receipts.of(program.key.tenant, time())
+        return session_json(regrouped(program, told), known_by(told).get(program.key.program))
 
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or take one that has finished off the list. ApiError."""
-        program = await services.ledger.end(key, time())
+        program = await lifecycle.end(key, time())
         session = ended(key)
         if program is not None:
             session = shown(program)
         if session is None:
             raise not_found(key.program)
-        services.receipts.unlist(key, time())
+        receipts.unlist(key, time())
         return session
 
     @api.get("/v1/sessions/{session_id}", summary="Look at a session")
@@ -162,7 +168,7 @@ def router(services: Services) -> APIRouter:
         """What the process table knows about a program; of one that has finished, what the receipts
         of its calls tell."""
         key = program_key(tenant, path_id(session_id))
-        program = await services.table.get(key)
+        program = await table.get(key)
         if program is None:
             session = ended(key)
             if session is None:

@@ -10,10 +10,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from weft_gateway.api.services import Services
-from weft_gateway.engine.registry import Replica
-from weft_gateway.programs.table import TableUnavailable
-from weft_gateway.telemetry.tasks import TaskState
+from weft_gateway.api.auth import Authenticator
+from weft_gateway.engine.registry import Registry, Replica
+from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.tasks import Supervisor, TaskState
 
 # Shorter than who asks will wait.
 _PING_S: Final = 1.0
@@ -46,7 +47,14 @@ def task_json(task: TaskState) -> dict[str, Any]:
     return {"name": task.name, "failures": task.failures, "last_error": task.last_error}
 
 
-def router(services: Services) -> APIRouter:
+def router(
+    auth: Authenticator,
+    table: ProcessTable,
+    registry: Registry,
+    counts: Metrics,
+    tasks: Supervisor,
+    retry_after_s: int,
+) -> APIRouter:
     """GET /health, /ready and /metrics."""
     api = APIRouter(tags=["status"])
 
@@ -54,34 +62,32 @@ def router(services: Services) -> APIRouter:
         """Whether the table's store answers, and the calls open per replica."""
         try:
             async with asyncio.timeout(_PING_S):
-                await services.table.ping()
-                return True, await services.table.count()
+                await table.ping()
+                return True, await table.count()
         except (TableUnavailable, TimeoutError):
-            return False, services.table.in_flight()
+            return False, table.in_flight()
 
     async def state(request: Request, *, ready: bool) -> JSONResponse:
         peer = request.client.host if request.client else ""
-        admin = services.auth.is_admin(dict(request.headers.raw), peer)
-        table, in_flight = await look_at_table()
-        replicas = [
-            replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in services.registry
-        ]
+        admin = auth.is_admin(dict(request.headers.raw), peer)
+        answers, in_flight = await look_at_table()
+        replicas = [replica_json(r, in_flight.get(r.name, 0), admin=admin) for r in registry]
         status = "ok"
-        if not services.registry.able():
+        if not registry.able():
             status = "no_replica"
-        elif ready and not table:
+        elif ready and not answers:
             status = "table_unavailable"
-        elif ready and all("api_key" in r.refuses for r in services.registry.able()):
+        elif ready and all("api_key" in r.refuses for r in registry.able()):
             status = "replica_key_refused"
         body = {
             "status": status,
-            "table": {"state": "ok" if table else "unavailable", "local": services.table.local},
+            "table": {"state": "ok" if answers else "unavailable", "local": table.local},
             "replicas": replicas,
-            "failing_tasks": [task_json(task) for task in services.tasks.failing()],
+            "failing_tasks": [task_json(task) for task in tasks.failing()],
         }
         if status == "ok":
             return JSONResponse(body)
-        retry_after = {"retry-after": str(services.settings.retry_after_s)}
+        retry_after = {"retry-after": str(retry_after_s)}
         return JSONResponse(body, status_code=503, headers=retry_after)
 
     @api.get("/health", summary="Can the gateway serve")
@@ -101,15 +107,15 @@ def router(services: Services) -> APIRouter:
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
         """The text exposition format."""
-        census = await services.table.census()
-        services.metrics.programs.set(census.alive)
-        services.metrics.begun.value = census.created
-        services.metrics.ended.value = census.ended
-        services.metrics.local.set(services.table.local)
-        in_flight = await services.table.count()
-        for replica in services.registry:
-            services.metrics.healthy.labels(replica.name).set(replica.circuit.healthy)
-            services.metrics.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
-        return Response(services.metrics.render(), media_type=CONTENT_TYPE_LATEST)
+        census = await table.census()
+        counts.programs.set(census.alive)
+        counts.begun.value = census.created
+        counts.ended.value = census.ended
+        counts.local.set(table.local)
+        in_flight = await table.count()
+        for replica in registry:
+            counts.healthy.labels(replica.name).set(replica.circuit.healthy)
+            counts.in_flight.labels(replica.name).set(in_flight.get(replica.name, 0))
+        return Response(counts.render(), media_type=CONTENT_TYPE_LATEST)
 
     return api

@@ -10,24 +10,28 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
-from weft_gateway.api.errors import ApiError
-from weft_gateway.api.services import Services
+from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.sessions import path_id, program_key
+from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.overlap.dispatch import EVENT
+from weft_gateway.programs.table import ProcessTable
 from weft_gateway.telemetry import threads
+from weft_gateway.telemetry.listeners import Listeners
+from weft_gateway.telemetry.receipts import Receipts
 
 # So that proxies between do not take a quiet stream for a dead one.
 _PULSE_S: Final = 15.0
 
 
-def router(services: Services) -> APIRouter:
+def router(
+    auth: Authenticator, table: ProcessTable, receipts: Receipts, listeners: Listeners
+) -> APIRouter:
     """The routes."""
-    s = services
     api = APIRouter()
 
     def tenant_of(request: Request) -> str:
-        return s.auth.caller(dict(request.headers.raw)).tenant
+        return auth.caller(dict(request.headers.raw)).tenant
 
     @api.get(
         "/v1/receipts/{request_id:path}", tags=["receipts"], summary="Look at a call's receipt"
@@ -40,7 +44,7 @@ def router(services: Services) -> APIRouter:
         """
         # An id may itself hold what looks encoded: as it is in the URL, then decoded.
         raw = request.scope.get("raw_path", b"").partition(b"/receipts/")[2].decode("latin-1")
-        found = s.receipts.find(tenant, raw, time()) or s.receipts.find(tenant, request_id, time())
+        found = receipts.find(tenant, raw, time()) or receipts.find(tenant, request_id, time())
         if found is None:
             raise ApiError(404, "receipt_not_found", f"No receipt of the request {request_id!r}.")
         return found.to_json()
@@ -53,8 +57,8 @@ def router(services: Services) -> APIRouter:
         apart; and what they tell of its threads, ended ones too: when each began and ended and how,
         which came from which and which were joined, and which calls the longest path is made of."""
         key = program_key(tenant, path_id(session_id))
-        told = s.receipts.story(key, time())
-        if not told and await s.table.get(key) is None:
+        told = receipts.story(key, time())
+        if not told and await table.get(key) is None:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
         saved: dict[str, float] = {}
         for one in told:
@@ -83,14 +87,14 @@ def router(services: Services) -> APIRouter:
         told how many by an event `lost`. 404 for a session that is not there; 429 where it, or its
         tenant, has as many listeners as it may."""
         key = program_key(tenant, path_id(session_id))
-        if await s.table.get(key) is None:
+        if await table.get(key) is None:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
-        if s.listeners.full(key):
+        if listeners.full(key):
             raise ApiError(
                 429, "too_many_listeners", "This session, or its tenant, has too many listeners."
             )
         return StreamingResponse(
-            _told(s, key),
+            _told(listeners, key),
             media_type="text/event-stream",
             headers={"cache-control": "no-store"},
         )
@@ -98,9 +102,9 @@ def router(services: Services) -> APIRouter:
     return api
 
 
-async def _told(services: Services, key: ProgramKey) -> AsyncIterator[bytes]:
+async def _told(listeners: Listeners, key: ProgramKey) -> AsyncIterator[bytes]:
     # Not before: of a client that has left by now, nobody would come to the end of this.
-    listener = services.listeners.add(key)
+    listener = listeners.add(key)
     if listener is None:
         return
     lost = 0
@@ -119,4 +123,4 @@ async def _told(services: Services, key: ProgramKey) -> AsyncIterator[bytes]:
                 lost = listener.lost
             yield b"event: %b\ndata: %b\n\n" % (EVENT.encode(), event)
     finally:
-        services.listeners.remove(key, listener)
+        listeners.remove(key, listener)

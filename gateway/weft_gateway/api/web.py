@@ -12,9 +12,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.http import Message, Scope, Send, respond
 from weft_gateway.config import Settings
+from weft_gateway.errors import ApiError
 
 _LOOPBACK: Final = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/\s]+)(?::[0-9]{1,5})?")

@@ -19,14 +19,17 @@ from typing import Any, Final
 
 import orjson
 
-from weft_gateway.api.errors import ApiError
+from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
 from weft_gateway.api.kept import Kept
-from weft_gateway.api.services import Services
-from weft_gateway.api.turns import LIGHT_BYTES
 from weft_gateway.api.web import may_connect
 from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
+from weft_gateway.calls.turns import LIGHT_BYTES
+from weft_gateway.calls.turns import Turns as HeavyTurns
+from weft_gateway.config import Settings
+from weft_gateway.errors import ApiError
 from weft_gateway.overlap.events import EventReader
+from weft_gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -57,28 +60,41 @@ _NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
 class ResponsesSockets:
     """An ASGI application for the scope `websocket`, on paths that match PATH."""
 
-    def __init__(self, services: Services, serve: AsgiApp) -> None:
-        """`serve`: the application that serves the same calls over HTTP."""
-        self._s = services
-        self._serve = serve
+    def __init__(
+        self, settings: Settings, auth: Authenticator, turns: HeavyTurns, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._auth = auth
+        self._turns = turns
+        self._metrics = metrics
         self._open: Counter[str] = Counter()
-        settings = services.settings
         self._kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection until either side closes it."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: AsgiApp) -> None:
+        """Serve one connection until either side closes it. `serve`: the application that serves
+        the same calls over HTTP."""
         if (await receive())["type"] != "websocket.connect":
             return
         try:
             tenant = self._admit(scope)
         except ApiError as error:
-            self._s.metrics.error(error.code)
+            self._metrics.error(error.code)
             await respond_error(_refusing(send), error)
             return
         self._open[tenant] += 1
         try:
             await send({"type": "websocket.accept"})
-            connection = _Connection(self._s, self._serve, self._kept, tenant, scope, receive, send)
+            connection = _Connection(
+                self._settings,
+                self._turns,
+                self._metrics,
+                serve,
+                self._kept,
+                tenant,
+                scope,
+                receive,
+                send,
+            )
             await connection.run()
         except OSError:
             return  # The client has gone.
@@ -90,10 +106,10 @@ class ResponsesSockets:
     def _admit(self, scope: Scope) -> str:
         """The tenant. ApiError if the connection is not to be accepted."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        if not may_connect(headers, self._s.settings):
+        if not may_connect(headers, self._settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
-        tenant = self._s.auth.caller(headers).tenant
-        if self._open[tenant] >= self._s.settings.websockets_per_tenant:
+        tenant = self._auth.caller(headers).tenant
+        if self._open[tenant] >= self._settings.websockets_per_tenant:
             raise ApiError(429, "too_many_websockets", "This key has too many WebSockets open.")
         return tenant
 
@@ -104,7 +120,9 @@ class _Connection:
 
     def __init__(
         self,
-        services: Services,
+        settings: Settings,
+        heavy: HeavyTurns,
+        metrics: Metrics,
         serve: AsgiApp,
         kept: Kept,
         tenant: str,
@@ -112,15 +130,17 @@ class _Connection:
         receive: Receive,
         send: Send,
     ) -> None:
-        self._s = services
+        self._settings = settings
+        self._heavy = heavy
+        self._metrics = metrics
         self._serve = serve
         self._kept = kept
         self._tenant = tenant
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._limit = services.settings.websocket_message_bytes
-        self._turns = Turns(services.settings.max_body_bytes)
+        self._limit = settings.websocket_message_bytes
+        self._turns = Turns(settings.max_body_bytes)
         self._waiting: deque[str] = deque()
         self._news = asyncio.Event()
         self._call: _Call | None = None
@@ -135,13 +155,13 @@ class _Connection:
                 try:
                     size = len(text) + self._turns.kept_bytes
                     if size > LIGHT_BYTES:
-                        await self._s.turns.take(self._tenant, size)
+                        await self._heavy.take(self._tenant, size)
                     turn = self._turns.read(text)
                     del text
                     if turn is not None:
                         await self._answer(turn)
                 except ApiError as error:
-                    self._s.metrics.error(error.code)
+                    self._metrics.error(error.code)
                     await self.tell(_error(error.status, error.body()))
             if not self._gone:
                 code = _NORMAL if self._close is None else self._close
@@ -155,7 +175,7 @@ class _Connection:
         if not self._waiting:
             await self._send({"type": IDLE})
         try:
-            async with asyncio.timeout(self._s.settings.websocket_idle_s):
+            async with asyncio.timeout(self._settings.websocket_idle_s):
                 while not (self._waiting or self._gone or self._close is not None):
                     self._news.clear()
                     await self._news.wait()

@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from weft_gateway.api import errors
+from weft_gateway import errors
 from weft_gateway.api.body import check_depth, json_value, raw_members
-from weft_gateway.api.errors import ApiError
+from weft_gateway.errors import ApiError
 
 CREATE: Final = "response.create"
 # Codex reports with it that it has used an answer. Nothing depends on that here.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -207,10 +207,10 @@ class Exchange:
         """Whether the whole answer has arrived."""
         return self._connection is not None and self._connection.machine.complete
 
-    async def read(self) -> bytes:
+    def read(self) -> Awaitable[bytes]:
         """What has arrived of the body, waiting for some; b"" at its end. Raises ReplicaError."""
         assert self._connection is not None
-        return await self._connection.read()
+        return self._connection.read()
 
     async def read_all(self) -> bytes:
         """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge once more than the upstream's

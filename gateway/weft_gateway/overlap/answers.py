@@ -1,7 +1,4 @@
-"""An answer's message, put together from its stream. Sans-I/O; linear, bounded.
-
-Read once, after the stream has ended: what is fed is only kept until then.
-"""
+"""An answer's message, put together from its stream once that has ended. Pure; linear."""
 
 from __future__ import annotations
 
@@ -12,34 +9,13 @@ import orjson
 
 from weft_gateway.overlap.events import EventReader
 
+# A longer answer is not read.
 MAX_TAPE_BYTES: Final = 4 << 20
 
 
-class AnswerTape:
-    """Keeps what passes of one stream. limit: bytes; of a longer answer nothing is known."""
-
-    __slots__ = ("_limit", "_parts", "_size")
-
-    def __init__(self, limit: int = MAX_TAPE_BYTES) -> None:
-        self._limit = limit
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> None:
-        """Take what was forwarded to the client."""
-        self._size += len(data)
-        if self._size <= self._limit:
-            self._parts.append(data)
-        else:
-            self._parts.clear()
-
-    def raw(self) -> bytes:
-        """What was fed."""
-        return b"".join(self._parts)
-
-    def body(self) -> dict[str, Any]:
-        """The answer as it would have come without a stream, as far as its messages go."""
-        return assembled(_chunks(self.raw()))
+def streamed(data: bytes) -> dict[str, Any]:
+    """The answer of a stream as it would have come without one, as far as its messages go."""
+    return assembled(_chunks(data))
 
 
 def assembled(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

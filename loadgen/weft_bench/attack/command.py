@@ -22,8 +22,8 @@ from statistics import median
 from typing import Any, Final
 
 from weft_bench.attack.attacks import ATTACKS, Activity
-from weft_bench.processes import NotReady, free_port, running
 from weft_bench.report.goals import conclude
+from weft_bench.stack.processes import NotReady, free_port, running
 from weft_bench.stats import percentile
 
 HONEST: Final = "honest"
@@ -138,7 +138,7 @@ def _start_engines(work: Path, processes: ExitStack) -> list[str]:
     urls = []
     for model, more in ((HONEST, ()), (ATTACKED, ("--chunks", str(_LONG)))):
         port = free_port()
-        command = [sys.executable, "-m", "weft_bench.mock_engine", "--plugin", "--port", str(port)]
+        command = [sys.executable, "-m", "weft_bench.fake", "--plugin", "--port", str(port)]
         # The attacker's engine parses what the attacker sends.
         nice = ["nice", "-n", "15"] if model == ATTACKED else []
         url = f"http://127.0.0.1:{port}"

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from weft_bench.fitting.step_probe import ProbeError
+from weft_bench.costs.step_probe import ProbeError
 from weft_bench.gpu import results as store
 from weft_bench.gpu.cells import LOADS, WORKLOADS, Budget, Cell, by_system, cells
 from weft_bench.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
@@ -24,12 +24,12 @@ from weft_bench.gpu.play import Scene, capacity, connect, play_cell, warm_up
 from weft_bench.gpu.results import Results, ResultsError
 from weft_bench.gpu.shapes import SHAPES, write
 from weft_bench.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS, EngineOptions
-from weft_bench.processes import NotReady
 from weft_bench.report import gpu as report
+from weft_bench.stack.processes import NotReady
 
 # Emptying the cache and reading counts, beside a cell's programs.
 _BESIDE_S: Final = 5.0
-# A measured start may be slower the next time; of one that was not measured nobody knows.
+# A measured start may be slower the next time; an unmeasured one is a guess.
 _START_SLACK: Final = 1.3
 _FIRST_START_S: Final = 60.0
 # Steps and swaps of an 8B model, beside the two starts.

@@ -23,7 +23,7 @@ from weft_bench.gpu.systems import (
     engine_environment,
     gateway_command,
 )
-from weft_bench.processes import NotReady, free_port, running
+from weft_bench.stack.processes import NotReady, free_port, running
 
 _IDLE_S: Final = 60.0
 _POLL_S: Final = 0.1
@@ -99,7 +99,7 @@ def started(
         except NotReady:
             raise EngineError(f"the engine did not start: {cause(log)}") from None
         start_s = time.monotonic() - begun
-        # Not before: an engine takes minutes, in which somebody else may take the port.
+        # Not before: an engine takes minutes, in which another process may take the port.
         port = free_port()
         gateway = f"http://127.0.0.1:{port}"
         line = gateway_command(system, engine, port)
@@ -162,5 +162,5 @@ async def fresh(client: httpx.AsyncClient, engine: str) -> None:
             if answer.raise_for_status().json().get("success"):
                 return
         if time.monotonic() > deadline:
-            raise EngineError("the engine is still busy with calls that nobody waits for")
+            raise EngineError("the engine is still busy with abandoned calls")
         await asyncio.sleep(_POLL_S)

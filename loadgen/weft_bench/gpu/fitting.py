@@ -29,8 +29,8 @@ def fit_engine(
     """Measure steps on an engine of ours, then swaps on one with a single slot and KV for a single
     context, and write what `weft bench sim --preset` reads. NotReady, ProbeError; ValueError where
     the measurements do not tell."""
-    from weft_bench.fitting.command import FitOptions, measure, measure_swap, show, with_swap
-    from weft_bench.fitting.command import write as write_fit
+    from weft_bench.costs.command import FitOptions, measure, measure_swap, show, with_swap
+    from weft_bench.costs.command import write as write_fit
 
     print("starting an engine to measure its steps ...", flush=True)
     with started(SYSTEMS[OURS], options, model, device, logs, wait_s) as at:

@@ -13,14 +13,14 @@ from uuid import uuid4
 
 import httpx
 
-from weft_bench.fit import ReadyProgram, fit
+from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.gpu.cells import count, plateau
 from weft_bench.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
 from weft_bench.gpu.systems import NAME
-from weft_bench.replay.player import Gaps, Play, Player
 from weft_bench.stats import mean
-from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.workloads.cutting import ReadyProgram, fit
 from weft_bench.workloads.registry import WORKLOADS
+from weft_bench.workloads.streams import poisson_arrivals, stream
 
 _CALL_S: Final = 3600.0
 _SAMPLE_S: Final = 0.25

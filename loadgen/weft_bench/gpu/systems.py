@@ -52,7 +52,7 @@ SYSTEMS: Final[Mapping[str, System]] = {
         "Weft: its default order, tags, swap, and the gateway that knows where prefixes are",
     ),
 }  # fmt: skip
-# The order of playing: whoever runs out of time has the most telling pair.
+# The order of playing: a run that ends early has the most telling pair.
 PLAYED: Final = ("vllm-opt", "ours", "mlfq", "vllm")
 # Whose capacity the loads are shares of.
 MEASURE: Final = "vllm-opt"

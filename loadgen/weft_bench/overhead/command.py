@@ -15,11 +15,12 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
-from weft_bench.processes import NotReady, cpu_seconds, free_port, running
-from weft_bench.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 from weft_bench.report import overhead as report
-from weft_bench.report.figures import machine, write_json
-from weft_bench.report.overhead import DIRECT, Cell, Cells
+from weft_bench.report.figures import finish
+from weft_bench.report.overhead import COLUMNS, DIRECT, LABELS, Cell, Cells
+from weft_bench.report.rows import figures, show
+from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
+from weft_bench.stack.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 
 _ENGINES: Final = 2
 # A slow proxy at one call at once must not take minutes.
@@ -60,15 +61,12 @@ def run(options: OverheadOptions) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    report.show(cells)
+    rows = report.rows(cells)
+    show("A proxy in front of two mock engines", LABELS, rows, COLUMNS)
     for name, reason in absent.items():
         print(f"{name}: absent ({reason})")
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = {**asdict(options), "absent": absent}
-        write_json(
-            Path(options.json_file), "weft bench overhead", configuration, report.figures(cells)
-        )
+    configuration: dict[str, Any] = {**asdict(options), "absent": absent}
+    finish("overhead", options.json_file, configuration, figures(rows, COLUMNS))
     return 1 if any(cell.errors for key, cell in cells.items() if key[0] == OURS.name) else 0
 
 
@@ -76,7 +74,7 @@ def _start_engines(options: OverheadOptions, work: Path, processes: ExitStack) -
     engines = []
     for number in range(_ENGINES):
         port = free_port()
-        command = [sys.executable, "-m", "weft_bench.mock_engine", "--port", str(port)]
+        command = [sys.executable, "-m", "weft_bench.fake", "--port", str(port)]
         command += ["--plugin"] if options.plugin else []
         url = f"http://127.0.0.1:{port}"
         processes.enter_context(running(command, f"{url}/health", work / f"mock{number}.log"))
@@ -131,7 +129,7 @@ def _measure(
     cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
     with Progress() as progress:
         bar = progress.add_task("measuring", total=(options.rounds + 1) * len(cells) * len(urls))
-        # The first round warms everybody up and is thrown away.
+        # The first round warms all proxies up and is thrown away.
         for round_ in range(options.rounds + 1):
             for stream, width in cells:
                 for name, url in urls.items():
@@ -173,7 +171,7 @@ def _load(
 ) -> tuple[int, Cell]:
     """How many requests were sent, and what came of them."""
     command = [
-        sys.executable, "-m", "weft_bench.load_client", url, "--requests", str(count),
+        sys.executable, "-m", "weft_bench.drive.load", url, "--requests", str(count),
         "--concurrency", str(width), "--seconds", str(seconds), *(["--stream"] if stream else []),
         *(["--session", "bench"] if options.session else []),
         *(["--distinct"] if options.distinct else []),

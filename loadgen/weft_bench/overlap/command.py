@@ -8,31 +8,30 @@ else the machine does meets all alike.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import httpx
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weft_bench.local_stack import StackError, stack_at
-from weft_bench.order import OrderError, kept_order, set_order
+from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.overlap.plan import Plan, slowdown
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
 from weft_bench.overlap.probe import Machine, Probe, ProbeError
 from weft_bench.overlap.prompts import RESERVE, ready
 from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
 from weft_bench.report import overlap as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures
+from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
+from weft_bench.stack.local import progress as progress_of
 from weft_bench.stats import mean
-from weft_bench.streams import poisson_arrivals, stream
+from weft_bench.workloads.streams import poisson_arrivals, stream
 
 _CALL_S: Final = 1800.0
 # Calls in the order of their requests' arrival, in the paper's baseline too (section 5.1).
@@ -46,12 +45,12 @@ CACHED_PROMPTS: Final = 12
 # really take.
 _FIRST: Final = 10
 _BLOCK: Final = 32
-_OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
+OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapOptions:
-    """Options of the command; see `weft bench overlap --help`. _OF_OWN_ENGINES are of engines that
+    """Options of the command; see `weft bench overlap --help`. OF_OWN_ENGINES are of engines that
     the command starts. rate: requests a second, 0: as many at once as in the paper. kv_blocks: 0:
     as many as the paper's cache holds, by its prompts."""
 
@@ -90,14 +89,8 @@ def run(options: OverlapOptions) -> int:
         return 130
     report.show(measured.rows)
     print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
-    print(machine())
-    if options.json_file:
-        write_json(
-            Path(options.json_file),
-            "weft bench overlap",
-            {**configuration(options), **measured.notes},
-            report.figures(measured.rows),
-        )
+    told = {**configuration(options, OF_OWN_ENGINES), **measured.notes}
+    finish("overlap", options.json_file, told, figures(report.rows(measured.rows), report.COLUMNS))
     failures = [
         f"{name}, request {r.number}: {error}"
         for name, seeds in measured.rows.items()
@@ -110,12 +103,6 @@ def run(options: OverlapOptions) -> int:
     return 1 if failures else 0
 
 
-def configuration(options: OverlapOptions) -> dict[str, Any]:
-    """The options that had a meaning."""
-    unused = _OF_OWN_ENGINES if options.base_url else ("base_url",)
-    return {name: value for name, value in asdict(options).items() if name not in unused}
-
-
 def setup(
     options: OverlapOptions, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
@@ -126,12 +113,7 @@ def setup(
     line = ["--replicas", str(options.replicas), "--policy", ORDER, "--"]
     line += ["--max-model-len", str(options.max_model_len)]
     line += ["--num-gpu-blocks-override", str(blocks)]
-    try:
-        given = json.loads(environment.get("WEFT_ENGINE_SETTINGS") or "{}")
-        settings = {**given, "tags": True}
-    except (ValueError, TypeError):
-        raise ValueError("WEFT_ENGINE_SETTINGS is no JSON object") from None
-    return line, {"WEFT_ENGINE_SETTINGS": json.dumps(settings)}
+    return line, engine_variables(environment, {"WEFT_ENGINE_SETTINGS": {"tags": True}})
 
 
 async def _measure(options: OverlapOptions, base: str) -> Measured:
@@ -146,7 +128,7 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
         )
         await set_order(client, base, ORDER, reset_cache=True)
         probe = Probe(client, base)
-        with _progress() as progress:
+        with progress_of("requests") as progress:
             first = min(_FIRST, options.requests)
             bar = progress.add_task("probe", total=1 + first + options.seeds * options.requests)
             found = await probe.machine(RESERVE)
@@ -209,13 +191,3 @@ def _notes(options: OverlapOptions, found: Machine, rate: float, slower: float) 
         "requests take": f"{slower:.2f} of what the probe says",
         "tools' times": "from the shape's shares of FTR and that",
     }
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description:>20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("requests"),
-        TimeElapsedColumn(),
-    )

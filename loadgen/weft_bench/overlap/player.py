@@ -18,12 +18,13 @@ from urllib.parse import quote
 
 import httpx
 
+from weft_bench.drive.loop import at_arrivals
 from weft_bench.overlap.probe import forced
 from weft_bench.overlap.prompts import ReadyTurn, tools
 
 _EVENT: Final = "event: tool_call_dispatch"
 _DATA: Final = "data: "
-# A handle that nobody takes ends by itself.
+# A handle that no call takes expires.
 _PREFILL_TTL_S: Final = 120.0
 
 
@@ -114,15 +115,13 @@ class OverlapPlayer:
         self, works: Sequence[Work], arrivals: Sequence[float], on_done: Callable[[], None]
     ) -> list[Result]:
         """Submit each request at its arrival, seconds from now, whatever became of the others."""
-        begun = time.monotonic()
 
-        async def one(work: Work, arrival: float) -> Result:
-            await asyncio.sleep(max(0.0, begun + arrival - time.monotonic()))
-            result = await self._request(work)
+        async def one(number: int, begun: float) -> Result:
+            result = await self._request(works[number])
             on_done()
             return result
 
-        return await asyncio.gather(*map(one, works, arrivals))
+        return await asyncio.gather(*at_arrivals(arrivals, one))
 
     async def _request(self, work: Work) -> Result:
         result = Result(work.number)

@@ -51,7 +51,7 @@ class Machine:
 
 
 class Probe:
-    """Measures through a gateway. Raises ProbeError; httpx.HTTPError where nobody answers."""
+    """Measures through a gateway. Raises ProbeError; httpx.HTTPError without an answer."""
 
     def __init__(self, client: httpx.AsyncClient, base: str) -> None:
         self._client = client
@@ -93,7 +93,7 @@ class Probe:
         return int(answer["usage"]["completion_tokens"]), spent_s
 
     async def _prefill(self, model: str, count: int) -> tuple[int, float]:
-        """Prompt tokens and seconds of a prompt that nobody has sent before."""
+        """Prompt tokens and seconds of a prompt that was never sent before."""
         self._texts += 1
         text = words(f"probe/{time.monotonic_ns()}/{self._texts}", count)
         begun = time.monotonic()
@@ -137,16 +137,11 @@ def forced(model: str, text: str) -> dict[str, Any]:
 def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     """(a, b) of seconds = a * tokens + b * tokens^2 by least squares, neither below 0: a longer
     prompt is never cheaper. points: at least two lengths, each with its seconds."""
-    n2 = sum(n * n for n, _ in points)
-    n3 = sum(n**3 for n, _ in points)
-    n4 = sum(n**4 for n, _ in points)
-    y1 = sum(n * s for n, s in points)
-    y2 = sum(n * n * s for n, s in points)
-    determinant = n2 * n4 - n3 * n3
-    linear = (y1 * n4 - y2 * n3) / determinant
-    square = (y2 * n2 - y1 * n3) / determinant
-    if linear < 0:
-        return 0.0, y2 / n4
-    if square < 0:
-        return y1 / n2, 0.0
-    return linear, square
+    import numpy
+    from scipy.optimize import nnls
+
+    lengths = numpy.array([n for n, _ in points], dtype=float)
+    longest = lengths.max()
+    rows = numpy.stack([lengths / longest, (lengths / longest) ** 2], axis=1)
+    linear, square = map(float, nnls(rows, numpy.array([s for _, s in points]))[0])
+    return linear / longest, square / longest**2

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any, Final
 
 from weft_bench.overlap.shape import QUERY, TOOLS, ShapeRequest, ShapeTurn
-from weft_bench.streams import stream
+from weft_bench.workloads.streams import stream
 
 Message = dict[str, Any]
 

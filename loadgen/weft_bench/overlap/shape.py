@@ -24,7 +24,7 @@ from math import exp, log
 from random import Random
 from typing import Final
 
-from weft_bench.streams import stream
+from weft_bench.workloads.streams import stream
 
 FEWEST_TURNS: Final = 2
 MOST_TURNS: Final = 7

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from rich.console import Console
 from rich.progress import Progress
 
-from weft_bench.local_stack import StackError
 from weft_bench.peers.fronts import SESSION_HEADERS, Front, fronts
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas, real_replicas, simulated_replicas
@@ -29,13 +27,14 @@ from weft_bench.peers.scenes import (
     Scene,
     scripts,
 )
-from weft_bench.processes import NotReady
-from weft_bench.proxies import Absent
-from weft_bench.report import experiments
+from weft_bench.report import page
 from weft_bench.report import peers as report
-from weft_bench.report.figures import machine, write_json
+from weft_bench.report.figures import finish, machine
 from weft_bench.report.peers import Turn
-from weft_bench.schema import TraceError
+from weft_bench.stack.local import StackError
+from weft_bench.stack.processes import NotReady
+from weft_bench.stack.proxies import Absent
+from weft_bench.workloads.schema import TraceError
 
 SIMULATED: Final = "simulated"
 REAL: Final = "real"
@@ -238,32 +237,26 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
         "tables": report.tables(turns),
         "findings": [*report.findings(turns), *_notes(turns), *missing],
     }
-    experiments.show(document, Console())
-    print(machine())
-    if options.json_file:
-        means, widths = report.figures(turns)
-        configuration: dict[str, Any] = {
-            **asdict(options),
-            "absent": found.absent,
-            "session_headers": SESSION_HEADERS,
-            "fronts": [
-                {"name": row.name, "version": row.version or "ours", "order": row.order,
-                 "reads": row.reads, "keyed": row.keyed, "told_of_ends": row.ends}
-                for row in rows.values()
-            ],
-        }  # fmt: skip
-        extra = {
-            **document,
-            "half_widths": widths,
-            "turns": [asdict(turn) for turn in turns],
-        }
-        write_json(Path(options.json_file), command, configuration, means, extra)
+    page.show(document)
+    means, widths = report.figures(turns)
+    configuration: dict[str, Any] = {
+        **asdict(options),
+        "absent": found.absent,
+        "session_headers": SESSION_HEADERS,
+        "fronts": [
+            {"name": row.name, "version": row.version or "ours", "order": row.order,
+             "reads": row.reads, "keyed": row.keyed, "told_of_ends": row.ends}
+            for row in rows.values()
+        ],
+    }  # fmt: skip
+    extra = {**document, "half_widths": widths, "turns": [asdict(turn) for turn in turns]}
+    finish(command.removeprefix("weft bench "), options.json_file, configuration, means, extra)
     if options.plot:
         report.draw(Path(options.plot), turns, f"{options.engines} replicas")
     if options.page:
         told = document | {"command": command, "machine": machine(), "date": f"{date.today()}"}
         image = os.path.relpath(options.plot, Path(options.page).parent) if options.plot else ""
-        report.into_page(Path(options.page), options.engines, experiments.markdown(told, image))
+        report.into_page(Path(options.page), options.engines, page.markdown(told, image))
 
 
 def _notes(turns: Sequence[Turn]) -> list[str]:

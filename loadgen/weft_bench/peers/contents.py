@@ -11,9 +11,9 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from weft_bench.schema import TraceCall
 from weft_bench.simulated.dialects.chat import Chat
 from weft_bench.simulated.tokens import block_hashes, word
+from weft_bench.workloads.schema import TraceCall
 
 # Tool output comes back as the user's, as in Anthropic's dialect: ids of tool calls would have to
 # be invented otherwise.

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
 
-from weft_bench.fit import ReadyProgram
-from weft_bench.peers.client import Client
+from weft_bench.drive.client import Client
+from weft_bench.drive.loop import at_arrivals, closed_loop
 from weft_bench.peers.contents import known
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
-from weft_bench.replay.closed_loop import closed_loop
+from weft_bench.workloads.cutting import ReadyProgram
 
 _CHAT: Final = "/v1/chat/completions"
 
@@ -63,14 +63,13 @@ async def drive(
     """Play all. run: keeps the sessions of different plays apart."""
     client = Client(base_url)
     played = Played()
-    begun = time.monotonic()
+
+    async def program(number: int, begun: float) -> None:
+        session = f"{run}-{number}"
+        await _program(client, front, number, scripts[number], session, begun, played, on_call)
+
     try:
-        await asyncio.gather(
-            *(
-                _program(client, front, number, script, f"{run}-{number}", begun, played, on_call)
-                for number, script in enumerate(scripts)
-            )
-        )
+        await asyncio.gather(*at_arrivals([script.arrival_s for script in scripts], program))
     finally:
         client.close()
     played.duration_s = max((c.answered_s for c in played.calls), default=0.0)
@@ -103,7 +102,6 @@ async def _program(
         on_call()
         return not error
 
-    await asyncio.sleep(max(0.0, begun + script.arrival_s - time.monotonic()))
     await closed_loop(script.program, begun, script.gaps_s.__getitem__, ask)
     if front.ends:
         path = f"/finish_session?session_id={quote(session, safe='')}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from weft_bench import proxies
-from weft_bench.proxies import Proxy
-from weft_bench.sim.costs import CostModel
+from weft_bench.costs.model import CostModel
+from weft_bench.stack import proxies
+from weft_bench.stack.proxies import Proxy
 
 # What every call carries: an agent's session under the names that the fronts document. Each reads
 # its own and passes over the others.

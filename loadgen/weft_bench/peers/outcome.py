@@ -98,7 +98,7 @@ def migrations(places: Sequence[int]) -> int:
 
 def recomputed(prompt: int, cached: int, known_share: float, block_tokens: int) -> int:
     """Tokens of a prompt that were computed before and again: what was known, in whole blocks, and
-    was not in the cache. A prompt's last token is always computed, and counts for nobody."""
+    was not in the cache. A prompt's last token is always computed, and does not count."""
     # Shares are of whole blocks: the sum is a count of them but for rounding.
     whole = prompt // block_tokens
     reach = min(round(known_share * whole), (prompt - 1) // block_tokens) * block_tokens

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from weft_bench.peers.client import Client
+from weft_bench.drive.client import Client
 from weft_bench.peers.drive import Played, Script, drive
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
 from weft_bench.peers.outcome import Outcome, outcomes, summarise
 from weft_bench.peers.replicas import Replicas
-from weft_bench.processes import NotReady, free_port, running
-from weft_bench.proxies import ensure, environment
+from weft_bench.stack.processes import NotReady, free_port, running
+from weft_bench.stack.proxies import ensure, environment
 
 ALL: Final = "all"
 REST: Final = "rest"

@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
-from weft_bench.fit import ReadyProgram, message_bytes
-from weft_bench.peers.client import Client
+from weft_bench.drive.client import Client
 from weft_bench.peers.contents import messages_of
 from weft_bench.peers.drive import Script, drive
 from weft_bench.peers.fronts import Front
 from weft_bench.peers.replicas import Replicas
-from weft_bench.proxies import OURS
-from weft_bench.schema import TraceError, TraceProgram
+from weft_bench.stack.proxies import OURS
+from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token
+from weft_bench.workloads.schema import TraceError, TraceProgram
 
 # No front at all: straight to a replica.
 _DIRECT: Final = Front("direct", OURS, keyed=False)
-_SAMPLE: Final = 4000
 
 
 def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
-    """Characters a token of this program's messages, by the engine's own count: the denser of its
-    first message and the rest. Raises TraceError where the engine refuses to count."""
-    messages = messages_of(program.calls[-1])
-    samples = [_text(messages[:1]), _text(messages[1:])]
-    return min(asyncio.run(_ratio(text, replicas)) for text in samples if text)
+    """Bytes a token of this program's messages, by the engine's own count. Raises TraceError where
+    the engine refuses to count."""
+    return asyncio.run(bytes_per_token(messages_of(program.calls[-1]), partial(_count, replicas)))
 
 
 def alone_real(
     replicas: Replicas,
 ) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
-    """`lone` for real replicas: played, with nobody beside it and an empty cache."""
+    """`lone` for real replicas: played alone, with an empty cache."""
 
     def lone(program: ReadyProgram, bodies: Sequence[bytes], gaps_s: Sequence[float]) -> float:
         replicas.reset("fcfs")
@@ -49,19 +47,13 @@ def alone_real(
     return lone
 
 
-async def _ratio(text: str, replicas: Replicas) -> float:
+async def _count(replicas: Replicas, messages: Sequence[Any]) -> float:
     client = Client(replicas.urls[0])
-    probe = [{"role": "user", "content": text}]
-    body = {"model": replicas.place.model, "messages": probe, "max_tokens": 1}
+    body = {"model": replicas.place.model, "messages": messages, "max_tokens": 1}
     try:
         status, answer = await client.post("/v1/chat/completions", json.dumps(body).encode(), {})
     finally:
         client.close()
     if status != 200:
         raise TraceError(f"the engine refused a probe: {answer[:200].decode(errors='replace')}")
-    return message_bytes(probe) / float(json.loads(answer)["usage"]["prompt_tokens"])
-
-
-def _text(messages: Sequence[Mapping[str, Any]]) -> str:
-    contents = [str(message.get("content") or "") for message in messages]
-    return "\n".join(contents)[:_SAMPLE]
+    return float(json.loads(answer)["usage"]["prompt_tokens"])

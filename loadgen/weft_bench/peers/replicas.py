@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import httpx
 
-from weft_bench.local_stack import StackError, local_stack
+from weft_bench.costs.engines import shapes
+from weft_bench.costs.presets import EngineShape
 from weft_bench.peers import call_log
 from weft_bench.peers.fronts import Place
 from weft_bench.peers.outcome import Answer
-from weft_bench.processes import free_port, running
-from weft_bench.sim.presets import EngineShape
-from weft_bench.sim.shapes import shapes
+from weft_bench.stack.local import StackError, local_stack
+from weft_bench.stack.processes import free_port, running
 
 SIMULATED: Final = "simulated"
 _PATIENCE_S: Final = 60.0
@@ -85,7 +85,7 @@ def simulated_replicas(
             port = free_port()
             url = f"http://127.0.0.1:{port}"
             command = [
-                sys.executable, "-m", "weft_gateway.cli", "replica", "--simulated",
+                sys.executable, "-m", "weft_gateway.cli", "bench", "replica",
                 "--port", str(port), "--model", SIMULATED, "--policy", "fcfs", "--preset", preset,
                 "--slots", str(slots), "--kv-blocks", str(kv_blocks), "--speed-up", str(speed_up),
             ]  # fmt: skip

@@ -8,15 +8,15 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
-from weft_bench.fit import ReadyProgram, fit
 from weft_bench.peers.contents import blocks_of, body_of, messages_of, prompt_of
 from weft_bench.peers.drive import Script
 from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
-from weft_bench.schema import TraceCall, TraceError, TraceProgram
 from weft_bench.simulated.alone import Lone, alone
-from weft_bench.streams import poisson_arrivals, stream
-from weft_bench.traces.files import read_trace
+from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
+from weft_bench.workloads.streams import poisson_arrivals, stream
+from weft_bench.workloads.traces.files import read_trace
 
 # Characters a token: what a simulated replica counts, exactly.
 _SIMULATED_RATIO: Final = 4.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -16,35 +15,36 @@ from typing import Any, Final
 from uuid import uuid4
 
 import httpx
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from weft_bench.arrivals import arrivals
-from weft_bench.counters import simulated
-from weft_bench.fit import ReadyProgram, fit, message_bytes
-from weft_bench.local_stack import StackError, stack_at
-from weft_bench.order import OrderError, kept_order, set_order
-from weft_bench.replay.player import Gaps, Play, Player
+from weft_bench.drive.counters import simulated
+from weft_bench.drive.order import OrderError, kept_order, set_order
+from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
-from weft_bench.report.figures import machine, write_json
-from weft_bench.schema import TraceError, TraceProgram
-from weft_bench.streams import stream
-from weft_bench.synthetic import generate
-from weft_bench.traces.coding import DEFAULT_SHRINK
-from weft_bench.traces.files import read_trace, shrunk
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures
+from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
+from weft_bench.stack.local import progress as progress_of
+from weft_bench.workloads.arrivals import arrivals
+from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token, fit
+from weft_bench.workloads.schema import TraceError, TraceProgram
+from weft_bench.workloads.streams import stream
+from weft_bench.workloads.synthetic import generate
+from weft_bench.workloads.traces.coding import DEFAULT_SHRINK
+from weft_bench.workloads.traces.files import read_trace, shrunk
 
 _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
 # The order that must be told what every program still costs.
 TOLD_ORDER: Final = "srpt"
 # Options that mean nothing to engines which run already.
-_OF_OWN_ENGINES: Final = (
+OF_OWN_ENGINES: Final = (
     "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of the command; see `weft bench replay --help`. _OF_OWN_ENGINES are of engines that
+    """Options of the command; see `weft bench replay --help`. OF_OWN_ENGINES are of engines that
     the command starts; 0: vLLM's own value. tags: each policy is played once for each: with the
     tags of what prompts hold, or without."""
 
@@ -81,7 +81,7 @@ def run(options: ReplayOptions) -> int:
         _check_arrivals(options, programs)
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             results, notes = asyncio.run(_replay(options, base))
-    except (TraceError, ReplayError, OrderError, StackError) as error:
+    except (TraceError, ReplayError, OrderError, StackError, ValueError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -91,14 +91,8 @@ def run(options: ReplayOptions) -> int:
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
-    print(machine())
-    if options.json_file:
-        write_json(
-            Path(options.json_file),
-            "weft bench replay",
-            {**configuration(options), "trace_name": name, **notes},
-            report.figures(results),
-        )
+    told = {**configuration(options, OF_OWN_ENGINES), "trace_name": name, **notes}
+    finish("replay", options.json_file, told, figures(report.rows(results), report.COLUMNS))
     if options.plot:
         report.plot(results, title, Path(options.plot))
     failures = [
@@ -109,19 +103,13 @@ def run(options: ReplayOptions) -> int:
     return 1 if failures else 0
 
 
-def configuration(options: ReplayOptions) -> dict[str, Any]:
-    """The options that had a meaning."""
-    unused = _OF_OWN_ENGINES if options.base_url else ("base_url",)
-    return {name: value for name, value in asdict(options).items() if name not in unused}
-
-
 def setup(
     options: ReplayOptions, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """Options of `weft up` and variables for the engines of a bench.
 
     environment: this process's; what it already says of engines stays where no option does. Raises
-    ReplayError where that is not JSON.
+    ValueError where that is not JSON.
     """
     line = ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
     if options.kv_blocks:
@@ -134,14 +122,8 @@ def setup(
     settings: dict[str, Any] = {"tags": any(options.tags)}
     if options.swap_gib:
         settings["swap_gib"] = options.swap_gib
-    variables = {}
-    for name, ours in (("WEFT_ORDER_OPTIONS", orders), ("WEFT_ENGINE_SETTINGS", settings)):
-        try:
-            given = json.loads(environment.get(name) or "{}")
-            variables[name] = json.dumps({**given, **ours})
-        except (ValueError, TypeError):
-            raise ReplayError(f"{name} is no JSON object: {environment[name]}") from None
-    return line, variables
+    ours = {"WEFT_ORDER_OPTIONS": orders, "WEFT_ENGINE_SETTINGS": settings}
+    return line, engine_variables(environment, ours)
 
 
 def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
@@ -168,7 +150,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             await set_order(client, base, policy, reset_cache=True)
         trace, programs = _load(options, context)
         first = next(programs)
-        ratio = await _bytes_per_token(client, base, model, first)
+        ratio = await _ratio(client, base, model, first)
         programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
         recorded = [program.arrival_s for program in ready]
@@ -187,7 +169,7 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             notes["lengths divided by"] = DEFAULT_SHRINK
         gaps = Gaps(options.gap_scale, options.max_gap_s)
         results: dict[str, Play] = {}
-        with _progress() as progress:
+        with progress_of("calls") as progress:
             for policy, tagged in product(options.policies, options.tags):
                 name = variant(policy, tagged, options.tags)
                 await set_order(client, base, policy, reset_cache=True)
@@ -250,37 +232,18 @@ async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
         raise ReplayError(str(error)) from None
 
 
-async def _bytes_per_token(
-    client: httpx.AsyncClient, base: str, model: str, program: TraceProgram
-) -> float:
-    """Asks the engine how long messages are in its tokens. The denser of two samples counts: the
-    first message, often prose, and what comes after it, often tools' JSON."""
-    messages = program.calls[-1].messages
-    samples = [text for text in (_text(messages[:1]), _text(messages[1:])) if text]
-    ratios = []
+async def _ratio(client: httpx.AsyncClient, base: str, model: str, program: TraceProgram) -> float:
+    """Bytes a token of a program's messages, by the engine's count."""
     name = f"probe-{uuid4().hex[:8]}"
-    for text in samples:
-        probe = [{"role": "user", "content": text}]
-        body: Mapping[str, Any] = {"model": model, "messages": probe, "max_tokens": 1}
+
+    async def count(messages: Sequence[Any]) -> float:
+        body: Mapping[str, Any] = {"model": model, "messages": messages, "max_tokens": 1}
         headers = {"x-weft-program": name}
         answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
         if answer.status_code != 200:
             raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
-        ratios.append(message_bytes(probe) / float(answer.json()["usage"]["prompt_tokens"]))
+        return float(answer.json()["usage"]["prompt_tokens"])
+
+    found = await bytes_per_token(program.calls[-1].messages, count)
     await client.delete(f"{base}/v1/sessions/{name}")
-    return min(ratios, default=4.0)
-
-
-def _text(messages: Sequence[Mapping[str, Any]]) -> str:
-    # A few thousand bytes tell the ratio and fit any context.
-    return "\n".join(str(message.get("content") or "") for message in messages)[:4000]
-
-
-def _progress() -> Progress:
-    return Progress(
-        TextColumn("{task.description:>12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("calls"),
-        TimeElapsedColumn(),
-    )
+    return found

@@ -67,3 +67,16 @@ def write_json(
         **(extra or {}),
     }
     path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def finish(
+    command: str,
+    json_file: str,
+    configuration: Mapping[str, Any],
+    figures: Sequence[Figure],
+    extra: Mapping[str, Any] | None = None,
+) -> None:
+    """The end of a bench: print the machine, and write the figures where a file is named."""
+    print(machine())
+    if json_file:
+        write_json(Path(json_file), f"weft bench {command}", configuration, figures, extra)

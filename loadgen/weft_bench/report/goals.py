@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from weft_bench.experiments.store import ROOT
-from weft_bench.report import experiments as report
+from weft_bench.report import page as report
 from weft_bench.report.figures import commit, machine
+from weft_bench.studies.store import ROOT
 
 
 def conclude(
@@ -25,7 +23,7 @@ def conclude(
     json_file: str,
 ) -> int:
     """Print the tables, write them with the cells they are made of, and name the goals that are
-    missed. Returns the exit status: 1 where a goal is missed. tables: as `report.markdown` has
+    missed. Returns the exit status: 1 where a goal is missed. tables: as `page.markdown` has
     them, so that the results page shows the same ones."""
     document = {
         "title": title,
@@ -40,7 +38,7 @@ def conclude(
         "findings": [f"missed: {one}" for one in missed] or ["all goals are met"],
         "cells": list(cells),
     }
-    report.show(document, Console())
+    report.show(document)
     print(document["machine"])
     if json_file:
         report.write(Path(json_file), document)

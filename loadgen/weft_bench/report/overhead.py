@@ -1,4 +1,4 @@
-"""The table and the figures of `weft bench overhead`."""
+"""The figures of `weft bench overhead`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from statistics import median as middle
 from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
-from weft_bench.report.figures import Figure
+from weft_bench.report.rows import Column, Rows
 
 DIRECT: Final = "direct"
 _OURS: Final = "weft"
+LABELS: Final = ("", "at once", "proxy")
+COLUMNS: Final = (
+    Column("rate", "requests/s", "requests/s", ",.0f"),
+    Column("added_p50", "ms", "added p50, ms", ".2f"),
+    Column("added_p99", "ms", "added p99, ms", ".2f"),
+    Column("errors", "requests", "errors", ".0f"),
+    Column("cpu", "us/request", "CPU, us", ".0f"),
+    Column("weft_rate_ratio", "1", "weft's rate / its", ".2f"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One proxy under one load. cpu_us: processor time of its processes, microseconds a request; 0
-    where nobody tells."""
+    where the system does not say."""
 
     per_second: float
     p50_ms: float
@@ -43,54 +49,19 @@ def median(samples: Sequence[Cell]) -> Cell:
     )
 
 
-def figures(cells: Cells) -> list[Figure]:
-    """All numbers: `kind/calls at once/proxy/what`, and ours as a ratio to each peer."""
-    found = []
-    for (name, stream, width), cell in cells.items():
-        at = f"{'stream' if stream else 'plain'}/{width}/{name}"
-        direct = cells[DIRECT, stream, width]
-        found.append(Figure(f"{at}/rate", cell.per_second, "requests/s"))
-        found.append(Figure(f"{at}/added_p50", cell.p50_ms - direct.p50_ms, "ms"))
-        found.append(Figure(f"{at}/added_p99", cell.p99_ms - direct.p99_ms, "ms"))
-        found.append(Figure(f"{at}/errors", cell.errors, "requests"))
-        found.append(Figure(f"{at}/cpu", cell.cpu_us, "us/request"))
-        if name not in (DIRECT, _OURS):
-            ours = cells[_OURS, stream, width]
-            ratio = ours.per_second / cell.per_second
-            found.append(Figure(f"{at}/weft_rate_ratio", ratio, "1"))
-    return found
-
-
-def show(cells: Cells) -> None:
-    """Print the table."""
-    table = Table(title="A proxy in front of two mock engines", title_justify="left")
-    for column in ("", "at once", "proxy"):
-        table.add_column(column)
-    for column in (
-        "requests/s",
-        "added p50, ms",
-        "added p99, ms",
-        "CPU, us",
-        "errors",
-        "weft's rate / its",
-    ):
-        table.add_column(column, justify="right")
-    before: tuple[bool, int] | None = None
+def rows(cells: Cells) -> Rows:
+    """What each proxy adds to a direct call, and the rate of ours over that of each peer."""
+    found = {}
     for (name, stream, width), cell in sorted(cells.items(), key=lambda x: (x[0][1], x[0][2])):
-        if before not in (None, (stream, width)):
-            table.add_section()
-        before = (stream, width)
-        direct, ours = cells[DIRECT, stream, width], cells[_OURS, stream, width]
-        peer = name not in (DIRECT, _OURS)
-        table.add_row(
-            "stream" if stream else "plain",
-            str(width),
-            name,
-            f"{cell.per_second:,.0f}",
-            "-" if name == DIRECT else f"{cell.p50_ms - direct.p50_ms:.2f}",
-            "-" if name == DIRECT else f"{cell.p99_ms - direct.p99_ms:.2f}",
-            f"{cell.cpu_us:.0f}" if cell.cpu_us else "-",
-            str(cell.errors),
-            f"{ours.per_second / cell.per_second:.2f}" if peer else "",
-        )
-    Console(width=max(100, Console().width)).print(table)
+        direct = cells[DIRECT, stream, width]
+        values = {
+            "rate": cell.per_second,
+            "added_p50": cell.p50_ms - direct.p50_ms,
+            "added_p99": cell.p99_ms - direct.p99_ms,
+            "errors": cell.errors,
+            "cpu": cell.cpu_us,
+        }
+        if name not in (DIRECT, _OURS):
+            values["weft_rate_ratio"] = cells[_OURS, stream, width].per_second / cell.per_second
+        found["stream" if stream else "plain", str(width), name] = values
+    return found

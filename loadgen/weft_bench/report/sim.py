@@ -1,25 +1,23 @@
-"""What simulations say: a row for each order and balancer, means over seeds with their interval."""
+"""The figures of `weft bench sim`: a row for each balancer and order, means over seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rich.console import Console
-from rich.table import Table
-
-from weft_bench.report.figures import Figure
-from weft_bench.stats import half_width, mean, percentile
+from weft_bench.report.rows import Column, Rows
+from weft_bench.stats import mean, percentile
+from weft_bench.studies.cells import estimate
 
 if TYPE_CHECKING:
-    from weft_bench.sim.records import Simulation
+    from weft_bench.virtual.records import Simulation
 
 # (balancer, order) to one simulation a seed.
 Simulated = Mapping[tuple[str, str], Sequence["Simulation"]]
 
 
-def _responses(found: Simulation) -> list[float]:
-    return [program.response_s for program in found.programs]
+def _response(share: float) -> Callable[[Simulation], float]:
+    return lambda s: percentile([program.response_s for program in s.programs], share)
 
 
 def _hit_rate(found: Simulation) -> float:
@@ -29,17 +27,22 @@ def _hit_rate(found: Simulation) -> float:
 
 # Name, unit, heading, and the figure of one simulation.
 _FIGURES: Final[tuple[tuple[str, str, str, Callable[[Simulation], float]], ...]] = (
-    ("response_mean", "s", "program latency mean", lambda s: mean(_responses(s))),
-    ("response_p50", "s", "p50", lambda s: percentile(_responses(s), 0.50)),
-    ("response_p95", "s", "p95", lambda s: percentile(_responses(s), 0.95)),
-    ("response_p99", "s", "p99", lambda s: percentile(_responses(s), 0.99)),
+    (
+        "response_mean",
+        "s",
+        "program latency mean, s",
+        lambda s: mean([program.response_s for program in s.programs]),
+    ),
+    ("response_p50", "s", "p50, s", _response(0.50)),
+    ("response_p95", "s", "p95, s", _response(0.95)),
+    ("response_p99", "s", "p99, s", _response(0.99)),
     (
         "program_token_latency",
         "s/token",
-        "token latency",
+        "token latency, s/token",
         lambda s: mean([p.token_latency_s for p in s.programs]),
     ),
-    ("waiting_mean", "s/program", "waiting", lambda s: mean([p.waiting_s for p in s.programs])),
+    ("waiting_mean", "s/program", "waiting, s", lambda s: mean([p.waiting_s for p in s.programs])),
     # What Agentix bounds by beta: the program that starved most.
     (
         "wait_over_service_max",
@@ -53,48 +56,30 @@ _FIGURES: Final[tuple[tuple[str, str, str, Callable[[Simulation], float]], ...]]
     (
         "blocks_swapped_out",
         "blocks",
-        "swapped",
+        "blocks swapped",
         lambda s: sum(call.blocks_swapped_out for call in s.calls),
     ),
-    ("end", "s", "makespan", lambda s: s.end_s),
+    ("end", "s", "makespan, s", lambda s: s.end_s),
+)
+_WITH_INTERVAL: Final = ("response_mean", "response_p95")
+LABELS: Final = ("", "balancer", "order")
+COLUMNS: Final = tuple(
+    column
+    for name, unit, heading, _ in _FIGURES
+    for column in (
+        Column(name, unit, heading),
+        Column(f"{name}_half_width", unit, "±" if name in _WITH_INTERVAL else "", ".2g"),
+    )
 )
 
 
-def figures(simulated: Simulated) -> list[Figure]:
-    """`simulated/balancer/order/...`: means over seeds, and `..._half_width` of their interval."""
-    found = []
+def rows(simulated: Simulated) -> Rows:
+    """Means over seeds, and half of the 95% interval of each as `..._half_width`."""
+    found = {}
     for (balancer, policy), runs in simulated.items():
-        at = f"simulated/{balancer}/{policy}"
-        for name, unit, _, of in _FIGURES:
-            values = [of(run) for run in runs]
-            found.append(Figure(f"{at}/{name}", mean(values), unit))
-            found.append(Figure(f"{at}/{name}_half_width", half_width(values), unit))
-    return found
-
-
-def table(simulated: Simulated, title: str) -> Table:
-    """A row an order and balancer; the latency's interval where there are several seeds."""
-    shown = Table(title=f"simulated: {title}", title_justify="left")
-    shown.add_column("balancer")
-    shown.add_column("order")
-    for _, unit, heading, _ in _FIGURES:
-        shown.add_column(heading if unit in ("1", "times", "blocks") else f"{heading}, {unit}")
-    for column in shown.columns[2:]:
-        column.justify = "right"
-    for (balancer, policy), runs in simulated.items():
-        cells = []
+        values = {}
         for name, _, _, of in _FIGURES:
-            values = [of(run) for run in runs]
-            cell = f"{mean(values):.4g}"
-            if name in ("response_mean", "response_p95") and len(values) > 1:
-                cell += f" ± {half_width(values):.2g}"
-            cells.append(cell)
-        shown.add_row(balancer, policy, *cells)
-    return shown
-
-
-def show(simulated: Simulated, title: str) -> None:
-    """Print the table as wide as it needs to be."""
-    shown = table(simulated, title)
-    needed = Console(width=400).measure(shown).maximum
-    Console(width=max(Console().width, needed)).print(shown)
+            one = estimate([of(run) for run in runs])
+            values[name], values[f"{name}_half_width"] = one.middle, one.half_width
+        found["simulated", balancer, policy] = values
+    return found

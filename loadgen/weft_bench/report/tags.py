@@ -1,15 +1,30 @@
-"""The table and the figures of `weft bench tags`."""
+"""The figures of `weft bench tags`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
-from weft_bench.report.figures import Figure
+from weft_bench.report.rows import Column
 from weft_bench.stats import mean, percentile
+
+LABELS: Final = ("tokenizer", "data")
+COLUMNS: Final = (
+    Column("calls", "1", "calls", ",.0f"),
+    Column("roles_mean", "1", "roles %", ".1f", 100),
+    Column("roles_p5", "1", "roles p5", ".1f", 100),
+    Column("wire_mean", "1", "wire %", ".1f", 100),
+    Column("wire_p5", "1", "wire p5", ".1f", 100),
+    Column("first_roles_mean", "1", "first calls %", ".1f", 100),
+    Column("first_wire_mean"),
+    Column("plain_mean", "1", "chars/4 %", ".1f", 100),
+    Column("tokens_off_p50"),
+    Column("tag_p50", "s", "tag us", ",.0f", 1e6),
+    Column("tag_p99", "s", "tag p99", ",.0f", 1e6),
+    Column("learn_p50", "s", "learn us", ",.0f", 1e6),
+    Column("learn_p99", "s", "learn p99", ",.0f", 1e6),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,60 +41,21 @@ class Row:
     learn_s: Sequence[float]
     warm_up: int
 
-    def numbers(self) -> dict[str, tuple[float, str]]:
-        """Every figure by its name, with its unit."""
+    def values(self) -> dict[str, float]:
+        """By the names of COLUMNS."""
         after = slice(self.warm_up, None)
         return {
-            "calls": (len(self.roles), "1"),
-            "roles_mean": (mean(self.roles[after]), "1"),
-            "roles_p5": (percentile(self.roles[after], 0.05), "1"),
-            "wire_mean": (mean(self.wire[after]), "1"),
-            "wire_p5": (percentile(self.wire[after], 0.05), "1"),
-            "first_roles_mean": (mean(self.roles[: self.warm_up]), "1"),
-            "first_wire_mean": (mean(self.wire[: self.warm_up]), "1"),
-            "plain_mean": (mean(self.plain[after]), "1"),
-            "tokens_off_p50": (percentile(self.tokens_off[after], 0.5), "1"),
-            "tag_p50": (percentile(self.seconds, 0.5), "s"),
-            "tag_p99": (percentile(self.seconds, 0.99), "s"),
-            "learn_p50": (percentile(self.learn_s, 0.5), "s"),
-            "learn_p99": (percentile(self.learn_s, 0.99), "s"),
+            "calls": len(self.roles),
+            "roles_mean": mean(self.roles[after]),
+            "roles_p5": percentile(self.roles[after], 0.05),
+            "wire_mean": mean(self.wire[after]),
+            "wire_p5": percentile(self.wire[after], 0.05),
+            "first_roles_mean": mean(self.roles[: self.warm_up]),
+            "first_wire_mean": mean(self.wire[: self.warm_up]),
+            "plain_mean": mean(self.plain[after]),
+            "tokens_off_p50": percentile(self.tokens_off[after], 0.5),
+            "tag_p50": percentile(self.seconds, 0.5),
+            "tag_p99": percentile(self.seconds, 0.99),
+            "learn_p50": percentile(self.learn_s, 0.5),
+            "learn_p99": percentile(self.learn_s, 0.99),
         }
-
-
-# (tokenizer, data set) to its row.
-Measured = Mapping[tuple[str, str], Row]
-
-
-def figures(measured: Measured) -> list[Figure]:
-    """All numbers: `tokenizer/data set/...`."""
-    return [
-        Figure(f"{tokenizer}/{data}/{name}", value, unit)
-        for (tokenizer, data), row in measured.items()
-        for name, (value, unit) in row.numbers().items()
-    ]
-
-
-def show(measured: Measured, title: str) -> None:
-    """Print the table: shares in percent, times in microseconds."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("tokenizer")
-    table.add_column("data")
-    shares = ("roles_mean", "roles_p5", "wire_mean", "wire_p5", "first_roles_mean", "plain_mean")
-    times = ("tag_p50", "tag_p99", "learn_p50", "learn_p99")
-    columns = ("roles %", "p5", "wire %", "p5", "first calls %", "chars/4 %")
-    for column in ("calls", *columns, "tag us", "p99", "learn us", "p99"):
-        table.add_column(column, justify="right")
-    before = ""
-    for (tokenizer, data), row in measured.items():
-        if before not in ("", tokenizer):
-            table.add_section()
-        numbers = row.numbers()
-        table.add_row(
-            "" if before == tokenizer else tokenizer,
-            data,
-            f"{numbers['calls'][0]:,}",
-            *(f"{100 * numbers[name][0]:.1f}" for name in shares),
-            *(f"{1e6 * numbers[name][0]:,.0f}" for name in times),
-        )
-        before = tokenizer
-    Console(width=max(140, Console().width)).print(table)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from rich.console import Console
-from rich.table import Table
-
+from weft_bench.report import rows as report
 from weft_bench.report.figures import Figure
 
-_UNITS = {"gap": "s", "tool mean": "s", "tool variance": "s^2", "prompt": "tokens"}
-_UNITS |= {"new prompt": "tokens", "output": "tokens", "arrivals per s": "1/s"}
-_UNITS = {"prompt before tools": "1", **_UNITS}
+# By what the name of a statistic begins with.
+_UNITS: Final = {
+    "prompt before tools": "1", "gap": "s", "tool mean": "s", "tool variance": "s^2",
+    "prompt": "tokens", "new prompt": "tokens", "output": "tokens", "arrivals per s": "1/s",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +41,21 @@ def figures(rows: Sequence[Described]) -> list[Figure]:
 def show(rows: Sequence[Described]) -> None:
     """Print a table for each workload: every statistic, beside it what was published."""
     for row in rows:
-        table = Table(title=f"{row.name} ({row.source})", title_justify="left")
-        table.add_column("statistic")
-        table.add_column("unit")
-        table.add_column("published", justify="right")
-        table.add_column("here", justify="right")
+        cells = []
         for name, value in row.found.items():
-            told = number(row.published[name]) if name in row.published else ""
-            table.add_row(name, _unit(name), told, number(value))
-        Console(width=max(100, Console().width)).print(table)
+            published = number(row.published[name]) if name in row.published else ""
+            cells.append((name, _unit(name), published, number(value)))
+        columns = ("statistic", "unit", "published", "here")
+        report.print_table(f"{row.name} ({row.source})", columns, cells, 2)
 
 
 def markdown(rows: Sequence[Described]) -> str:
     """A table in Markdown with a row for each workload."""
-    lines = ["| workload | source | published | here |", "|---|---|---|---|"]
+    cells = []
     for row in rows:
         told = _list({name: value for name, value in row.published.items() if name in row.found})
-        lines.append(f"| `{row.name}` | {row.source} | {told or 'nothing'} | {_list(row.found)} |")
-    return "\n".join(lines)
+        cells.append((f"`{row.name}`", row.source, told or "nothing", _list(row.found)))
+    return report.markdown(("workload", "source", "published", "here"), cells, 4)
 
 
 def number(value: float) -> str:

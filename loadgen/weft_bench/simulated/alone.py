@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from weft_engine.wire import CallContext
 
-from weft_bench.sim.presets import EngineShape
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated import tokens
 from weft_bench.simulated.batcher import Batcher
 from weft_bench.simulated.engine import Work

@@ -19,7 +19,7 @@ from weft_engine.orders import build_order
 from weft_engine.reservations import Chain
 from weft_engine.wire import CallReport
 
-from weft_bench.sim.presets import EngineShape
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.blocks import BlockPool
 from weft_bench.simulated.displacing import CallSequence, victims
 from weft_bench.simulated.engine import Happened, Work
@@ -347,8 +347,8 @@ class Batcher:
             self._pool.hold(sequence.blocks[number], sequence.hashes[number])
 
     def _leap(self, now: float, until: float) -> float | None:
-        """All the steps until something can change, as one: everybody decoded in the last step, and
-        nobody came or left since. None where the next step must be looked at."""
+        """All the steps until something can change, as one: all sequences decoded in the last step,
+        and none came or left since. None where the next step must be looked at."""
         ledger, running = self._ledger, self._running
         due = min(ledger.starves_at, self._affinity.due if self._affinity else math.inf)
         if ledger.moved or ledger.order.rank_changes or due <= now:

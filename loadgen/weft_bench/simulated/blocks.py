@@ -1,6 +1,6 @@
 """KV blocks with prefix caching, by hashes of what they hold. Pure.
 
-As in vLLM: full blocks are found again by their hash for as long as nobody else has taken them,
+As in vLLM: full blocks are found again by their hash until they are taken for something else,
 blocks may be shared, and free ones are taken in the order in which they became free.
 """
 
@@ -22,7 +22,7 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Blocks that nobody uses; what they hold may still be found."""
+        """Unused blocks; what they hold may still be found."""
         return len(self._free)
 
     def find(self, hashes: Sequence[int]) -> list[int]:
@@ -36,7 +36,7 @@ class BlockPool:
         return found
 
     def unused(self, blocks: Sequence[int]) -> int:
-        """How many of them nobody uses: what sharing them would take from the free ones."""
+        """How many of them are unused: what sharing them would take from the free ones."""
         return sum(not self._users[block] for block in blocks)
 
     def alone(self, blocks: Sequence[int]) -> int:
@@ -82,7 +82,7 @@ class BlockPool:
         self._hash = [None] * self.count
 
     def violations(self, used: Sequence[Sequence[int]]) -> list[str]:
-        """What is wrong, in words. used: the blocks of everybody who uses some."""
+        """What is wrong, in words. used: the blocks of each sequence."""
         users = [0] * self.count
         for blocks in used:
             for block in blocks:

@@ -1,5 +1,4 @@
-"""What a replica has answered, call by call: for whoever must know without asking what is in front
-of it. Pure."""
+"""What a replica has answered, call by call, for benches that compare gateways. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`weft replica --simulated`: serve a simulated replica until SIGINT or SIGTERM."""
+"""`weft bench replica`: serve a simulated replica until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import uvloop
 
-from weft_bench.sim.presets import EngineShape
-from weft_bench.sim.shapes import shapes
+from weft_bench.costs.engines import shapes
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.admin import Admin
 from weft_bench.simulated.batcher import Batcher
 from weft_bench.simulated.engine import Engine
@@ -24,7 +24,7 @@ from weft_bench.simulated.service import About, Service
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOptions:
-    """Options of the command; see `weft replica --help`. slots, kv_blocks: 0 for the preset's."""
+    """Options of `weft bench replica`. slots, kv_blocks: 0 for the preset's."""
 
     model: str = "simulated"
     host: str = "127.0.0.1"
@@ -46,10 +46,10 @@ def run(options: SimulatedOptions) -> int:
         (shape,) = shapes(options.preset, 1, options.slots, options.kv_blocks)
         engine = build(options.scheduler, shape, options.policy, _order_options())
     except ValueError as error:
-        print(f"weft replica: {error}", file=sys.stderr)
+        print(f"weft bench replica: {error}", file=sys.stderr)
         return 2
     except ImportError as error:
-        print(f"weft replica: vLLM is not installed here ({error})", file=sys.stderr)
+        print(f"weft bench replica: vLLM is not installed here ({error})", file=sys.stderr)
         return 2
     about = About(
         model=options.model,
@@ -63,7 +63,7 @@ def run(options: SimulatedOptions) -> int:
     try:
         uvloop.run(_serve(about, engine, options.host, options.port))
     except OSError as error:
-        print(f"weft replica: {error}", file=sys.stderr)
+        print(f"weft bench replica: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from weft_bench.streams import stream
+from weft_bench.workloads.streams import stream
 
 # What a call that names its own fault carries.
 FAULT_HEADER: Final = "x-simulated-fault"

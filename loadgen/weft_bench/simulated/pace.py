@@ -81,7 +81,7 @@ class Pace:
         return name
 
     def abort(self, name: str) -> None:
-        """Whoever asked is gone: take the call out after the step at hand. Its sink hears nothing
+        """The client is gone: take the call out after the step at hand. Its sink hears nothing
         more."""
         call = self._calls.get(name)
         if call is None:

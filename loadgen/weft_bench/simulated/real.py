@@ -10,16 +10,16 @@ from weft_engine.kv_command import KvCommand
 from weft_engine.orders import build_order
 from weft_engine.wire import CallReport
 
-from weft_bench.sim.engine import EngineSettings
-from weft_bench.sim.presets import EngineShape
-from weft_bench.sim.replica import Replica
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated import tokens
 from weft_bench.simulated.engine import Happened, Work
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.replica import Replica
 
 
 class RealScheduler:
-    """`weft_bench.sim.replica.Replica` behind the protocol. Steps are never put together, so that
-    each token comes when it would; every call's tags, as the gateway sends them, count."""
+    """The replica of the simulator in virtual time behind the protocol. Steps are never put
+    together, so that each token comes when it would; every call's tags count."""
 
     def __init__(self, shape: EngineShape, policy: str, options: Mapping[str, Any]) -> None:
         self._shape = shape

@@ -11,11 +11,11 @@ from typing import Final
 
 import httpx
 
-from weft_bench.counters import engines
-from weft_bench.local_stack import StackError, stack_at
-from weft_bench.order import OrderError, kept_order, set_order
+from weft_bench.drive.counters import engines
+from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.report import tenants as report
 from weft_bench.report.goals import conclude
+from weft_bench.stack.local import StackError, stack_at
 from weft_bench.tenants.agents import ATTACKS, PINS
 from weft_bench.tenants.scenes import Column, Load, Pinned, Target, contend, pin, words
 

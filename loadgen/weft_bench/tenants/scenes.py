@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import httpx
 
-from weft_bench.counters import engines
+from weft_bench.drive.counters import engines
 from weft_bench.stats import mean, percentile
 from weft_bench.tenants.agents import Attack, Caller, agent, attacking
 

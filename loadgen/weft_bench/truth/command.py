@@ -21,26 +21,26 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from math import sqrt
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import httpx
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
-from weft_bench.cores import engines_apart
-from weft_bench.fit import ReadyProgram
-from weft_bench.local_stack import StackError, local_stack
+from weft_bench.drive.order import OrderError, set_order
+from weft_bench.drive.player import Gaps, Player
 from weft_bench.replay.command import TOLD_ORDER, ReplayOptions, setup
-from weft_bench.replay.player import Gaps, Player
-from weft_bench.report.figures import Figure, machine, write_json
+from weft_bench.report.figures import Figure, finish
+from weft_bench.report.rows import Column, show
+from weft_bench.stack.cores import engines_apart
+from weft_bench.stack.local import StackError, local_stack
 from weft_bench.stats import mean, percentile
-from weft_bench.streams import poisson_arrivals, stream
 from weft_bench.truth import scene
+from weft_bench.workloads.cutting import ReadyProgram
+from weft_bench.workloads.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
-    from weft_bench.sim.presets import EngineShape
+    from weft_bench.costs.presets import EngineShape
 
 # Mean program latency of the simulator may be off by so much of the real one.
 CLOSE: Final = 0.15
@@ -51,7 +51,13 @@ _FIT_ROUNDS: Final = 5
 # Orders whose real means differ by less are not told apart.
 _APART: Final = 0.05
 _HALVINGS: Final = 10
-
+_COLUMNS: Final = (
+    Column("real", "s", "real, here", ".3f"),
+    Column("least", "s", "least round", ".3f"),
+    Column("most", "s", "greatest round", ".3f"),
+    Column("simulated", "s", "simulated", ".3f"),
+    Column("ratio", "1", "simulated / real", ".3f"),
+)
 
 Scene = tuple[list[ReadyProgram], list[float]]
 # Of each round: mean program latency of each order, seconds.
@@ -80,7 +86,7 @@ def run(options: TruthOptions) -> int:
     try:
         from weft_deploy.local.demo_model import ensure_demo_model
 
-        from weft_bench.fitting.step_probe import ProbeError
+        from weft_bench.costs.step_probe import ProbeError
 
         with tempfile.TemporaryDirectory() as folder:
             model = scene.model(ensure_demo_model(), Path(folder))
@@ -98,7 +104,7 @@ def run(options: TruthOptions) -> int:
                 print(f"the engine has {told}", flush=True)
                 shape = _fitted(options, base)
                 calibrated, real = asyncio.run(_play_rounds(options, base, calibration, compared))
-    except (StackError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
+    except (StackError, ProbeError, OrderError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -159,7 +165,7 @@ def same_order(real: Mapping[str, float], simulated: Mapping[str, float]) -> boo
 
 
 def _fitted(options: TruthOptions, base: str) -> EngineShape:
-    from weft_bench.fitting.command import FitOptions, measure, show
+    from weft_bench.costs.command import FitOptions, measure, show
 
     health = httpx.get(f"{base}/health", timeout=30.0, trust_env=False).json()
     engine = str(health["replicas"][0]["url"])
@@ -208,9 +214,7 @@ async def _play(
     policy: str, base: str, client: httpx.AsyncClient, model: str, scene: Scene
 ) -> float:
     """Play programs under an order with an empty cache: their mean latency, seconds."""
-    answer = await client.post(f"{base}/weft/policy", json={"policy": policy, "reset_cache": True})
-    if not answer.raise_for_status().json()["applied"]:
-        raise ValueError(f"policy {policy}: {answer.text[:300]}")
+    await set_order(client, base, policy, reset_cache=True)
     gaps, told = Gaps(1.0, _NO_LIMIT_S), policy == TOLD_ORDER
     player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
     played = await player.play(*scene, lambda: None)
@@ -254,8 +258,8 @@ def _simulate_rounds(
 
 def _simulate(policy: str, shape: EngineShape, scene: Scene) -> float:
     """Mean program latency in the simulator, seconds."""
-    from weft_bench.sim.engine import EngineSettings
-    from weft_bench.sim.world import Setup, simulate
+    from weft_bench.virtual.engine import EngineSettings
+    from weft_bench.virtual.world import Setup, simulate
 
     orders = {"first_quantum_s": ReplayOptions().first_quantum_s, "experiments": True}
     programs, arrivals = scene
@@ -275,33 +279,32 @@ def _untagged(program: ReadyProgram) -> ReadyProgram:
 
 def _report(options: TruthOptions, real_rounds: Rounds, simulated_rounds: Rounds) -> int:
     real, simulated = medians(real_rounds), medians(simulated_rounds)
-    title = f"mean program latency, s: medians of {len(real_rounds)} rounds"
-    table = Table(title=title, title_justify="left")
-    headings = ("order", "real, here", "its range", "simulated", "simulated / real")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "order" else "right")
-    figures = []
+    values = {}
     for policy in options.policies:
-        ratio = simulated[policy] / real[policy]
         seen = [found[policy] for found in real_rounds]
-        table.add_row(
-            policy, f"{real[policy]:.3f}", f"{min(seen):.3f} to {max(seen):.3f}",
-            f"{simulated[policy]:.3f}", f"{ratio:.3f}",
-        )  # fmt: skip
-        figures += [
-            Figure(f"real/{policy}/response_mean", real[policy], "s"),
-            Figure(f"simulated/{policy}/response_mean", simulated[policy], "s"),
-            Figure(f"simulated_over_real/{policy}", ratio, "1"),
-        ]
-    Console().print(table)
+        values[(policy,)] = {
+            "real": real[policy],
+            "least": min(seen),
+            "most": max(seen),
+            "simulated": simulated[policy],
+            "ratio": simulated[policy] / real[policy],
+        }
+    title = f"mean program latency, s: medians of {len(real_rounds)} rounds"
+    show(title, ("order",), values, _COLUMNS)
+    figures = [
+        figure
+        for (policy,), row in values.items()
+        for figure in (
+            Figure(f"real/{policy}/response_mean", row["real"], "s"),
+            Figure(f"simulated/{policy}/response_mean", row["simulated"], "s"),
+            Figure(f"simulated_over_real/{policy}", row["ratio"], "1"),
+        )
+    ]
     far = [p for p in options.policies if abs(simulated[p] / real[p] - 1) > CLOSE]
     ordered = same_order(real, simulated)
     print(f"within {CLOSE:.0%}: {'no: ' + ', '.join(far) if far else 'yes'}")
     apart = max(real.values()) > (1 + _APART) * min(real.values())
     alike = "yes" if ordered else "no"
     print(f"the orders stand alike: {alike if apart else 'they do not differ in real'}")
-    print(machine())
-    if options.json_file:
-        configuration: dict[str, Any] = asdict(options)
-        write_json(Path(options.json_file), "weft bench truth", configuration, figures)
+    finish("truth", options.json_file, asdict(options), figures)
     return 1 if far or not ordered else 0

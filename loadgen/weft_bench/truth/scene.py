@@ -9,9 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from weft_bench.fit import ReadyProgram, fit
-from weft_bench.schema import Part, TraceCall, TraceProgram
-from weft_bench.streams import stream
+from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.streams import stream
 
 CONTEXT: Final = 4096
 # Steps of the demo model are about as long as what the API server does for a token of theirs.

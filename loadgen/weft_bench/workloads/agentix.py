@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from weft_bench.schema import Part, TraceCall, TraceProgram
-from weft_bench.streams import stream
 from weft_bench.workloads.draws import LongTail, TwoPhase, pick, popularity
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.streams import stream
 from weft_bench.workloads.workload import Dialogue, Purposes, Workload
 
 _SECTION: Final = "Agentix, section 6.1, Figure 11"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from weft_bench.synthetic import program
 from weft_bench.workloads import agentix, sutradhara
+from weft_bench.workloads.synthetic import program
 from weft_bench.workloads.workload import Workload
 
 _ALL: Final = (

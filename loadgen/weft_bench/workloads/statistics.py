@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import sqrt
 from typing import Any, Final
 
-from weft_bench.schema import TraceCall, TraceProgram
 from weft_bench.stats import mean, percentile
+from weft_bench.workloads.schema import TraceCall, TraceProgram
 
 _CHARACTERS_A_TOKEN: Final = 4
 # Ids are compared so many at a time, as an engine caches them.

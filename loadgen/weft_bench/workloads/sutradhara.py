@@ -14,9 +14,9 @@ from itertools import takewhile
 from random import Random
 from typing import Final
 
-from weft_bench.schema import Part, TraceCall, TraceProgram
 from weft_bench.stats import percentile
 from weft_bench.workloads.draws import LogitShare, LongTail, TwoPhase, pick, popularity
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.workload import Dialogue, Purposes, Workload
 
 # A nominal engine, as a 14B model on one A100 behaves when it is not crowded: what the published

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from weft_bench.schema import Part, TraceCall, TraceProgram
-from weft_bench.streams import stream
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.streams import stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,7 @@ import httptools
 import httpx
 import pytest
 import uvicorn
-from weft_gateway.api.dispatch import Dispatcher
-from weft_gateway.api.services import Services
-from weft_gateway.app import create_app
+from weft_gateway.app import Gateway
 from weft_gateway.config import load
 from weft_gateway.programs.table import ProcessTable
 from weft_gateway.serve import server_config
@@ -240,11 +238,11 @@ def engine() -> Callable[..., AbstractAsyncContextManager[Engine]]:
 
 @dataclass
 class Weft:
-    """A running gateway, seen from outside (`client`, `url`) and from inside (`services`)."""
+    """A running gateway, seen from outside (`client`, `url`) and from inside (`parts`)."""
 
     url: str
     client: httpx.AsyncClient
-    services: Services
+    parts: Gateway
 
     async def call(self, path: str = "/v1/chat/completions", **options: Any) -> httpx.Response:
         """One call, of the model `tiny` unless the body says otherwise."""
@@ -252,7 +250,7 @@ class Weft:
         return await self.client.post(path, json=body, **options)
 
     def in_flight(self) -> int:
-        return sum(self.services.table.in_flight().values())
+        return sum(self.parts.table.in_flight().values())
 
 
 @pytest.fixture
@@ -261,30 +259,32 @@ def weft() -> Callable[..., AbstractAsyncContextManager[Weft]]:
 
     @contextlib.asynccontextmanager
     async def start(
-        *engines: Engine | str, table: ProcessTable | None = None, **settings: Any
+        *engines: Engine | str,
+        table: ProcessTable | None = None,
+        build: type[Gateway] = Gateway,
+        **settings: Any,
     ) -> AsyncIterator[Weft]:
         urls = [e if isinstance(e, str) else e.url for e in engines]
         replicas = ",".join(f"r{number}={url}" for number, url in enumerate(urls))
         # Checks are made at the start and on suspicion; between them a test is not disturbed.
         defaults = {"replicas": replicas, "health_interval_s": 60, "balancer": "round_robin"}
-        app: Dispatcher = create_app(load(**defaults | settings), table=table)
-        config = server_config(app)
+        parts = build(load(**defaults | settings), table=table)
+        config = server_config(parts)
         config.port = 0
         server = uvicorn.Server(config)
         task = asyncio.create_task(server._serve())
         await wait_until(lambda: server.started or task.done(), "the gateway has started")
         url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        services = app.services
         try:
             async with httpx.AsyncClient(
                 base_url=url, timeout=DEADLINE_S, trust_env=False
             ) as client:
-                gateway = Weft(url, client, services)
+                gateway = Weft(url, client, parts)
                 yield gateway
             await wait_until(lambda: gateway.in_flight() == 0, "no call is in flight")
-            assert list(await services.table.check()) == []
+            assert list(await parts.table.check()) == []
             await wait_until(
-                lambda: not any(replica.upstream.busy for replica in services.registry),
+                lambda: not any(replica.upstream.busy for replica in parts.registry),
                 "no connection is busy",
             )
         finally:

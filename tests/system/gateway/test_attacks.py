@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
@@ -52,7 +53,7 @@ async def test_an_attack_meets_its_bound(
             work.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await work
-        metrics = gateway.services.metrics.render().decode()
+        metrics = gateway.parts.metrics.render().decode()
         assert 'code="internal_error"' not in metrics
 
 
@@ -82,8 +83,13 @@ async def test_a_prompt_of_nested_lists_is_passed_on(engine: Any, weft: Any) -> 
     async def script(wire: Any, request: Any) -> None:
         await wire.plain({"object": "text_completion"})
 
-    prompt = b'"prompt": ' + b"[" * 1000 + b"]" * 1000 + b"}"
+    def prompt(depth: int) -> bytes:
+        return b'{"model": "tiny", "prompt": ' + b"[" * depth + b"]" * depth + b"}"
+
     async with engine(script=script) as stub, weft(stub) as gateway:
-        got = await gateway.client.post("/v1/completions", content=b'{"model": "tiny", ' + prompt)
-        assert got.status_code == 200
-        assert stub.requests[-1].raw.endswith(prompt)
+        got = await gateway.client.post("/v1/completions", content=prompt(400))
+        assert got.status_code == 200, got.text
+        assert stub.requests[-1].json["prompt"] == json.loads(prompt(400))["prompt"]
+        got = await gateway.client.post("/v1/completions", content=prompt(1000))
+        assert got.status_code == 400
+        assert got.json()["error"]["code"] == "too_deeply_nested"

@@ -27,7 +27,7 @@ async def test_a_task_that_raises_is_logged_counted_restarted_and_shown_by_healt
                 raise RuntimeError("the detail is for the log")
             return []
 
-        monkeypatch.setattr(gateway.services.table, "expire", expire)
+        monkeypatch.setattr(gateway.parts.table, "expire", expire)
         await until(lambda: len(calls) >= 2)
         got = await gateway.client.get("/health")
         assert got.status_code == 200
@@ -54,7 +54,7 @@ async def test_a_replica_whose_state_is_a_list_does_not_end_the_health_checks(
     async with engine(weft=False) as stub, engine() as other:
         stub.asides["/weft/state"] = ["weft"]
         async with weft(stub, other, health_interval_s=0.02) as gateway:
-            first, second = gateway.services.registry
+            first, second = gateway.parts.registry
             assert (await gateway.client.get("/health")).status_code == 200
             other.healthy = False
             await until(lambda: not second.circuit.healthy)
@@ -72,7 +72,7 @@ async def test_work_behind_a_call_that_fails_is_counted(
         raise ValueError("of a spawned coroutine")
 
     async with engine() as stub, weft(stub) as gateway:
-        gateway.services.ledger.spawn(work())
+        gateway.parts.spawner.spawn(work())
         await until(lambda: "of a spawned coroutine" in caplog.text)
         assert 'weft_task_failures_total{task="ledger"} 1.0' in await metrics(gateway)
         assert json.loads((await gateway.client.get("/health")).text)["status"] == "ok"

@@ -60,7 +60,7 @@ async def test_what_a_tenant_names_does_not_exist_for_another(
             session = (await client.get("/v1/sessions/run", headers=MINE)).json()
             story = (await client.get("/v1/sessions/run/story", headers=MINE)).json()
             assert "tags" in session["told"]
-            return session, story, len(gateway.services.prefills)
+            return session, story, len(gateway.parts.handles)
 
         async with asyncio.timeout(10):
             while (await client.get(f"/v1/hints/prefill/{handle}", headers=MINE)).json()[
@@ -131,7 +131,7 @@ async def test_a_listener_hears_nothing_of_another_tenants_session_of_the_same_n
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine() as stub, weft(stub) as gateway:
-        listeners = gateway.services.listeners
+        listeners = gateway.parts.listeners
         path = "/v1/sessions/run/events"
         await gateway.client.post("/v1/sessions", json={"id": "run"}, headers=THEIRS)
         async with gateway.client.stream("GET", path, headers=THEIRS) as events:
@@ -217,7 +217,7 @@ async def test_more_sessions_than_a_tenant_may_have_end_his_longest_idle_ones(
         alive = [each for each in page.json()["data"] if each["status"] != "finished"]
         names = [session["id"] for session in alive]
         assert names == ["kept", *(f"s{number:03}" for number in range(31, 50))]
-        census = await gateway.services.table.census()
+        census = await gateway.parts.table.census()
         assert census.created - census.ended == census.alive == 21
         theirs = await gateway.client.get("/v1/sessions/s", headers=THEIRS)
         assert theirs.json()["calls"] == 1

@@ -85,9 +85,9 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (2, 2, 0)
         # Nothing is foreseen of a turn that cannot come.
-        assert len(gateway.services.prefills) == len(gateway.services.ahead) == 0
+        assert len(gateway.parts.handles) == len(gateway.parts.next_turns) == 0
         assert len(stub.requests) == 2
-        await until(lambda: not gateway.services.listeners._of)
+        await until(lambda: not gateway.parts.listeners._of)
 
 
 def connect(gateway: Any, head: bytes, *, receive_bytes: int = 0) -> socket.socket:
@@ -120,7 +120,7 @@ async def test_a_client_that_leaves_inside_a_hint_starts_nothing(
         await gateway.call(body={"session_id": "other"})
         listed = (await gateway.client.get("/v1/sessions")).json()["data"]
         assert [session["id"] for session in listed] == ["other"]
-        assert len(gateway.services.prefills) == 0
+        assert len(gateway.parts.handles) == 0
         assert len(stub.requests) == 1
 
 
@@ -141,7 +141,7 @@ async def test_a_prefill_whose_client_has_left_runs_to_its_end(
         go.set()
         await until(lambda: gateway.in_flight() == 0)
         # Nobody has its handle: it expires, and the engine lets go.
-        await until(lambda: len(gateway.services.prefills) == 0)
+        await until(lambda: len(gateway.parts.handles) == 0)
         await until(lambda: [r.json["action"] for r in stub.other if "kv" in r.target])
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
@@ -178,8 +178,8 @@ async def test_an_extension_whose_client_leaves_is_a_call_that_was_aborted(
         assert [r["outcome"] for r in story["receipts"]] == ["aborted", "aborted"]
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (3, 0, 0)
-        assert len(gateway.services.prefills) == 1
-        assert len(gateway.services.ahead) == 0
+        assert len(gateway.parts.handles) == 1
+        assert len(gateway.parts.next_turns) == 0
 
 
 async def test_a_listener_that_leaves_is_forgotten_whenever_it_leaves(
@@ -187,22 +187,22 @@ async def test_a_listener_that_leaves_is_forgotten_whenever_it_leaves(
 ) -> None:
     head = b"GET /v1/sessions/run/events HTTP/1.1\r\nhost: x\r\n\r\n"
     async with engine() as stub, weft(stub) as gateway:
-        services = gateway.services
+        parts = gateway.parts
         await gateway.client.post("/v1/sessions", json={"id": "run"})
         for number in range(200):
             client = connect(gateway, head)
             if number % 3 == 1:
                 await asyncio.sleep(0)
             elif number % 3 == 2:
-                await until(lambda: services.listeners._of)
+                await until(lambda: parts.listeners._of)
             # At once, without a farewell: as a process that is killed.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.close()
-        await until(lambda: not services.listeners._of)
+        await until(lambda: not parts.listeners._of)
         # None is left that would take a place.
         async with gateway.client.stream("GET", "/v1/sessions/run/events") as events:
             assert events.status_code == 200
-        await until(lambda: not services.listeners._of)
+        await until(lambda: not parts.listeners._of)
 
 
 async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_waits(
@@ -218,8 +218,8 @@ async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_wait
         await gateway.client.post("/v1/sessions", json={"id": "run"})
         client = connect(gateway, head, receive_bytes=4096)
         try:
-            await until(lambda: gateway.services.listeners._of)
-            ((listener,),) = gateway.services.listeners._of.values()
+            await until(lambda: gateway.parts.listeners._of)
+            ((listener,),) = gateway.parts.listeners._of.values()
             for _ in range(60):
                 got = await gateway.call(body=BODY, headers=NAMED)
                 assert got.status_code == 200
@@ -228,4 +228,4 @@ async def test_a_listener_that_never_reads_keeps_a_bounded_share_and_nobody_wait
             assert sum(map(len, listener._events)) == listener._bytes
         finally:
             client.close()
-        await until(lambda: not gateway.services.listeners._of)
+        await until(lambda: not gateway.parts.listeners._of)

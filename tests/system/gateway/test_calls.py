@@ -184,8 +184,8 @@ async def test_engine_errors_keep_status_and_body(status: str, engine: Any, weft
 
 
 async def _keys(gateway: Any) -> list[Any]:
-    tenant = gateway.services.auth.caller({}).tenant
-    return [program.key for program in await gateway.services.table.programs(tenant, 10)]
+    tenant = gateway.parts.auth.caller({}).tenant
+    return [program.key for program in await gateway.parts.table.programs(tenant, 10)]
 
 
 async def test_programs_named_in_the_path_may_have_any_name(engine: Any, weft: Any) -> None:

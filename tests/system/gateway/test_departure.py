@@ -57,7 +57,7 @@ async def test_the_engine_loses_its_connection_and_the_table_learns_what_was_use
         assert session["output_tokens"] == 3
         metrics = (await gateway.client.get("/metrics")).text
         assert 'outcome="aborted",replica="r0"} 1.0' in metrics
-        assert gateway.services.registry["r0"].circuit.failures == 0
+        assert gateway.parts.registry["r0"].circuit.failures == 0
 
 
 async def test_an_engine_that_cannot_say_what_was_used_still_frees_the_call(
@@ -113,7 +113,7 @@ async def test_a_slow_reader_is_not_an_idle_engine(engine: Any, weft: Any, until
         )
         await reader.readuntil(b"\r\n\r\n")
         # Until the engine has been held back, without a break, for three times the timeout.
-        (connection,) = gateway.services.registry["r0"].upstream.busy
+        (connection,) = gateway.parts.registry["r0"].upstream.busy
         clock = asyncio.get_running_loop().time
         read_last = clock()
 

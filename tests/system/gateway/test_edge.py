@@ -200,7 +200,7 @@ async def test_a_client_that_does_not_read_is_cut_off_and_frees_the_engine(
         async with asyncio.timeout(DEADLINE_S):
             while not stub.gone:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        (program,) = await gateway.services.table.programs("public", 9)
+        (program,) = await gateway.parts.table.programs("public", 9)
         assert gateway.in_flight() == 0
         assert sent
         assert program.calls_closed == program.calls == 1

@@ -94,9 +94,9 @@ async def test_while_redis_is_away_nobody_tells_and_afterwards_one_does(
         await calls(second, ["run"])
         redis.kill()
         for gateway in (first, second):
-            await until(lambda gateway=gateway: gateway.services.table.local)
+            await until(lambda gateway=gateway: gateway.parts.table.local)
             key = ProgramKey(tenant_of(""), "run")
-            await until(lambda gateway=gateway, key=key: not gateway.services.table.peek(key))
+            await until(lambda gateway=gateway, key=key: not gateway.parts.table.peek(key))
         assert told(stub) == Counter()
         redis.start()
         await until(lambda: told(stub) == once(stub))

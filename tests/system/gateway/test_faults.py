@@ -16,7 +16,7 @@ NOBODY = "http://127.0.0.1:9"
 
 
 def marked(gateway: Any, name: str = "r0") -> tuple[int, str]:
-    circuit = gateway.services.registry[name].circuit
+    circuit = gateway.parts.registry[name].circuit
     return circuit.failures, circuit.last_error
 
 
@@ -167,7 +167,7 @@ async def test_repeated_failures_take_a_replica_out_until_it_is_healthy_again(
         stub.healthy = False
         for _ in range(3):
             assert (await gateway.call()).status_code in (502, 503)
-        circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
+        circuit = lambda: gateway.parts.registry["r0"].circuit  # noqa: E731
         await until(lambda: not circuit().alive)
         got = await gateway.call()
         assert got.status_code == 503
@@ -175,7 +175,7 @@ async def test_repeated_failures_take_a_replica_out_until_it_is_healthy_again(
         assert got.headers["retry-after"] == "2"
         assert (await gateway.client.get("/health")).status_code == 503
         stub.healthy = True
-        gateway.services.registry.suspicion.set()
+        gateway.parts.registry.suspicion.set()
         await until(lambda: circuit().healthy)
         assert (await gateway.client.get("/health")).status_code == 200
 
@@ -193,7 +193,7 @@ async def test_a_refused_connection_moves_the_call_to_another_replica(
     engine: Any, weft: Any
 ) -> None:
     async with engine() as stub, weft(NOBODY, stub) as gateway:
-        dead = gateway.services.registry["r0"]
+        dead = gateway.parts.registry["r0"]
         for _ in range(4):
             dead.circuit = dead.circuit.checked(True)
             got = await gateway.call(headers={"x-weft-program": "run"})
@@ -208,11 +208,11 @@ async def test_a_refused_connection_moves_the_call_to_another_replica(
 
 async def test_when_every_connection_is_refused_the_client_gets_503(engine: Any, weft: Any) -> None:
     async with weft(NOBODY, "http://127.0.0.1:10") as gateway:
-        for replica in gateway.services.registry:
+        for replica in gateway.parts.registry:
             replica.circuit = replica.circuit.checked(True)
         got = await gateway.call(headers={"x-weft-program": "run"})
         assert got.status_code == 503
-        assert all(not r.circuit.healthy for r in gateway.services.registry)
+        assert all(not r.circuit.healthy for r in gateway.parts.registry)
 
 
 async def test_a_call_that_closes_its_kept_connection_is_not_sent_again(

@@ -9,13 +9,13 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 
 def marked(gateway: Any, name: str = "r0") -> tuple[int, str]:
-    circuit = gateway.services.registry[name].circuit
+    circuit = gateway.parts.registry[name].circuit
     return circuit.failures, circuit.last_error
 
 
 def without_checks(gateway: Any) -> None:
     """From now on no suspicion brings a check."""
-    gateway.services.registry.suspicion = asyncio.Event()
+    gateway.parts.registry.suspicion = asyncio.Event()
 
 
 class Failing:
@@ -64,7 +64,7 @@ async def test_an_answer_of_5xx_passes_unchanged_and_counts(
             assert (got.status_code, got.content) == (int(status[:3]), failing.answer)
             assert got.headers["x-weft-replica"] == "r0"
             assert marked(gateway) == ((n, "replica_5xx") if counts else (0, ""))
-        assert gateway.services.registry["r0"].circuit.healthy is not counts
+        assert gateway.parts.registry["r0"].circuit.healthy is not counts
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert session["errors"] == 3
 
@@ -78,7 +78,7 @@ async def test_a_replica_that_fails_fast_loses_its_traffic_and_gets_it_back(
         engine() as good,
         weft(bad, good, balancer="least_used", health_interval_s=0.02) as gateway,
     ):
-        registry = gateway.services.registry
+        registry = gateway.parts.registry
         answers = [(await gateway.call()).status_code for _ in range(60)]
         # Three in a row, then one for each time that it came back.
         assert 3 <= answers.count(500) <= 3 + registry["r0"].circuit.trips
@@ -99,7 +99,7 @@ async def test_one_5xx_among_good_answers_takes_nobody_out(engine: Any, weft: An
         for n in range(12):
             failing.broken = n % 3 != 2
             assert (await gateway.call()).status_code == (500 if failing.broken else 200)
-            assert gateway.services.registry["r0"].circuit.healthy
+            assert gateway.parts.registry["r0"].circuit.healthy
 
 
 async def test_the_last_replica_keeps_its_calls_though_it_fails_them(
@@ -113,7 +113,7 @@ async def test_the_last_replica_keeps_its_calls_though_it_fails_them(
     ):
         for _ in range(8):
             assert (await gateway.call()).status_code == 500  # Never our own 503.
-        assert not gateway.services.registry["r0"].circuit.healthy
+        assert not gateway.parts.registry["r0"].circuit.healthy
         failing.broken = False
         assert (await gateway.call()).status_code == 200
     async with engine(script=failing) as stub, weft(stub) as gateway:
@@ -309,7 +309,7 @@ async def test_one_tenants_failing_calls_leave_the_replica_to_the_others(
         for _ in range(5):
             got = await gateway.call(headers={"x-api-key": "a"}, body={"user": "bad"})
             assert got.status_code == 500
-        assert gateway.services.registry["r0"].circuit.healthy
+        assert gateway.parts.registry["r0"].circuit.healthy
         assert (await gateway.call(headers={"x-api-key": "b"})).status_code == 200
 
 

@@ -40,8 +40,8 @@ async def test_a_program_that_has_ended_stays_listed_and_says_how_it_was_known(e
         found = await sessions(gateway)
         assert (found["run"]["status"], found["run"]["known_by"]) == ("idle", "x-session-id")
         assert found["waiting"]["known_by"] is None
-        await forget_idle(gateway.services.table)
-        assert (await gateway.services.table.census()).alive == 0
+        await forget_idle(gateway.parts.table)
+        assert (await gateway.parts.table.census()).alive == 0
         found = await sessions(gateway)
         assert found.keys() == {"run"}
         run = found["run"]
@@ -62,7 +62,7 @@ async def test_a_session_that_is_deleted_is_not_listed(engine, weft):
             await gateway.call(headers={"x-session-id": name})
         deleted = await gateway.client.delete("/v1/sessions/one")
         assert (deleted.status_code, deleted.json()["known_by"]) == (200, "x-session-id")
-        await forget_idle(gateway.services.table)
+        await forget_idle(gateway.parts.table)
         assert (await sessions(gateway)).keys() == {"two"}
         assert (await gateway.client.get("/v1/sessions/one")).status_code == 404
         gone = await gateway.client.delete("/v1/sessions/two")
@@ -75,7 +75,7 @@ async def test_pages_hold_living_and_finished_sessions_in_one_order(engine, weft
     async with engine(script=reporting) as stub, weft(stub) as gateway:
         for name in ("a", "c", "e"):
             await gateway.call(headers={"x-session-id": name})
-        await forget_idle(gateway.services.table)
+        await forget_idle(gateway.parts.table)
         for name in ("b", "d"):
             await gateway.call(headers={"x-session-id": name})
         listed, after = [], ""

@@ -181,7 +181,7 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
     rng = random.Random(7)
     hostile = Hostile(8)
     async with engine(script=hostile) as stub, weft(stub, idle_timeout_s=2) as gateway:
-        services = gateway.services
+        parts = gateway.parts
         closed = 0
 
         async def some(client: Client, number: int) -> None:
@@ -209,12 +209,12 @@ async def test_ten_thousand_calls_of_a_hostile_engine(
         clients = [Client(gateway.url) for _ in range(AT_ONCE)]
         while closed < CALLS:
             stub.asides = {"/weft/state": rng.choice(STATES), "/v1/models": rng.choice(MODELS)}
-            services.registry.suspicion.set()
+            parts.registry.suspicion.set()
             await asyncio.gather(*(some(client, 50) for client in clients))
             closed += 50 * AT_ONCE
             # Opened minus closed is what is in flight: nothing, now.
             assert gateway.in_flight() == 0
-            assert list(await services.table.check()) == []
+            assert list(await parts.table.check()) == []
             tallies = (await gateway.client.get("/metrics")).text
             counted = [
                 float(line.rsplit(" ", 1)[1])

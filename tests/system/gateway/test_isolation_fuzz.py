@@ -25,7 +25,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from support.recording_engine import Recorder, RecordingProtocol
-from weft_bench.processes import free_port, running
+from weft_bench.stack.processes import free_port, running
 from weft_gateway.programs.identity import tenant_of
 
 pytestmark = pytest.mark.system

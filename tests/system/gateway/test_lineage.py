@@ -80,16 +80,16 @@ async def test_of_an_answer_that_is_too_long_nothing_is_read(
 ) -> None:
     read = []
 
-    async def remember(services: Any, request: Any, raw: bytes | None, stream: bool) -> None:
+    async def answered(self: Any, call: Any, raw: bytes, stream: bool, now_s: float) -> None:
         read.append(raw)
 
-    monkeypatch.setattr("weft_gateway.api.relay.remember", remember)
+    monkeypatch.setattr("weft_gateway.programs.lineage.tracker.Lineage.answered", answered)
     async with (
         engine(script=speaks("Which flight?", "Which flight?")) as stub,
         weft(stub) as gateway,
     ):
         await program_of(gateway, user("Hello."), stream=True)
-        monkeypatch.setattr("weft_gateway.api.relay.MAX_ANSWER_BYTES", 100)
+        monkeypatch.setattr("weft_gateway.calls.features.lineage.MAX_ANSWER_BYTES", 100)
         await program_of(gateway, user("Hello."), stream=True)
     assert b"flight?" in read[0]
     assert b"[DONE]" in read[0]

@@ -60,7 +60,7 @@ async def test_calls_at_a_replica_that_is_gone_fail_at_once(
 async def test_a_call_that_still_gets_bytes_is_not_lost(engine: Any, weft: Any, until: Any) -> None:
     async def drains(wire: Any, request: Any) -> None:
         await wire.stream(b"data: 0\n\n", end=False)
-        while gateway.services.registry["r0"].circuit.alive:
+        while gateway.parts.registry["r0"].circuit.alive:
             await wire.pieces(b"data: 1\n\n", end=False)
             await asyncio.sleep(0.02)
         for _ in range(100):  # Twice as long as silence would be allowed.
@@ -83,7 +83,7 @@ async def test_a_replica_that_is_late_loses_no_call(engine: Any, weft: Any, unti
         call = asyncio.create_task(gateway.call())
         await until(lambda: stub.requests)
         stub.late = asyncio.Event()
-        circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
+        circuit = lambda: gateway.parts.registry["r0"].circuit  # noqa: E731
         await until(lambda: not circuit().alive)
         assert "Timeout" in circuit().last_error
         failures = circuit().failures
@@ -101,7 +101,7 @@ async def test_a_replica_that_comes_back_in_time_loses_no_call(
     async with engine(script=held) as stub, weft(stub, **settings) as gateway:
         call = asyncio.create_task(gateway.call())
         await until(lambda: stub.requests)
-        circuit = lambda: gateway.services.registry["r0"].circuit  # noqa: E731
+        circuit = lambda: gateway.parts.registry["r0"].circuit  # noqa: E731
         for healthy in (False, True):
             stub.healthy = healthy
             await until(lambda: circuit().healthy == healthy)  # noqa: B023

@@ -19,8 +19,8 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port, until
-from weft_bench.load_client import Connection
-from weft_bench.processes import running
+from weft_bench.drive.load import Connection
+from weft_bench.stack.processes import running
 
 pytestmark = pytest.mark.system
 
@@ -89,7 +89,7 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
         engines = []
         for number in range(2):
             port = free_port()
-            command = [sys.executable, "-m", "weft_gateway.cli", "replica", "--simulated", "--port",
+            command = [sys.executable, "-m", "weft_gateway.cli", "bench", "replica", "--port",
                        str(port), "--model", "mock", "--answer-tokens", "4"]  # fmt: skip
             engines.append(f"http://127.0.0.1:{port}")
             log = tmp_path / f"engine{number}.log"

@@ -172,11 +172,11 @@ async def test_an_engine_that_died_while_idle_costs_no_call(weft: Any) -> None:
 async def test_at_most_so_many_replicas_are_tried(engine: Any, weft: Any) -> None:
     nobody = [f"http://127.0.0.1:{port}" for port in range(2, 9)]
     async with engine() as stub, weft(*nobody, stub.url, attempts_per_call=3) as gateway:
-        for replica in gateway.services.registry:
+        for replica in gateway.parts.registry:
             replica.circuit = replica.circuit.checked(True)
         got = await gateway.call()
         assert (got.status_code, got.json()["error"]["code"]) == (503, ConnectFailed.code)
-        assert sum(not r.circuit.healthy for r in gateway.services.registry) == 3
+        assert sum(not r.circuit.healthy for r in gateway.parts.registry) == 3
         assert stub.requests == []
 
 

@@ -110,7 +110,7 @@ async def test_image_calls_do_not_make_long_prompts_look_short(
         held = asyncio.create_task(gateway.call(body=long | {"user": "hold"}, headers=run))
         await until(lambda: counting.holding)
         # Its home is the busier replica now.
-        assert gateway.services.table.in_flight() == {home: 1}
+        assert gateway.parts.table.in_flight() == {home: 1}
         counting.tokens = 400
         for _ in range(3):
             got = await gateway.call(path, body=body, headers={"x-weft-program": "pictures"})

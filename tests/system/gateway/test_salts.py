@@ -27,7 +27,7 @@ async def test_while_a_replica_does_not_tell_what_it_is_tenants_are_kept_apart(
         assert salts == [SALT, tenant_salt(SALT, SALT), salts[2]]
         assert salts[2] not in (SALT, salts[1])
         for _ in range(5):
-            gateway.services.registry.suspicion.set()
+            gateway.parts.registry.suspicion.set()
             await gateway.call()
     warnings = [r for r in caplog.records if "does not tell what it is" in r.message]
     assert len(warnings) == 1

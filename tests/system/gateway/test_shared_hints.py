@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.redis_server import RedisServer
-from weft_gateway.api import prefills
+from weft_gateway.calls import prefills
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -71,7 +71,7 @@ async def test_tags_told_while_redis_is_away_hold_here_and_then_everywhere(
         assert got.status_code == 200
         assert tags_of(stub) == [4, 2]
         redis.start()
-        await until(lambda: not gateway.services.table.local)
+        await until(lambda: not gateway.parts.table.local)
         await gateway.call(body={"messages": MESSAGES}, headers=NAMED)
         assert tags_of(stub) == [4, 2]
 
@@ -206,7 +206,7 @@ async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_l
 ) -> None:
     looks = 0
     async with held_prefill(redis, engine, weft) as (stub, first, second, handle, go):
-        find = second.services.prefills.find
+        find = second.parts.handles.find
 
         async def look(*about: Any) -> Any:
             # The turn itself finds its handle, then looks how it stands.
@@ -220,7 +220,7 @@ async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_l
                     await until(lambda: first.in_flight() == 0)
             return await find(*about)
 
-        monkeypatch.setattr(second.services.prefills, "find", look)
+        monkeypatch.setattr(second.parts.handles, "find", look)
         await until(lambda: stub.requests)
         path = f"/v1/hints/prefill/{handle}/extend"
         asked = {**NAMED, "x-request-id": "turn"}
@@ -274,4 +274,4 @@ async def test_while_redis_is_away_handles_are_good_where_they_were_given_and_ha
             assert (got.status_code, got.headers["x-weft-program"]) == (200, "run")
         redis.start()
         for gateway in (first, second):
-            await until(lambda gateway=gateway: not gateway.services.table.local)
+            await until(lambda gateway=gateway: not gateway.parts.table.local)

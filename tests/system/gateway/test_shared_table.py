@@ -71,7 +71,7 @@ async def test_what_is_in_flight_is_counted_at_the_scrape_and_not_at_the_last_ca
             assert 'weft_calls_in_flight{replica="r0"} 6.0' in await scraped(gateway)
         release.set()
         assert {(await call).status_code for call in calls} == {200}
-        await until(lambda: busy.services.table._held == quiet.services.table._held == {})
+        await until(lambda: busy.parts.table._held == quiet.parts.table._held == {})
         # Whichever call was the last to end, both gateways tell of none.
         for gateway in (busy, quiet):
             assert 'weft_calls_in_flight{replica="r0"} 0.0' in await scraped(gateway)
@@ -101,7 +101,7 @@ async def test_gateways_with_other_lists_agree_on_their_replicas(
                 homes = {got.headers["x-weft-replica"] for got in answers}
                 assert len(homes) == 1
                 assert homes <= set(names)
-            assert [replica.name for replica in old.services.registry] == names
+            assert [replica.name for replica in old.parts.registry] == names
             assert len(one.requests) + len(two.requests) == 24
             assert more.requests == []
 
@@ -152,7 +152,7 @@ async def test_without_redis_calls_go_on_and_say_so(
         assert (session.status_code, session.json()["calls"]) == (200, 4)
         assert await shown() == (True, True)
         redis.start()
-        await until(lambda: not gateway.services.table.local)
+        await until(lambda: not gateway.parts.table.local)
         got = await gateway.call(headers=named)
         assert (got.status_code, "x-weft-table" in got.headers) == (200, False)
         assert await shown() == (False, False)
@@ -176,7 +176,7 @@ async def test_health_tells_of_the_table_and_readiness_goes_by_it(
         assert got.json()["status"] == "table_unavailable"
         assert int(got.headers["retry-after"]) > 0
         getattr(redis, {"kill": "start", "pause": "resume"}[how])()
-        await until(lambda: not gateway.services.table.local)
+        await until(lambda: not gateway.parts.table.local)
         got = await gateway.client.get("/ready")
         assert (got.status_code, got.json()["status"]) == (200, "ok")
 

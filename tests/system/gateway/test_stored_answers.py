@@ -165,8 +165,8 @@ async def test_an_answer_whose_replica_has_died_is_not_found(
             pass
         name, asked = made.json()["id"], len(two.requests)
         one.refuse()
-        gateway.services.registry.suspicion.set()
-        await until(lambda: not gateway.services.registry["r0"].circuit.alive)
+        gateway.parts.registry.suspicion.set()
+        await until(lambda: not gateway.parts.registry["r0"].circuit.alive)
         got = await ask(gateway, name, stream=stream)
         error = got.json()["error"]
         assert (got.status_code, error["code"]) == (404, "previous_response_not_found")
@@ -188,12 +188,12 @@ async def test_an_answer_whose_replica_is_late_may_come_back(
         while (made := await ask(gateway)).headers["x-weft-replica"] != "r0":
             pass
         one.late = asyncio.Event()
-        await until(lambda: not gateway.services.registry["r0"].circuit.alive)
+        await until(lambda: not gateway.parts.registry["r0"].circuit.alive)
         got = await ask(gateway, made.json()["id"])
         assert (got.status_code, got.json()["error"]["code"]) == (503, "no_replica")
         assert int(got.headers["retry-after"]) > 0
         one.late.set()
-        await until(lambda: gateway.services.registry["r0"].circuit.healthy)
+        await until(lambda: gateway.parts.registry["r0"].circuit.healthy)
         assert (await ask(gateway, made.json()["id"])).status_code == 200
 
 
@@ -229,8 +229,8 @@ async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
         path = f"/v1/responses/{second.json()['id']}"
         assert (await right.client.get(path)).status_code == 503
         redis.start()
-        await until(lambda: not (left.services.table.local or right.services.table.local))
-        await left.services.chains.flush()
+        await until(lambda: not (left.parts.table.local or right.parts.table.local))
+        await left.parts.chains.flush()
         assert (await right.client.get(path)).json() == second.json()
 
 
@@ -253,7 +253,7 @@ async def test_look_ups_that_an_engine_breaks_off_do_not_take_it_out(
             broken = await gateway.client.get(f"/v1/responses/{name}?stream=true")
             assert broken.status_code == 502
             assert broken.json()["error"]["code"] == "replica_closed"
-        circuit = gateway.services.registry["r0"].circuit
+        circuit = gateway.parts.registry["r0"].circuit
         assert (circuit.healthy, circuit.failures) == (True, 0)
         assert (await ask(gateway)).status_code == 200
 

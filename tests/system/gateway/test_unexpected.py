@@ -19,8 +19,8 @@ def broken(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "part", "method"),
     [
-        ("/v1/chat/completions", "weft_gateway.api.call.lower", "POST"),
-        ("/v1/messages", "weft_gateway.api.call.lower", "POST"),
+        ("/v1/chat/completions", "weft_gateway.calls.engines.lower", "POST"),
+        ("/v1/messages", "weft_gateway.calls.engines.lower", "POST"),
         ("/v1/sessions", "weft_gateway.api.sessions.session_json", "POST"),
         ("/health", "weft_gateway.api.status.replica_json", "GET"),
         ("/tokenize", "weft_gateway.api.passthrough.for_engine", "POST"),
@@ -70,7 +70,7 @@ async def test_an_exception_after_the_answer_has_begun_breaks_it_off(
 
     async with engine(script=script) as stub, weft(stub) as gateway:
         with monkeypatch.context() as patch:
-            patch.setattr("weft_gateway.api.relay.StreamFilter.finish", broken)
+            patch.setattr("weft_gateway.calls.relay.StreamFilter.finish", broken)
             with pytest.raises(httpx.RemoteProtocolError):
                 await gateway.call(body={"stream": True})
         assert [r for r in caplog.records if r.exc_info and r.exc_info[0] is Broken]

@@ -171,13 +171,13 @@ async def test_malformed_upgrades_do_not_break_the_shutdown(engine: Any) -> None
 
 async def test_a_large_message_waits_for_its_turn(engine: Any, weft: Any) -> None:
     async with engine(script=completes) as stub, weft(stub) as gateway, socket(gateway) as client:
-        taken, take = [], gateway.services.turns.take
+        taken, take = [], gateway.parts.turns.take
 
         async def counted(tenant: str, cost: float) -> None:
             taken.append(cost)
             await take(tenant, cost)
 
-        gateway.services.turns.take = counted
+        gateway.parts.turns.take = counted
         await create(client, input="x" * 20_000, generate=False)
         assert len(taken) == 1
         assert taken[0] > 20_000

@@ -12,7 +12,7 @@ import pytest
 from agents.items import ToolCallOutputItem
 from langchain_core.messages import ToolMessage
 from support.stack import until
-from weft import Tool, session
+from weft import Session, Tool
 from weft.examples import langgraph_agent, openai_agents, overlap, plain_openai
 from weft.examples.plain_openai import FORCED, WEATHER
 
@@ -55,7 +55,7 @@ def test_the_overlap(stack):
 
 def test_a_session_starts_and_ends_with_its_block(stack):
     address = f"{stack.url}/v1/sessions"
-    with session(stack.url) as s:
+    with Session(stack.url) as s:
         client = s.openai()
         for _ in range(2):
             client.chat.completions.create(model=MODEL, messages=ASK, max_tokens=4)
@@ -68,7 +68,7 @@ def test_a_session_starts_and_ends_with_its_block(stack):
 
 @pytest.mark.parametrize("choice", ["required", FORCED], ids=["required", "named"])
 def test_a_call_is_complete_before_the_engine_ends_the_answer(stack, choice):
-    with session(stack.url) as s:
+    with Session(stack.url) as s:
         stream = s.openai().chat.completions.create(
             model=MODEL, messages=ASK, tools=[WEATHER], tool_choice=choice, max_tokens=400,
             stream=True, seed=3,
@@ -100,7 +100,7 @@ def test_calls_in_a_json_array_are_complete_one_by_one(stack):
         "additionalProperties": False,
     }
     array = {"type": "array", "items": call, "minItems": 3, "maxItems": 3}
-    with session(stack.url) as s:
+    with Session(stack.url) as s:
         stream = s.openai().chat.completions.create(
             model=MODEL, messages=ASK, max_tokens=600, stream=True,
             response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": array}},
@@ -117,7 +117,7 @@ def test_calls_in_a_json_array_are_complete_one_by_one(stack):
 async def test_anthropic_and_responses_streams_say_their_calls(stack):
     tool = WEATHER["function"]
     messages_tool = {"name": tool["name"], "input_schema": tool["parameters"]}
-    async with session(stack.url) as s:
+    async with Session(stack.url) as s:
         async with anthropic.AsyncAnthropic(
             base_url=stack.url, api_key="none", default_headers=s.headers
         ) as client:
@@ -139,7 +139,7 @@ async def test_anthropic_and_responses_streams_say_their_calls(stack):
 @pytest.mark.anyio
 async def test_the_gateway_tells_calls_to_those_who_ask_and_to_those_who_listen(stack):
     heard, events = asyncio.Queue(), []
-    async with session(stack.url) as s, s.register_streaming_callback(heard.put_nowait):
+    async with Session(stack.url) as s, s.register_streaming_callback(heard.put_nowait):
         stream = await s.async_openai().chat.completions.create(
             model=MODEL, messages=ASK, tools=[WEATHER], tool_choice="required", max_tokens=400,
             stream=True, extra_body={"weft": {"tool_dispatch": True}},
@@ -159,7 +159,7 @@ async def test_the_gateway_tells_calls_to_those_who_ask_and_to_those_who_listen(
 async def test_what_was_announced_is_extended_with_the_same_answer(stack):
     more = [*ASK, {"role": "user", "content": "And in Rome?"}]
     whole = {"model": MODEL, "messages": more, "max_tokens": 24, "temperature": 0}
-    async with session(stack.url) as s, s.async_openai() as client:
+    async with Session(stack.url) as s, s.async_openai() as client:
         hints = s.async_hints(client)
         plain = await client.chat.completions.create(**whole)
         prefill = await hints.submit_partial_prefill(MODEL, ASK, ttl_s=30)
@@ -179,7 +179,7 @@ async def test_what_was_announced_is_extended_with_the_same_answer(stack):
 async def test_the_loop_prefills_while_its_tool_runs(stack):
     key = {"authorization": "Bearer none"}
     async with (
-        session(stack.url) as s,
+        Session(stack.url) as s,
         httpx.AsyncClient(base_url=stack.url, headers=key) as client,
     ):
 
@@ -204,5 +204,5 @@ async def test_the_loop_prefills_while_its_tool_runs(stack):
 
 
 def test_a_broken_key_is_the_engines_error(stack):
-    with session(stack.url) as s, pytest.raises(openai.NotFoundError):
+    with Session(stack.url) as s, pytest.raises(openai.NotFoundError):
         s.openai().chat.completions.create(model="nobody", messages=ASK)

@@ -11,10 +11,12 @@ import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import typer.main
 from support.dockerfile import Dockerfile, exec_form, parse
+from support.wheel import build_wheel
 from weft_deploy.local import install
 from weft_gateway import cli
 
@@ -27,16 +29,6 @@ TARGETS = ("gateway", "replica")
 
 def dockerfile(engine: str = "gpu") -> Dockerfile:
     return parse(TEXT, {"ENGINE": engine})
-
-
-def copied() -> set[str]:
-    """What is copied from the checkout, without what is copied from other stages."""
-    sources: set[str] = set()
-    for stage in dockerfile().stages.values():
-        for argument in stage.all("COPY"):
-            if not argument.startswith("--from="):
-                sources.update(word.rstrip("/") for word in argument.split()[:-1])
-    return sources
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -63,19 +55,42 @@ def test_what_is_copied_exists_and_reaches_the_builder() -> None:
     lines = (ROOT / ".dockerignore").read_text().split("\n")
     let_in = {line[1:] for line in lines if line.startswith("!")}
     assert "*" in lines, "everything is left out but what is named"
-    for source in copied():
+    for source in dockerfile().sources():
         assert (ROOT / source).exists()
         assert source in let_in
-    assert let_in == copied(), "nothing else is sent"
+    assert let_in == dockerfile().sources(), "nothing else is sent"
     left_out = [line for line in lines if line.startswith("**/")]
     assert any(fnmatch.fnmatch("gateway/__pycache__", pattern) for pattern in left_out)
 
 
-def test_every_package_of_the_project_is_in_the_wheel() -> None:
-    packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
-    assert {package.partition("/")[0] for package in packages} <= copied()
-    assert PROJECT["project"]["readme"] in copied()
-    assert set(PROJECT["project"]["license-files"]) <= copied()
+def test_the_wheel_of_the_images_has_every_package_but_the_bench(tmp_path: Path) -> None:
+    with ZipFile(build_wheel(tmp_path, dockerfile().sources())) as wheel:
+        packages = {name.partition("/")[0] for name in wheel.namelist()}
+    project = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    expected = {Path(package).name for package in project} - {"weft_bench"}
+    assert {name for name in packages if not name.endswith(".dist-info")} == expected
+
+
+def test_every_image_installs_that_wheel_and_nothing_else_of_the_checkout() -> None:
+    for engine in ENGINES:
+        file = dockerfile(engine)
+        for stage in file.stages.values():
+            if stage.name not in ("build", "wheel"):
+                assert all(argument.startswith("--from=") for argument in stage.all("COPY"))
+
+
+def test_the_image_of_the_gateway_installs_the_lock_of_the_gateway_alone() -> None:
+    copies = [argument.split()[0] for argument in dockerfile().stages["gateway"].all("COPY")]
+    assert copies == ["--from=gateway-environment"]
+    installed = [
+        command
+        for stage in dockerfile().lineage("gateway-environment")
+        for command in stage.all("RUN")
+        if " install " in command
+    ]
+    assert installed
+    for command in installed:
+        assert re.fullmatch(r".+ --no-deps (-r requirements/gateway.txt|/wheels/\S+)", command)
 
 
 def test_versions_are_those_of_the_locks() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.errors import ApiError
+from weft_gateway.errors import ApiError
 
 OPEN = Authenticator((), "")
 

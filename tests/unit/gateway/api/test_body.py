@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 from weft_gateway.api.body import call_body, check_depth, is_skimmed, json_object, raw_members
-from weft_gateway.api.errors import ApiError
-from weft_gateway.api.turns import Turns
+from weft_gateway.calls.turns import Turns
+from weft_gateway.errors import ApiError
 
 DEEP = b"[" * 300 + b"]" * 300
 

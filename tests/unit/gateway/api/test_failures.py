@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from weft_gateway.api import failures
-from weft_gateway.api.errors import ApiError
+from weft_gateway.api.failures import Failures
+from weft_gateway.errors import ApiError
 
 pytestmark = pytest.mark.anyio
 
 SCOPE: dict[str, Any] = {"type": "http", "method": "GET", "path": "/a\nb", "headers": []}
-
-
-class Parts:
-    """What `respond` needs of the gateway's parts; counted: the codes that metrics got."""
-
-    def __init__(self) -> None:
-        self.counted: list[str] = []
-        self.metrics = SimpleNamespace(error=self.counted.append)
-
-    def next_call(self) -> str:
-        return "call-abc-1"
 
 
 class Sent(list[dict[str, Any]]):
@@ -39,32 +27,34 @@ class Sent(list[dict[str, Any]]):
         self.append(message)
 
 
-async def respond(send: Sent, error: Exception, **options: Any) -> Parts:
-    parts: Any = Parts()
-    await failures.respond(parts, SCOPE | options, send, error)
-    return parts
+async def respond(send: Sent, error: Exception, **options: Any) -> list[str]:
+    """The codes that were counted."""
+    counted: list[str] = []
+    failures = Failures(counted.append, lambda: "call-abc-1", 1)
+    await failures.respond(SCOPE | options, send, error)
+    return counted
 
 
 async def test_our_own_errors_are_answers() -> None:
     send = Sent()
     error = ApiError(418, "teapot", "no coffee", headers=((b"retry-after", b"2"),))
-    parts = await respond(send, error, headers=[(b"x-request-id", b"mine")])
+    counted = await respond(send, error, headers=[(b"x-request-id", b"mine")])
     assert send[0]["status"] == 418
     headers = dict(send[0]["headers"])
     assert (headers[b"retry-after"], headers[b"x-request-id"]) == (b"2", b"mine")
     assert json.loads(send[1]["body"])["error"]["code"] == "teapot"
-    assert parts.counted == ["teapot"]
+    assert counted == ["teapot"]
 
 
 async def test_what_nobody_foresaw_is_told_to_the_log_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     send = Sent()
-    parts = await respond(send, KeyError("secret"))
+    counted = await respond(send, KeyError("secret"))
     assert send[0]["status"] == 500
     assert dict(send[0]["headers"])[b"x-request-id"] == b"req-abc-1"
     assert b"secret" not in send[1]["body"]
-    assert parts.counted == ["internal_error"]
+    assert counted == ["internal_error"]
     (record,) = caplog.records
     assert record.levelno == logging.ERROR
     assert record.getMessage() == "request req-abc-1, GET /a\\nb: unexpected KeyError"

@@ -1,12 +1,11 @@
-"""Bodies read and departures noticed, from scripted ASGI messages."""
+"""Bodies read, from scripted ASGI messages."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from weft_gateway.api.errors import ApiError
-from weft_gateway.api.http import DepartureWatch, read_body
+from weft_gateway.api.http import read_body
 from weft_gateway.engine.errors import ClientGone
+from weft_gateway.errors import ApiError
 
 pytestmark = pytest.mark.anyio
 
@@ -59,69 +58,3 @@ async def test_exactly_the_limit_is_taken() -> None:
 async def test_a_client_that_leaves_while_sending_is_gone(messages: Any) -> None:
     with pytest.raises(ClientGone):
         await read_body({}, script(*messages), 10)
-
-
-class Work:
-    """Something that can be cancelled."""
-
-    def __init__(self) -> None:
-        self.cancelled = asyncio.Event()
-
-    def cancel(self, error: Exception) -> None:
-        assert isinstance(error, ClientGone)
-        self.cancelled.set()
-
-
-async def test_a_departure_cancels_the_work() -> None:
-    watch = DepartureWatch(tick_s=0.001)
-    ticking = asyncio.create_task(watch.run())
-    work = Work()
-    departure = watch.expect(script(part(b""), GONE))
-    departure.stop_on_departure(work)
-    async with asyncio.timeout(10):
-        await work.cancelled.wait()
-    assert departure.gone
-    with pytest.raises(ClientGone):
-        departure.stop_on_departure(Work())
-    ticking.cancel()
-
-
-async def test_a_call_that_is_over_is_not_watched() -> None:
-    watch = DepartureWatch(tick_s=0.001)
-    asked: list[str] = []
-
-    def receive_of(name: str) -> Any:
-        async def receive() -> dict[str, Any]:
-            asked.append(name)
-            return GONE
-
-        return receive
-
-    over = watch.expect(receive_of("over"))
-    open_ = watch.expect(receive_of("open"))
-    watch.done(over)
-    ticking = asyncio.create_task(watch.run())
-    async with asyncio.timeout(10):
-        while not open_.gone:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    assert asked == ["open"]
-    ticking.cancel()
-
-
-async def test_everything_that_works_for_clients_can_be_ended() -> None:
-    watch = DepartureWatch()
-    ended: list[Exception] = []
-
-    class Work:
-        def cancel(self, error: Exception) -> None:
-            ended.append(error)
-
-    one, two, done = (watch.expect(script()) for _ in range(3))
-    for departure in (one, done):
-        departure.stop_on_departure(Work())
-    watch.done(done)
-    error = TimeoutError()
-    # The second one works for nobody yet.
-    assert watch.end_all(error) == 1
-    assert ended == [error]
-    watch.done(two)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.web import Cors, check_admin
 from weft_gateway.config import load
+from weft_gateway.errors import ApiError
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from weft_gateway.api.errors import ApiError
 from weft_gateway.api.websocket_turns import Turn, Turns
+from weft_gateway.errors import ApiError
 
 LIMIT = 1 << 16
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.overlap.answers import AnswerTape
+from weft_gateway.overlap.answers import streamed
 
 
 def sse(*chunks) -> bytes:
@@ -88,13 +88,8 @@ RESPONSE = sse(
         (b"", {"choices": []}),
     ],
 )
-@given(data=st.data())
-def test_any_chunking_gives_the_answer(stream, body, data):
-    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=8).map(sorted))
-    tape = AnswerTape()
-    for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        tape.feed(stream[begin:end])
-    assert tape.body() == body
+def test_a_stream_gives_the_answer(stream, body):
+    assert streamed(stream) == body
 
 
 @given(
@@ -117,14 +112,4 @@ def test_any_chunking_gives_the_answer(stream, body, data):
     )
 )
 def test_nothing_that_an_engine_may_send_raises(chunks):
-    tape = AnswerTape()
-    tape.feed(sse(*chunks))
-    tape.body()
-
-
-def test_of_an_endless_answer_nothing_is_kept():
-    tape = AnswerTape(limit=100)
-    for _ in range(50):
-        tape.feed(sse(delta(content="x" * 10)))
-    assert tape._parts == []
-    assert tape.body() == {"choices": []}
+    streamed(sse(*chunks))

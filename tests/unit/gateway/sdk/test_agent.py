@@ -15,7 +15,7 @@ from support.scripted_server import (
     frame,
     scripted,
 )
-from weft import Tool, agent, session
+from weft import Session, Tool, agent
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +57,7 @@ class Model:
 
 
 async def run(server, tools, **options):
-    async with asyncio.timeout(DEADLINE_S), session(server.url) as s:
+    async with asyncio.timeout(DEADLINE_S), Session(server.url) as s:
         return await s.run_tools(model="tiny", messages=ASK, tools=tools, **options)
 
 
@@ -285,7 +285,7 @@ async def test_callbacks_see_calls_and_chunks():
 
 async def test_a_client_of_ones_own_is_used_and_left_open():
     with scripted(Model(answer_frames("Done."))) as server:
-        async with session(server.url) as s, s.async_openai(max_retries=0) as client:
+        async with Session(server.url) as s, s.async_openai(max_retries=0) as client:
             ran = await s.run_tools(model="tiny", messages=ASK, tools=[], client=client)
             assert not client.is_closed()
     assert ran.answer == "Done."
@@ -294,5 +294,5 @@ async def test_a_client_of_ones_own_is_used_and_left_open():
 @pytest.mark.parametrize("options", [{"max_turns": 0}, {"n": 2}, {"stream": False}])
 async def test_options_that_make_no_sense(options):
     async with openai.AsyncOpenAI(base_url="http://localhost", api_key="x") as client:
-        with pytest.raises(ValueError, match=r"max_turns|own"):
+        with pytest.raises(ValueError, match=r"max_turns|itself"):
             await agent.run(client, "p", "tiny", ASK, [], **options)

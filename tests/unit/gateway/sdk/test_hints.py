@@ -97,5 +97,5 @@ def test_an_error_comes_at_once_with_its_code(status):
 
 @pytest.mark.parametrize("answer", [[], {}, {"id": 1}, "x"])
 def test_an_answer_that_is_no_handle(answer):
-    with pytest.raises(ValueError, match="no partial prefill"):
+    with pytest.raises(ValueError, match="not a partial prefill"):
         Prefill.from_json(answer)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from typer.testing import CliRunner
+from weft_bench import cli
 from weft_bench.attack.attacks import ATTACKS, Activity, Target, frame
 from weft_bench.attack.command import AttackOptions, Seen, Windows, missed, table
-from weft_gateway.cli import app
 
 DID = Activity(3, 3, 2_500_000, 4, 5, 6)
 
@@ -58,7 +58,7 @@ def test_the_table_says_what_the_attacker_did() -> None:
 def test_an_unknown_attack_is_refused_before_anything_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    done = CliRunner().invoke(app, ["bench", "attack", "--attacks", "many headers,sorcery"])
+    done = CliRunner().invoke(cli.bench, ["attack", "--attacks", "many headers,sorcery"])
     assert done.exit_code == 2
     assert "sorcery" in done.output + capsys.readouterr().err
 

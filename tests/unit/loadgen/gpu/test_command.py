@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import httpx
 import pytest
 from typer.testing import CliRunner
+from weft_bench import cli
+from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu import command
 from weft_bench.gpu.cells import Cell
 from weft_bench.gpu.command import CELLS_LEFT, GpuOptions, run, sessions
@@ -15,9 +17,7 @@ from weft_bench.gpu.engine import Counts, EngineError, Started
 from weft_bench.gpu.host import Host, HostError
 from weft_bench.gpu.play import Outcome, Scene
 from weft_bench.gpu.results import Results
-from weft_bench.processes import NotReady
-from weft_bench.replay.player import Play, ProgramResult
-from weft_gateway.cli import app
+from weft_bench.stack.processes import NotReady
 
 CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
 
@@ -65,7 +65,7 @@ class Stage:
 
 
 def command_outcome(result):
-    from weft_bench.fit import ReadyProgram
+    from weft_bench.workloads.cutting import ReadyProgram
 
     return [ReadyProgram(result.id, (), cut=False, trimmed=False)]
 
@@ -215,14 +215,14 @@ def test_a_file_of_something_else_is_refused(stage, tmp_path, capsys):
         (["--workloads", "web"], "sharegpt"),
         (["--loads", "0"], "0.5,0.8,1"),
         (["--capacity", "bfcl"], "sharegpt=1.5"),
-        (["--capacity", "web=1"], "known are"),
+        (["--capacity", "web=1"], "known:"),
         (["--shape", "3b"], "8b"),
         (["--device", "tpu"], "cuda"),
         (["--policy", "best"], "plas"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(arguments, why):
-    done = CliRunner().invoke(app, ["bench", "gpu", *arguments], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(cli.bench, ["gpu", *arguments], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert why in done.output
 
@@ -232,7 +232,7 @@ def test_the_command_line_says_what_is_played(monkeypatch):
     monkeypatch.setattr(command, "run", lambda asked: found.append(asked) or 0)
     line = ["--systems", "ours,vllm", "--loads", "0.5,1", "--capacity", "lats=0.3, bfcl=2"]
     line += ["--max-model-len", "4096", "--minutes", "9", "--", "--enforce-eager"]
-    assert CliRunner().invoke(app, ["bench", "gpu", *line]).exit_code == 0
+    assert CliRunner().invoke(cli.bench, ["gpu", *line]).exit_code == 0
     (asked,) = found
     assert asked.systems == ("ours", "vllm")
     assert asked.loads == (0.5, 1.0)

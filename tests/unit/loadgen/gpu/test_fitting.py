@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from weft_bench.fitting import command
+from weft_bench.costs import command
+from weft_bench.costs.engines import find
+from weft_bench.costs.presets import preset
 from weft_bench.gpu import fitting
 from weft_bench.gpu.engine import Started
 from weft_bench.gpu.shapes import SHAPES
 from weft_bench.gpu.systems import EngineOptions
-from weft_bench.sim.presets import preset
-from weft_bench.sim.shapes import find
 
 
 @pytest.fixture

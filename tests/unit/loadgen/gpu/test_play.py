@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu.cells import WORKLOADS, count
 from weft_bench.gpu.engine import EngineError
 from weft_bench.gpu.play import Scene, arrivals, nothing_failed, output_tokens, programs
-from weft_bench.replay.player import Play, ProgramResult
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)

@@ -8,7 +8,7 @@ import pytest
 from weft_bench.gpu.results import Results, ResultsError, load, save
 from weft_bench.report import gpu as report
 
-VALUES = dict.fromkeys(report._UNITS, 1.0)
+VALUES = dict.fromkeys((column.figure for column in report.COLUMNS), 1.0)
 
 
 def results(**changed):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from weft_bench.costs.presets import MODELS
 from weft_bench.gpu.shapes import SHAPES, config, write
-from weft_bench.parts import token_ids
-from weft_bench.schema import Part
-from weft_bench.sim.presets import MODELS
+from weft_bench.workloads.parts import token_ids
+from weft_bench.workloads.schema import Part
 
 
 def test_the_shapes_are_those_of_the_models_that_they_are_named_after():

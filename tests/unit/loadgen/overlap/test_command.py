@@ -7,8 +7,9 @@ from dataclasses import fields
 
 import pytest
 from typer.testing import CliRunner
-from weft_bench.overlap.command import OverlapOptions, configuration, run, setup
-from weft_gateway.cli import app
+from weft_bench import cli
+from weft_bench.overlap.command import OF_OWN_ENGINES, OverlapOptions, run, setup
+from weft_bench.stack.local import configuration
 
 
 def test_engines_order_requests_by_arrival_and_hold_twelve_median_prompts():
@@ -36,8 +37,8 @@ def test_settings_that_are_no_object_are_refused(text, monkeypatch, capsys):
 
 
 def test_options_without_a_meaning_are_not_recorded():
-    own = configuration(OverlapOptions())
-    theirs = configuration(OverlapOptions(base_url="http://h"))
+    own = configuration(OverlapOptions(), OF_OWN_ENGINES)
+    theirs = configuration(OverlapOptions(base_url="http://h"), OF_OWN_ENGINES)
     assert "base_url" not in own
     assert not {"replicas", "max_model_len", "kv_blocks"} & theirs.keys()
     assert own.keys() | theirs.keys() == {f.name for f in fields(OverlapOptions)}
@@ -58,4 +59,4 @@ def test_nobody_at_the_address_is_told(capsys):
     ],
 )
 def test_options_that_would_be_ignored_or_are_wrong_are_refused(options):
-    assert CliRunner().invoke(app, ["bench", "overlap", *options]).exit_code == 2
+    assert CliRunner().invoke(cli.bench, ["overlap", *options]).exit_code == 2

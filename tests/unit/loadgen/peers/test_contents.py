@@ -6,7 +6,7 @@ import json
 
 import pytest
 from weft_bench.peers.contents import blocks_of, body_of, known, messages_of, prompt_of
-from weft_bench.schema import TraceCall
+from weft_bench.workloads.schema import TraceCall
 
 
 def test_token_ids_become_messages_of_their_tags_with_a_word_for_each():

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.fit import ReadyCall, ReadyProgram
 from weft_bench.peers import drive as module
 from weft_bench.peers.drive import Script, drive
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
-from weft_bench.proxies import OURS
-from weft_bench.schema import TraceCall
+from weft_bench.stack.proxies import OURS
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
+from weft_bench.workloads.schema import TraceCall
 
 
 class Server:

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from weft_bench.costs.presets import preset
 from weft_bench.peers.fronts import ROUND_ROBIN, SESSION_HEADERS, Place, fronts, scheduling
-from weft_bench.sim.presets import preset
 from weft_gateway.config import load
 from weft_gateway.programs import aliases
 

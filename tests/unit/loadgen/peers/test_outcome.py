@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.fit import ReadyCall, ReadyProgram
 from weft_bench.peers.drive import Call, Script
 from weft_bench.peers.outcome import Answer, jain, migrations, outcomes, recomputed, summarise
-from weft_bench.schema import TraceCall
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
+from weft_bench.workloads.schema import TraceCall
 
 
 def script(calls: int, arrival_s: float = 1.0, alone_s: float = 2.0, long_gaps=False) -> Script:

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from support.peers import replicas
-from weft_bench.fit import ReadyCall, ReadyProgram
 from weft_bench.peers import drive, real
-from weft_bench.schema import TraceCall, TraceError, TraceProgram
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
+from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 
 PROMPT = ({"role": "system", "content": "a" * 396}, {"role": "user", "content": "b" * 96})
 

@@ -9,7 +9,7 @@ import pytest
 from support.peers import dialogues, replicas
 from weft_bench.peers import scenes
 from weft_bench.peers.scenes import QUICK_SCENES, REAL_SCENES, SIMULATED_SCENES, LongGaps, Scene
-from weft_bench.schema import TraceError
+from weft_bench.workloads.schema import TraceError
 
 SCENE = Scene("tau_airline", "tau_airline", programs=6, rate=2.0, calls=2, longest_gap_s=1.0)
 NONE = LongGaps(0.0, 30.0, 15.0)

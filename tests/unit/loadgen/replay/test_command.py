@@ -7,13 +7,13 @@ from dataclasses import fields
 
 import pytest
 from weft_bench.replay.command import (
-    ReplayError,
+    OF_OWN_ENGINES,
     ReplayOptions,
-    configuration,
     run,
     setup,
     variant,
 )
+from weft_bench.stack.local import configuration
 
 
 def variables(options, given=()):
@@ -49,15 +49,15 @@ def test_plays_are_named_apart_where_tags_differ():
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])
 def test_settings_that_are_no_object_are_refused(text):
-    with pytest.raises(ReplayError, match="WEFT_ENGINE_SETTINGS"):
+    with pytest.raises(ValueError, match="WEFT_ENGINE_SETTINGS"):
         setup(ReplayOptions(), {"WEFT_ENGINE_SETTINGS": text})
 
 
 def test_options_without_a_meaning_are_not_recorded():
-    own = configuration(ReplayOptions())
+    own = configuration(ReplayOptions(), OF_OWN_ENGINES)
     assert own["slots"] == 4
     assert "base_url" not in own
-    theirs = configuration(ReplayOptions(base_url="http://h"))
+    theirs = configuration(ReplayOptions(base_url="http://h"), OF_OWN_ENGINES)
     assert theirs["base_url"] == "http://h"
     assert not {"replicas", "slots", "kv_blocks", "swap_gib"} & theirs.keys()
     assert own.keys() | theirs.keys() == {f.name for f in fields(ReplayOptions)}

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
-from weft_bench.counters import EngineCounters
-from weft_bench.fit import ReadyCall, ReadyProgram
+from weft_bench.drive.counters import EngineCounters
+from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu.engine import Counts
 from weft_bench.gpu.play import Outcome
-from weft_bench.replay.player import Play, ProgramResult
 from weft_bench.report.gpu import (
-    _UNITS,
+    COLUMNS,
     bound,
     equal_latency,
     figures,
-    rate_at,
-    ratio,
+    ratios,
+    show,
     summarise,
-    tables,
 )
-from weft_bench.schema import TraceCall
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
+from weft_bench.workloads.schema import TraceCall
 
 
 def program(name, *tokens):
@@ -43,7 +40,7 @@ def outcome():
 
 def test_a_program_that_was_cut_counts_as_far_as_it_came():
     found = summarise(outcome())
-    assert set(found) == set(_UNITS)
+    assert set(found) == {column.figure for column in COLUMNS}
     assert (found["programs"], found["cut"], found["errors"]) == (3, 1, 1)
     assert found["response_mean"] == pytest.approx((2 + 10) / 2)
     # At least ten seconds for the hundred tokens that it would have had.
@@ -55,7 +52,7 @@ def test_a_program_that_was_cut_counts_as_far_as_it_came():
 
 
 def cell(mean=1.0, rate=1.0, latency=0.1, cut=0):
-    values = dict.fromkeys(_UNITS, 0.0)
+    values = dict.fromkeys((column.figure for column in COLUMNS), 0.0)
     return {
         **values, "response_mean": mean, "rate": rate, "program_token_latency": latency, "cut": cut,
     }  # fmt: skip
@@ -63,11 +60,10 @@ def cell(mean=1.0, rate=1.0, latency=0.1, cut=0):
 
 def test_ratios_are_of_the_same_scene():
     cells = {"lats/1/ours": cell(1.0), "lats/1/mlfq": cell(4.0), "bfcl/1/mlfq": cell(9.0)}
-    assert ratio(cells, "lats/1", "mlfq", "response_mean") == 0.25
-    assert ratio(cells, "lats/1", "vllm", "response_mean") is None
-    assert ratio(cells, "bfcl/1", "mlfq", "response_mean") is None
-    # Nobody had a tail: there is nothing to divide by.
-    assert ratio(cells, "lats/1", "mlfq", "response_p99") is None
+    # Tails are 0 here: there is nothing to divide by.
+    assert ratios(cells) == {
+        ("lats", "1", "mlfq"): {"response_mean": 0.25, "program_token_latency": 1.0}
+    }
     names = {figure.name: figure.value for figure in figures(cells)}
     assert names["lats/1/ours_over_mlfq/response_mean"] == 0.25
 
@@ -80,33 +76,20 @@ def test_a_ratio_says_what_cut_programs_make_of_it(ours, theirs, sign):
     assert bound(cells, "lats/1", "vllm") == sign
 
 
-def test_the_rate_at_a_latency_is_between_the_measured_ones():
-    curve = [(1.0, 0.1), (2.0, 0.2), (4.0, 1.6)]
-    assert rate_at(curve, 0.2) == (2.0, "")
-    rate, sign = rate_at(curve, math.sqrt(0.2 * 1.6))
-    assert rate == pytest.approx(math.sqrt(2.0 * 4.0))
-    assert sign == ""
-    assert rate_at(curve, 9.0) == (4.0, ">")
-    assert rate_at(curve, 0.01) == (1.0, "<")
-    assert rate_at([], 1.0) is None
-
-
 def test_throughput_is_compared_where_the_baseline_has_its_middle_load():
     cells = {
         **{f"bfcl/{r}/vllm": cell(rate=r, latency=t) for r, t in ((1, 0.1), (2, 0.4), (3, 2.0))},
         **{f"bfcl/{r}/ours": cell(rate=r, latency=t) for r, t in ((1, 0.1), (2, 0.1), (3, 0.2))},
     }
-    assert equal_latency(cells, "bfcl", "vllm") == ">1.50"
+    assert equal_latency(cells, "bfcl", "vllm") == "≥1.50"
     assert equal_latency(cells, "bfcl", "mlfq") == "-"
     cells["bfcl/3/ours"] = cell(rate=3, latency=1.6)
     assert 1.0 < float(equal_latency(cells, "bfcl", "vllm")) < 1.5
 
 
-def test_every_table_is_headed_with_the_device():
-    cells = {"lats/1/ours": cell(), "lats/1/mlfq": cell()}
-    found = tables(cells, "CPU, no GPU")
-    assert len(found) == 3
-    assert all(str(table.title).startswith("CPU, no GPU") for table in found)
-    assert tables({}, "x") == []
+def test_every_table_is_headed_with_the_device(capsys):
+    show({"lats/1/ours": cell(), "lats/1/mlfq": cell()}, "CPU, no GPU")
+    assert capsys.readouterr().out.count("CPU, no GPU") == 3
     # One system alone has nothing to be compared with.
-    assert len(tables({"lats/1/ours": cell()}, "x")) == 1
+    show({"lats/1/ours": cell()}, "x")
+    assert capsys.readouterr().out.count("x: ") == 1

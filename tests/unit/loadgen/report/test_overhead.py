@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weft_bench.report import overhead
 from weft_bench.report.overhead import Cell
+from weft_bench.report.rows import figures
 
 CELLS = {
     ("direct", False, 8): Cell(1000.0, 1.0, 2.0, 0),
@@ -13,7 +14,7 @@ CELLS = {
 
 
 def test_latency_is_what_the_proxy_adds_and_rates_are_compared():
-    found = {f.name: (f.value, f.unit) for f in overhead.figures(CELLS)}
+    found = {f.name: (f.value, f.unit) for f in figures(overhead.rows(CELLS), overhead.COLUMNS)}
     assert found["plain/8/weft/rate"] == (600.0, "requests/s")
     assert found["plain/8/weft/added_p50"] == (0.5, "ms")
     assert found["plain/8/litellm/added_p99"] == (88.0, "ms")

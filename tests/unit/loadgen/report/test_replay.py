@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.counters import EngineCounters
-from weft_bench.replay.player import Play, ProgramResult
+from weft_bench.drive.counters import EngineCounters
+from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.report import replay
 from weft_bench.report.figures import write_json
+from weft_bench.report.rows import figures
 
 
 def result(name, arrival, finish, tokens, **more):
@@ -29,7 +30,7 @@ NOTHING = EngineCounters()
 
 
 def values(results, engines=NOTHING):
-    return {figure.name: figure.value for figure in replay.summarise(Play(results, engines))}
+    return replay.values(Play(results, engines))
 
 
 def test_the_figures_are_those_of_the_paper():
@@ -47,7 +48,7 @@ def test_what_the_engines_did_is_told_with_its_units():
     found = values(GOOD, EngineCounters(5, 70, 12, 8))
     names = ("displacements", "recomputed_tokens", "blocks_swapped_out", "blocks_swapped_in")
     assert [found[name] for name in names] == [5, 70, 12, 8]
-    units = {figure.name: figure.unit for figure in replay.summarise(FCFS)}
+    units = {column.figure: column.unit for column in replay.COLUMNS}
     assert [units[name] for name in names] == ["times", "tokens", "blocks", "blocks"]
 
 
@@ -55,34 +56,23 @@ def test_no_programs_give_zeros():
     assert values([])["response_mean"] == 0.0
 
 
-def test_the_table_has_a_column_a_policy_and_a_ratio():
-    table = replay.table({"fcfs": FCFS, "plas": PLAS}, "t")
-    assert [column.header for column in table.columns] == [
-        "figure", "unit", "fcfs", "plas", "plas / fcfs",
-    ]  # fmt: skip
-    assert len(replay.table({"fcfs": FCFS}, "t").columns) == 3
-
-
-def test_more_policies_have_their_ratios_below(capsys):
-    results = dict.fromkeys(("fcfs", "mlfq", "plas", "atlas", "urgency", "srpt"), FCFS)
-    results["vtc"] = PLAS
-    headers = [column.header for column in replay.table(results, "t").columns]
-    assert headers == ["figure", "unit", *results]
-    below = replay.ratios(results)
-    shown = {
-        row: list(cells) for row, *cells in zip(*(c.cells for c in below.columns), strict=True)
-    }
-    assert shown["response_mean"] == ["1", *["1.00"] * 6, "0.67"]
-    assert "preemptions" not in shown
+def test_ratios_are_to_the_first_policy(capsys):
+    results = {"fcfs": FCFS, "mlfq": FCFS, "plas": PLAS}
+    found = replay.ratios(results)
+    assert found[("plas",)]["response_mean"] == pytest.approx(10 / 15)
+    assert found[("mlfq",)]["response_mean"] == 1.0
+    assert "preemptions" not in found[("plas",)]
     replay.show(results, "t")
-    lines = capsys.readouterr().out.splitlines()
-    assert sum("response_mean" in line for line in lines) == 2
-    assert all("…" not in line for line in lines)
+    assert "over fcfs" in capsys.readouterr().out
+    replay.show({"fcfs": FCFS}, "t")
+    assert "over fcfs" not in capsys.readouterr().out
 
 
 def test_every_figure_in_the_file_has_name_value_and_unit(tmp_path):
     path = tmp_path / "deep" / "f.json"
-    write_json(path, "weft bench replay", {"seed": 1}, replay.figures({"fcfs": FCFS}))
+    write_json(
+        path, "weft bench replay", {"seed": 1}, figures(replay.rows({"fcfs": FCFS}), replay.COLUMNS)
+    )
     document = json.loads(path.read_text())
     assert document["configuration"] == {"seed": 1}
     assert document["machine"]

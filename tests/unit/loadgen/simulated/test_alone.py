@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.sim.costs import CostModel
-from weft_bench.sim.presets import EngineShape
+from weft_bench.costs.model import CostModel
+from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.alone import Lone, alone
 
 STEP = 0.25

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from weft_bench.sim.presets import preset
+from weft_bench.costs.presets import preset
 from weft_bench.truth import command
 from weft_bench.truth.command import (
     TruthOptions,

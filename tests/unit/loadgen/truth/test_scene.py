@@ -35,8 +35,8 @@ def test_each_fifth_program_asks_eight_at_once_three_times():
 @pytest.mark.engine
 def test_orders_differ_on_it_where_slots_are_few():
     pytest.importorskip("vllm")
-    from weft_bench.sim.costs import CostModel
-    from weft_bench.sim.presets import EngineShape
+    from weft_bench.costs.model import CostModel
+    from weft_bench.costs.presets import EngineShape
     from weft_bench.truth.command import TruthOptions, _scenes, _simulate
 
     cost = CostModel(0.002, prefill_token_s=5e-5, decode_sequence_s=2e-4)

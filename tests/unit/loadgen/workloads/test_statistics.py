@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.schema import Part, TraceCall, TraceProgram
+from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.statistics import arrival_figures, pieces_of, statistics
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from weft_bench.schema import Part
-from weft_bench.streams import stream
-from weft_bench.workload_command import WorkloadOptions, made
 from weft_bench.workloads import agentix, sutradhara
 from weft_bench.workloads import workload as module
+from weft_bench.workloads.command import WorkloadOptions, made
 from weft_bench.workloads.draws import LongTail, TwoPhase
 from weft_bench.workloads.registry import WORKLOADS
+from weft_bench.workloads.schema import Part
+from weft_bench.workloads.streams import stream
 from weft_bench.workloads.workload import Dialogue, Purposes, arriving
 
 

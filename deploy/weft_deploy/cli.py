@@ -1,0 +1,56 @@
+"""The command `weft up`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from weft_deploy.options import PassThroughCommand, exclude
+
+up = typer.Typer(add_completion=False)
+
+DEFAULT_PORT: Final = 8080
+
+
+@up.command(cls=PassThroughCommand)
+def run(
+    context: typer.Context,
+    replicas: Annotated[int, typer.Option(min=1, max=64, help="engines to start")] = 2,
+    model: Annotated[str, typer.Option(help="model name or folder; default: the demo model")] = "",
+    attach: Annotated[
+        list[str] | None, typer.Option(help="[NAME=]URL of a running engine; repeatable")
+    ] = None,
+    redis: Annotated[str, typer.Option(help="process table on Redis; default: in memory")] = "",
+    policy: Annotated[
+        str, typer.Option(help="order in the engines: fcfs, plas, ...")
+    ] = "warm_plas",
+    balancer: Annotated[str, typer.Option(help="locality, round_robin or least_used")] = "locality",
+    host: Annotated[str, typer.Option(help="address of the gateway")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="port of the gateway")] = DEFAULT_PORT,
+) -> None:
+    """Start engines and the gateway on this machine, and print the base URL.
+
+    Every engine gets the arguments after `--` unchanged."""
+    from weft_deploy.local.up import UpOptions
+    from weft_deploy.local.up import run as start
+
+    if attach:
+        exclude(
+            context,
+            "--attach",
+            ("replicas", "model", "policy"),
+            "running engines keep the options that they were started with",
+        )
+    options = UpOptions(
+        replicas=replicas,
+        model=model,
+        attach=tuple(attach or ()),
+        redis_url=redis,
+        policy=policy,
+        balancer=balancer,
+        host=host,
+        port=port,
+        engine_arguments=tuple(context.args),
+    )
+    raise typer.Exit(start(options))

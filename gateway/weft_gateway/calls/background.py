@@ -1,0 +1,71 @@
+"""Answers that engines make in the background (`"background": true`, Responses API).
+
+The engine answers such a call at once and goes on working. Its place among its tenant's calls in
+flight stays taken until the engine says that the answer has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import Final, NamedTuple
+
+import httpx
+
+from weft_gateway.calls.limits import Admitted, TenantLimits
+from weft_gateway.engine.fetch import fetch
+from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.registry import Registry, Replica
+
+_EVERY_S: Final = 1.0
+_WITHIN_S: Final = 5.0
+_GOES_ON: Final = ("queued", "in_progress")
+
+
+class _Held(NamedTuple):
+    replica: Replica
+    admitted: Admitted
+    until_s: float
+
+
+class BackgroundCalls:
+    """The places that are held. keep_s: how long at most, seconds."""
+
+    def __init__(
+        self, limits: TenantLimits, registry: Registry, client: httpx.AsyncClient, keep_s: float
+    ) -> None:
+        self._registry = registry
+        self._limits = limits
+        self._client = client
+        self._keep_s = keep_s
+        self._held: dict[str, _Held] = {}
+
+    def hold(self, response_id: str, replica: str, admitted: Admitted) -> None:
+        """Keep the place of a call whose answer goes on as this response of the replica."""
+        self._held[response_id] = _Held(
+            self._registry[replica], admitted, monotonic() + self._keep_s
+        )
+
+    async def run(self) -> None:
+        """Release the places of answers that have ended, until cancelled."""
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            await asyncio.gather(*(self._check(*held) for held in tuple(self._held.items())))
+
+    async def _check(self, response_id: str, held: _Held) -> None:
+        if monotonic() < held.until_s and await self._goes_on(response_id, held.replica):
+            return
+        if self._held.get(response_id) is held:
+            del self._held[response_id]
+            self._limits.release(held.admitted)
+
+    async def _goes_on(self, response_id: str, replica: Replica) -> bool:
+        url, headers = f"{replica.url}/v1/responses/{response_id}", secret_headers(replica, "")
+        try:
+            answer = await fetch(self._client, url, headers, _WITHIN_S)
+            told = answer.json() if answer.status == 200 else None
+        except httpx.TimeoutException:
+            return True
+        except (httpx.HTTPError, ValueError):
+            return False
+        return isinstance(told, dict) and told.get("status") in _GOES_ON

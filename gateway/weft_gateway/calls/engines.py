@@ -1,0 +1,158 @@
+"""Calls on their way to engines: what the engine is told, its body, its head."""
+
+from __future__ import annotations
+
+from time import perf_counter, time
+from typing import Final
+
+from weft_engine.wire import CALL_HEADER, CallContext
+
+from weft_gateway.calls.call import Call
+from weft_gateway.calls.placement import PromptCounter
+from weft_gateway.calls.turns import LIGHT_BYTES, Turns
+from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.headers import for_engine
+from weft_gateway.engine.lower import (
+    CONTEXT_HEADER,
+    ReplicaKind,
+    lower,
+    program_digest,
+    tenant_digest,
+)
+from weft_gateway.engine.pool import Exchange
+from weft_gateway.engine.registry import Registry
+from weft_gateway.model.hint import OwnTag
+from weft_gateway.overlap import told
+from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
+from weft_gateway.policies.tags import end_of, wire_tags
+from weft_gateway.tenants import Tenants
+
+_CALL_FIELD: Final = CALL_HEADER.encode()
+_CONTEXT_FIELD: Final = CONTEXT_HEADER.encode()
+
+
+class Engines:
+    """Sends calls to their replicas."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        counter: PromptCounter,
+        tenants: Tenants,
+        turns: Turns,
+        *,
+        tag_prompts: bool,
+    ) -> None:
+        self._registry = registry
+        self._counter = counter
+        self._tenants = tenants
+        self._turns = turns
+        self._tag_prompts = tag_prompts
+
+    def exchange(self, call: Call) -> Exchange:
+        """For a call that is open. To be closed by the caller."""
+        return Exchange(self._registry[call.replica].upstream)
+
+    async def send(self, call: Call, exchange: Exchange) -> None:
+        """Send an open call, and wait for the head of the answer. ReplicaError: ConnectFailed where
+        no byte was sent. TooDeep; UnsafeHead."""
+        if len(call.raw) > LIGHT_BYTES:
+            await self._turns.take(call.caller.tenant, len(call.raw))
+        replica = self._registry[call.replica]
+        weft = replica.kind is ReplicaKind.WEFT
+        call.context = context = self._scheduling_context(call, weft=weft)
+        body, carried = lower(
+            call.raw, call.body, call.endpoint, replica.kind, context, call.caller.salt
+        )
+        name = call.id.encode()
+        fields = for_engine(call.headers)
+        # The call's id, not the client's: two requests of one engine never have the same.
+        fields.append((b"x-request-id", name))
+        # Only an engine that is told of the call in its body reports on it.
+        if weft:
+            fields.append((_CALL_FIELD, name))
+        if carried:
+            fields.append((_CONTEXT_FIELD, carried))
+        head = replica.request_head("POST", call.target, fields, len(body))
+        call.overhead_s = perf_counter() - call.begun
+        for sending in call.hooks.sending:
+            sending(call)
+        await exchange.start(head, body)
+
+    def answered(self, call: Call) -> None:
+        """The whole answer is there. A replica is not at fault for what it does not implement
+        (501)."""
+        if call.status < 500 or call.status == 501:
+            self._registry.succeeded(call.replica, call.caller.tenant)
+        else:
+            fault = ReplicaFault(f"The replica answered {call.status}.")
+            self._registry.failed(call.replica, fault, call.caller.tenant)
+
+    def failed(self, call: Call, error: ReplicaError) -> None:
+        """The replica has failed the call."""
+        self._registry.failed(call.replica, error, call.caller.tenant)
+
+    def broke_off(self, call: Call, error: ReplicaError) -> None:
+        """The answer broke off after the client had all of it."""
+        self._registry.succeeded(call.replica, call.caller.tenant)
+        if not isinstance(error, ReplicaTimeout):
+            self._registry.suspicion.set()
+
+    def _scheduling_context(self, call: Call, *, weft: bool) -> CallContext | None:
+        """What an engine with the plugin is told of a call: its program's past, what its prompt
+        holds, its hints. None for any other engine. In any case the hints' fates are noted."""
+        program, hints = call.program, call.hints
+        tags, retain_tokens, fates = call.tags, None, hints.fates
+        if tags is None and weft and call.endpoint.xargs and self._tags(call):
+            ends = self._counter.count(call).ends
+            own = hints.tags or (_told_before(call) if program.told else ())
+            tags, of_tags = wire_tags(call.sections, ends, own)
+            fates += of_tags
+            if hints.retain_to is not None:
+                retain_tokens = end_of(hints.retain_to, call.sections, ends)
+        elif hints.tags:
+            fates += tuple(f"{tag.name}=ignored: prompts are not tagged here" for tag in hints.tags)
+        if hints.retain_to is not None and retain_tokens is None:
+            fates = tuple([fate.replace(UP_TO_MARK, WHOLE) for fate in fates])
+        call.fates = fates
+        call.expected_s = None
+        if program.calls_closed:
+            call.expected_s = program.service_s / program.calls_closed
+        if not weft:
+            return None
+        service_s, path_s = program.service_s, program.critical_path_s
+        if hints.priority:
+            # A step up counts as half of what the program has used, which is a queue or so: sooner,
+            # but never before all others for good.
+            share = 2.0**-hints.priority
+            service_s, path_s = service_s * share, path_s * share
+        tenant = call.identity.key.tenant
+        return CallContext(
+            call.id,
+            program_digest(call.identity.key),
+            service_s,
+            program.waiting_s,
+            program.arrival_s,
+            path_s,
+            hints.deadline_s,
+            call.expected_s if hints.deadline_s is not None else None,
+            None,
+            tags,
+            hints.retain_s,
+            hints.reuse_priority,
+            retain_tokens,
+            tenant=tenant_digest(tenant),
+            weight=self._tenants.of(tenant).weight,
+        )
+
+    def _tags(self, call: Call) -> bool:
+        """Whether the engine is told what the prompt holds: not where the settings, or the client
+        with an empty list, say otherwise."""
+        own = call.body.get("weft")
+        return self._tag_prompts and not (isinstance(own, dict) and own.get("tags") == [])
+
+
+def _told_before(call: Call) -> tuple[OwnTag, ...]:
+    """The tags that were told of the program before, through any gateway."""
+    text = call.program.told_of(told.TAGS, time())
+    return told.read(text) if text else ()

@@ -1,0 +1,20 @@
+"""What engines count of prompts teaches the gateway to count."""
+
+from __future__ import annotations
+
+from weft_gateway.calls.call import Call
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.placement import PromptCounter
+from weft_gateway.model import Outcome
+
+
+class TokenLearning(CallObserver):
+    """Learns from each answered call how long its prompt was."""
+
+    def __init__(self, counter: PromptCounter) -> None:
+        self._counter = counter
+
+    def closed(self, call: Call) -> None:
+        """The engine has counted the prompt."""
+        if call.report is not None and call.outcome is Outcome.OK:
+            self._counter.learn(call, call.report.prompt_tokens)

@@ -1,0 +1,48 @@
+"""Limits of tenants: a call is admitted, its tokens are corrected, its place is released."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from weft_gateway.calls.background import BackgroundCalls
+from weft_gateway.calls.call import Call
+from weft_gateway.calls.limits import TenantLimits
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.placement import PromptCounter
+
+
+class LimitsObserver(CallObserver):
+    """Admits calls by the limits of their tenants."""
+
+    def __init__(
+        self, limits: TenantLimits, counter: PromptCounter, background: BackgroundCalls
+    ) -> None:
+        self._limits = limits
+        self._counter = counter
+        self._background = background
+
+    def arrived(self, call: Call) -> Awaitable[None]:
+        """ApiError 429 for a call over the limits."""
+        return self._admit(call)
+
+    def closed(self, call: Call) -> None:
+        """The engine has counted the tokens. If it works on in the background, the call keeps its
+        place among its tenant's."""
+        admitted = call.admitted
+        if admitted is None:
+            return
+        if call.report is not None:
+            self._limits.used(admitted, call.report.prompt_tokens + call.report.output_tokens)
+        if call.body_out is not None and call.response_id and call.body.get("background") is True:
+            call.admitted = None
+            self._background.hold(call.response_id, call.replica, admitted)
+
+    def ended(self, call: Call) -> None:
+        """The call is in flight no longer."""
+        admitted, call.admitted = call.admitted, None
+        if admitted is not None:
+            self._limits.release(admitted)
+
+    async def _admit(self, call: Call) -> None:
+        tokens = self._counter.prompt_tokens(call)
+        call.admitted = await self._limits.admit(call.caller.tenant, tokens)

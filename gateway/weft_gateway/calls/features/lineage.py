@@ -1,0 +1,138 @@
+"""Lineage: whose call it is when no key says so, and what is learned from its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Awaitable
+from time import time
+from typing import Any
+
+from weft_gateway.calls.call import PREFILL, Call
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.turns import LIGHT_BYTES, Turns
+from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.model import Outcome, ProgramKey
+from weft_gateway.programs.identity import Identity
+from weft_gateway.programs.lineage.answers import MAX_ANSWER_BYTES
+from weft_gateway.programs.lineage.openings import Opening
+from weft_gateway.programs.lineage.rules import shown
+from weft_gateway.programs.lineage.tracker import Lineage
+from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.telemetry.receipts import Receipts
+from weft_gateway.telemetry.tasks import Spawner
+
+log = logging.getLogger(__name__)
+
+
+class LineageObserver(CallObserver):
+    """Joins calls without a key to the programs whose messages they continue (row 5 of the alias
+    table). Where what is remembered cannot be read, a call stays a program of its own."""
+
+    def __init__(
+        self,
+        lineage: Lineage,
+        table: ProcessTable,
+        turns: Turns,
+        receipts: Receipts,
+        spawner: Spawner,
+    ) -> None:
+        """receipts: of calls that turn out to be another program's. spawner: runs work beside
+        the calls."""
+        self._lineage = lineage
+        self._table = table
+        self._turns = turns
+        self._receipts = receipts
+        self._spawn = spawner.spawn
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Calls whose messages can be recognised."""
+        return endpoint.spoken and endpoint is not PREFILL
+
+    def arrived(self, call: Call) -> Awaitable[None] | None:
+        """Find the call's program by what it says."""
+        if call.identity.source != "none":
+            if call.holder and self._table.peek(call.key) is None:
+                return self._stands_alone(call.key)
+            return None
+        if call.skimmed:
+            return None
+        if len(call.raw) > LIGHT_BYTES:
+            return self._join_in_turn(call)
+        return self._join(call)
+
+    def head(self, call: Call) -> None:
+        """The answer of a stream is read when it has ended."""
+        if call.asked is not None and call.is_stream:
+            call.record(MAX_ANSWER_BYTES)
+
+    def closed(self, call: Call) -> Awaitable[None] | None:
+        """Learn what the model said. A call without an answer is forgotten: the client that sends
+        it again tries again."""
+        asked = call.asked
+        if asked is None:
+            return None
+        call.asked = None
+        if call.outcome is not Outcome.OK:
+            return self._failed(call, asked)
+        answer = call.answer()
+        if isinstance(asked, Opening) and self._lineage.keep_answer(asked, answer, call.is_stream):
+            return None
+        return self._answered(call, asked, answer)
+
+    def ended(self, call: Call) -> Awaitable[None] | None:
+        """A call that has not been closed yet, or was never opened, has no answer."""
+        asked, call.asked = call.asked, None
+        return None if asked is None else self._failed(call, asked)
+
+    async def _join_in_turn(self, call: Call) -> None:
+        await self._turns.take(call.key.tenant, len(call.raw))
+        pending = self._join(call)
+        if pending is not None:
+            await pending
+
+    def _join(self, call: Call) -> Awaitable[None] | None:
+        tenant, fresh = call.key
+        call.asked = self._lineage.keep(tenant, call.body, fresh, time())
+        return None if call.asked is not None else self._look(call)
+
+    async def _look(self, call: Call) -> None:
+        own = call.identity
+        tenant, fresh = own.key
+        try:
+            asked = await self._lineage.look(tenant, call.body, fresh, time())
+        except TableUnavailable:
+            return
+        call.asked = asked
+        verdict = asked.verdict
+        call.identity = Identity(
+            own.key if verdict.program == fresh else ProgramKey(tenant, verdict.program),
+            verdict.thread_name,
+            verdict.parent_name,
+            "lineage",
+            ephemeral=False,
+        )
+        for owner, into in verdict.late(fresh):
+            self._receipts.move(tenant, owner, into or owner, shown)
+            if into:
+                # Its calls to come are counted for `into`, and what it has used is known there.
+                self._spawn(self._end(ProgramKey(tenant, owner)))
+
+    async def _end(self, key: ProgramKey) -> None:
+        with contextlib.suppress(TableUnavailable):
+            await self._table.end(key, time())
+
+    async def _stands_alone(self, key: ProgramKey) -> None:
+        """The first call that goes on from an answer whose program has no row: its first call was
+        taken for the duplicate of another program's, which it was not."""
+        self._receipts.move(key.tenant, key.program, key.program, shown)
+        with contextlib.suppress(TableUnavailable):
+            await self._lineage.apart(key.tenant, key.program, time())
+
+    async def _answered(self, call: Call, asked: Any, answer: bytes) -> None:
+        with contextlib.suppress(TableUnavailable):
+            await self._lineage.answered(asked, answer, call.is_stream, time())
+
+    async def _failed(self, call: Call, asked: Any) -> None:
+        with contextlib.suppress(TableUnavailable):
+            await self._lineage.failed(asked, time())

@@ -1,0 +1,140 @@
+"""Prefills: calls that extend one, and turns that are prefilled before they come."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable
+from typing import Any
+
+import orjson
+
+from weft_gateway.calls.call import Call
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.prefills import PrefillManager
+from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.model import Outcome
+from weft_gateway.overlap.ahead import Ahead
+from weft_gateway.overlap.answers import MAX_TAPE_BYTES, streamed
+from weft_gateway.programs.identity import Identity
+from weft_gateway.programs.lineage.rules import Asked, How
+from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.telemetry.tasks import Spawner
+
+
+class PrefillObserver(CallObserver):
+    """Finds the prefill that a call extends, and what the prefill has saved."""
+
+    def __init__(self, prefills: PrefillManager, table: ProcessTable) -> None:
+        self._prefills = prefills
+        self._table = table
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Chats alone have prefills."""
+        return endpoint.name == "chat"
+
+    def arrived(self, call: Call) -> Awaitable[None] | None:
+        """The path names a prefill, or the program is known to have some. ApiError."""
+        if call.prefill_id:
+            return self._extend(call)
+        known = self._table.peek(call.identity.key)
+        if known is not None and known.told:
+            return self._prefills.match(call, known)
+        return None
+
+    def opened(self, call: Call) -> Awaitable[None] | None:
+        """The program may have prefills of which this gateway did not know."""
+        if not call.program.told or call.matched or call.prefill:
+            return None
+        return self._prefills.match(call, call.program)
+
+    def closed(self, call: Call) -> None:
+        """What the prefill has saved: once, since later turns find what this one has left."""
+        prefill = call.prefill
+        if prefill is None or prefill.used or call.report is None:
+            return
+        if call.outcome is Outcome.OK:
+            prefill.used = True
+            call.save("prefill", prefill.saved_s(call.report))
+
+    def ended(self, call: Call) -> Awaitable[None] | None:
+        """A turn that was answered has used its prefill up."""
+        return None if call.prefill is None else self._prefills.done(call.prefill, call.key)
+
+    async def _extend(self, call: Call) -> None:
+        try:
+            prefill = await self._prefills.find(call.caller.tenant, call.prefill_id)
+        except TableUnavailable:
+            return  # Another gateway may know the handle; the call is served without it.
+        await self._prefills.claim(prefill, call.model, call.body)
+        call.prefill = prefill
+        asked = call.asked
+        if call.identity.source == "none" or (
+            isinstance(asked, Asked) and asked.verdict.how is How.NEW
+        ):
+            # What the call continues is not known; the prefill's program is.
+            call.asked = None
+            call.identity = Identity(
+                prefill.key, call.identity.thread, "", "prefill", ephemeral=False
+            )
+
+
+class AutoPrefill(CallObserver):
+    """Learns which turns follow which, and prefills the next one while the tools run."""
+
+    def __init__(
+        self,
+        predictor: Ahead,
+        prefills: PrefillManager,
+        spawner: Spawner,
+    ) -> None:
+        self._predictor = predictor
+        self._prefills = prefills
+        self._spawn = spawner.spawn
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Chats alone have prefills."""
+        return endpoint.name == "chat"
+
+    def head(self, call: Call) -> None:
+        """The answer of a stream is read when it has ended."""
+        if call.is_stream and call.body.get("tools"):
+            call.record(MAX_TAPE_BYTES)
+
+    def ended(self, call: Call) -> None:
+        """Learn from the turn what a next turn begins with, and prefill that of this one where it
+        called tools."""
+        report = call.report
+        if report is None or call.outcome is not Outcome.OK or not call.body.get("tools"):
+            return
+        key, thread = call.key, call.identity.thread
+        cached = report.cached_tokens if call.prefill is None else None
+        self._predictor.came(key, thread, call.body, cached)
+        message = _message(call)
+        if not message.get("tool_calls"):
+            return
+        following = self._predictor.called(
+            key,
+            thread,
+            call.body,
+            message,
+            report.prompt_tokens + report.output_tokens,
+            wanted=bool(call.hints.prefill_next),
+        )
+        if following is not None:
+            body = {**call.body, **following}
+            self._spawn(self._prefills.foresee(call.caller, key, body, call.model))
+
+
+def _message(call: Call) -> dict[str, Any]:
+    """The answer's message, {} where there is not just one."""
+    body: Any = {}
+    if call.is_stream:
+        body = streamed(call.answer())
+    else:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            body = orjson.loads(call.answer())
+    choices = body.get("choices") if isinstance(body, dict) else None
+    if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
+        return {}
+    message = choices[0].get("message")
+    return message if isinstance(message, dict) else {}

@@ -1,0 +1,114 @@
+"""Receipts of calls: why each went where it went, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter, time
+from typing import Final
+
+from weft_gateway.calls.call import UNIDENTIFIED, UNKNOWN_CALLER, Call
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.calls.placement import counted_alone
+from weft_gateway.errors import ApiError
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.identity import Identity
+from weft_gateway.programs.lineage.rules import Asked, shown
+from weft_gateway.telemetry.receipts import Receipt, Receipts
+
+_NOT_TAKEN: Final = "ignored: the replica does not run the plugin"
+
+
+class ReceiptsObserver(CallObserver):
+    """Writes a receipt for each call."""
+
+    def __init__(self, receipts: Receipts, named: Callable[[Call], Identity | None]) -> None:
+        """named: whose call it is by its path and headers, where its body could not be read."""
+        self._receipts = receipts
+        self._named = named
+
+    def opened(self, call: Call) -> None:
+        """The receipt begins with the choice of the replica."""
+        identity, placed = call.identity, call.placed
+        assert placed is not None
+        # By position: names would double what it costs.
+        call.receipt = receipt = Receipt(
+            call.request_id.decode(),
+            call.id,
+            identity.key,
+            identity.thread,
+            identity.parent,
+            identity.source,
+            call.endpoint.name,
+            call.model,
+            time(),
+            placed.decision,
+            call.replica,
+            placed.prompt_tokens,
+            None,
+            placed.reason,
+        )
+        receipt.begun, receipt.failed = call.begun, call.failed
+        if isinstance(call.asked, Asked):
+            verdict = call.asked.verdict
+            receipt.lineage = verdict.owner, verdict.thread, verdict.parent
+            if verdict.joined:
+                receipt.joined = tuple(
+                    [shown(*joined, verdict.program) for joined in verdict.joined]
+                )
+        self._receipts.add(receipt)
+
+    def sending(self, call: Call) -> None:
+        """What the engine is told, and what is expected."""
+        receipt = call.receipt
+        if receipt is None:
+            return
+        receipt.overhead_s = call.overhead_s
+        receipt.told, receipt.predicted_service_s = call.context, call.expected_s
+        if call.fates:
+            receipt.hints = _fates(call.fates, taken=call.context is not None)
+        counted = counted_alone(call)
+        if counted is not None and counted.ends:
+            receipt.predicted_tokens = counted.tokens
+
+    def head(self, call: Call) -> None:
+        """The answer has begun."""
+        if call.receipt is not None:
+            call.receipt.first_byte_s, call.receipt.status = call.first_byte_s, call.status
+
+    def closed(self, call: Call) -> None:
+        """What came of the call."""
+        receipt = call.receipt
+        if receipt is not None:
+            receipt.outcome, receipt.report = call.outcome, call.report
+            receipt.saved_s, receipt.tools = call.saved_s, call.tools
+            receipt.total_s = perf_counter() - receipt.begun
+
+    def ended(self, call: Call) -> None:
+        """A client that gets an error finds it in the receipt, also where the call was refused
+        before it had one."""
+        error = call.error
+        if not isinstance(error, ApiError) or call.caller is UNKNOWN_CALLER:
+            return
+        receipt = call.receipt
+        if receipt is None:
+            identity = self._named(call) if call.identity is UNIDENTIFIED else call.identity
+            key = ProgramKey(call.caller.tenant, "") if identity is None else identity.key
+            receipt = Receipt.refused(
+                call.request_id.decode(), call.id, key, call.endpoint.name, time()
+            )
+            receipt.begun, receipt.model = call.begun, call.model
+            if identity is not None:
+                receipt.thread, receipt.source = identity.thread, identity.source
+            self._receipts.add(receipt)
+        receipt.fail(error.status, error.code, perf_counter())
+
+
+def _fates(fates: tuple[str, ...], *, taken: bool) -> tuple[tuple[str, str], ...]:
+    """Names and fates. A hint that was right is ignored where the engine cannot follow it."""
+    found = []
+    for text in fates:
+        name, _, fate = text.partition("=")
+        if not taken and fate.startswith("applied"):
+            fate = _NOT_TAKEN
+        found.append((name, fate))
+    return tuple(found)

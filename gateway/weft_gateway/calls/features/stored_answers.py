@@ -1,0 +1,104 @@
+"""Stored answers: a call that continues one by its id finds its program, thread and replica."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable
+from typing import Final
+
+import orjson
+
+from weft_gateway.calls.call import Call, Tap
+from weft_gateway.calls.observers import CallObserver
+from weft_gateway.engine.endpoints import Endpoint
+from weft_gateway.model import ProgramKey
+from weft_gateway.programs.chains import ChainRoots
+from weft_gateway.programs.identity import MAIN_THREAD
+from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
+from weft_gateway.programs.lineage.rules import Asked
+
+# At the beginning of a stream, the id of the first event's response. Engines repeat the request in
+# that event: a client can write `"id": "resp_..."` there, but not before the response's own id.
+_STORED_STREAM: Final = re.compile(
+    rb"(?:(?:event|id)?:[^\r\n]*\r?\n|\r?\n)*data:\s*\{"
+    rb'(?:\s*"(?:type|sequence_number)"\s*:\s*(?:"[\w.]*"|\d+)\s*,)*'
+    rb'\s*"response"\s*:\s*\{(?:\s*"object"\s*:\s*"\w*"\s*,)?\s*"id"\s*:\s*"(%b)"'
+    % RESPONSE_ID.encode()
+)
+
+
+class StoredAnswers(CallObserver):
+    """Remembers where answers are stored, unless the client did not want that."""
+
+    def __init__(self, chains: ChainRoots) -> None:
+        self._chains = chains
+
+    def observes(self, endpoint: Endpoint) -> bool:
+        """Calls whose answers have ids that later calls refer to."""
+        return endpoint.chained
+
+    def head(self, call: Call) -> Tap | None:
+        """A stream names its answer in its first event."""
+        if not call.is_stream:
+            return None
+        begun = False
+
+        def tap(data: bytes) -> bytes:
+            nonlocal begun
+            if not begun:
+                begun = True
+                self._named(call, data)
+            return data
+
+        return tap
+
+    def closed(self, call: Call) -> Awaitable[None] | None:
+        """Before the client can know that its answer is complete, every gateway can find it."""
+        if call.body_out is not None:
+            call.response_id = _id_of(call.body_out)
+            call.stored = bool(call.response_id) and _keeps(call)
+        if call.disowned:
+            return self._forget(call)
+        if not call.stored:
+            return None
+        key, thread = _continued_as(call)
+        return self._chains.remember(key, call.response_id, call.replica, thread)
+
+    def ended(self, call: Call) -> Awaitable[None] | None:
+        """The answer may have turned out to be another call's after this one was closed."""
+        return self._forget(call) if call.disowned else None
+
+    def _named(self, call: Call, data: bytes) -> None:
+        found = _STORED_STREAM.match(data)
+        if found:
+            call.response_id, call.stored = found[1].decode(), _keeps(call)
+            if call.stored:
+                # A client may go on before the stream has ended.
+                key, thread = _continued_as(call)
+                self._chains.record(key, call.response_id, call.replica, thread)
+
+    async def _forget(self, call: Call) -> None:
+        if call.response_id:
+            await self._chains.forget(call.key.tenant, call.response_id)
+
+
+def _keeps(call: Call) -> bool:
+    return call.body.get("store") is not False
+
+
+def _continued_as(call: Call) -> tuple[ProgramKey, str]:
+    """The program and the thread of a call that goes on from this answer by its id."""
+    key, thread = call.key, call.identity.thread
+    if isinstance(call.asked, Asked):
+        program, thread = call.asked.verdict.continued_as
+        key = ProgramKey(key.tenant, program)
+    return key, "" if thread == MAIN_THREAD else thread
+
+
+def _id_of(body: bytes) -> str:
+    try:
+        parsed = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    found = parsed.get("id") if isinstance(parsed, dict) else None
+    return found if isinstance(found, str) and is_response_id(found) else ""

@@ -1,0 +1,117 @@
+"""Whose call it is, by its path, headers and body, and which stored answer it continues."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from weft_gateway import errors
+from weft_gateway.calls.call import Call
+from weft_gateway.engine.registry import Registry
+from weft_gateway.errors import ApiError
+from weft_gateway.programs.chains import ChainRoots
+from weft_gateway.programs.families import fold, has_parent
+from weft_gateway.programs.identity import Identity, IdentityError, resolve
+from weft_gateway.programs.ids import is_response_id
+from weft_gateway.programs.table import TableUnavailable
+
+
+class Identifier:
+    """Finds the program of a call that has been read (rows 1 to 4 and 6 of the alias table)."""
+
+    def __init__(
+        self, chains: ChainRoots, registry: Registry, retry_after_s: int, *, traceparent: bool
+    ) -> None:
+        """retry_after_s: for clients, while it is not known who stores an answer. traceparent: row
+        4 counts."""
+        self._chains = chains
+        self._registry = registry
+        self._retry_after_s = retry_after_s
+        self._traceparent = traceparent
+
+    def identify(self, call: Call) -> Awaitable[None] | None:
+        """Set the call's model, program, thread, and the replica that stores the answer which it
+        continues. What is returned is to be awaited: stored answers and parents are looked up.
+        ApiError."""
+        body = call.body
+        if call.endpoint.chained and body.get("previous_response_id") is not None:
+            return self._continued(call, body["previous_response_id"])
+        return self._identify(call)
+
+    def _identify(self, call: Call) -> Awaitable[None] | None:
+        try:
+            call.identity = identity = self._resolve(call, call.body)
+        except IdentityError as error:
+            raise errors.wrong_id(error) from None
+        call.model = self.model_of(call.body)
+        return self._fold(call) if identity.parent and has_parent(identity) else None
+
+    async def _continued(self, call: Call, previous: Any) -> None:
+        call.holder = await self._holder(call.caller.tenant, previous)
+        pending = self._identify(call)
+        if pending is not None:
+            await pending
+
+    async def _fold(self, call: Call) -> None:
+        call.identity = await fold(self._chains, call.identity)
+
+    async def announced(
+        self, tenant: str, headers: list[tuple[bytes, bytes]], body: dict[str, Any]
+    ) -> Identity:
+        """Whose call it is that is announced. IdentityError."""
+        identity = resolve(
+            tenant=tenant,
+            headers=headers,
+            body=body,
+            path_program=None,
+            chains=self._chains,
+            traceparent=self._traceparent,
+        )
+        return await fold(self._chains, identity) if has_parent(identity) else identity
+
+    def named(self, call: Call) -> Identity | None:
+        """Whose call it is by its path and headers, where its body could not be taken."""
+        try:
+            identity = self._resolve(call, {})
+        except IdentityError:
+            return None
+        return None if identity.source == "none" else identity
+
+    def model_of(self, body: dict[str, Any]) -> str:
+        """The model that a call is for. Where only one is served, its engine decides what a missing
+        or malformed name means. ApiError."""
+        model = body.get("model")
+        if isinstance(model, str) and model:
+            if not self._registry.knows(model):
+                raise errors.model_not_found(model)
+            return model
+        served = self._registry.models()
+        if len(served) > 1:
+            raise ApiError(400, "missing_model", "You must provide a model.", param="model")
+        return next(iter(served), "")
+
+    def _resolve(self, call: Call, body: dict[str, Any]) -> Identity:
+        return resolve(
+            tenant=call.caller.tenant,
+            headers=call.headers,
+            body=body,
+            path_program=call.program_in_path,
+            chains=self._chains,
+            traceparent=self._traceparent,
+            chained=call.endpoint.chained,
+        )
+
+    async def _holder(self, tenant: str, previous: Any) -> str:
+        """The replica that stores the answer `previous`. ApiError where this tenant has no such
+        answer, and where that is not known now: an engine does not ask whose answer it is."""
+        if not isinstance(previous, str):
+            raise errors.invalid_member(("previous_response_id",), "must be a string")
+        if not is_response_id(previous):
+            raise errors.previous_response_not_found(previous)
+        try:
+            answer = await self._chains.find(tenant, previous)
+        except TableUnavailable:
+            raise errors.table_unavailable(self._retry_after_s) from None
+        if answer is None:
+            raise errors.previous_response_not_found(previous)
+        return answer.replica

@@ -1,0 +1,198 @@
+"""Opening and closing calls: each is opened once and closed once in the process table, whatever
+happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from time import time
+from types import TracebackType
+from typing import Final
+
+from weft_engine.wire import CallReport
+
+from weft_gateway.calls.call import PREFILL, Call, Placed
+from weft_gateway.calls.observers import notify
+from weft_gateway.calls.placement import Placement
+from weft_gateway.engine.advice import KvAdvisor
+from weft_gateway.engine.errors import ClientGone
+from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey
+from weft_gateway.programs.idle import IdleTimes, Kind
+from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.telemetry.tasks import Spawner
+
+log = logging.getLogger(__name__)
+
+_RETRIES: Final = 6
+_RETRY_S: Final = 0.5
+
+Ask = Callable[[Call], Awaitable[CallReport | None]]
+
+
+class OpenCall:
+    """A call that is open in the process table: leaving the context closes it.
+
+    `call.outcome` and `call.report` say how it ended. If the client has gone, the engine is asked
+    what the call has used, and the closing does not delay anything.
+    """
+
+    __slots__ = ("_close", "call")
+
+    def __init__(
+        self, call: Call, close: Callable[[Call, BaseException | None], Awaitable[None]]
+    ) -> None:
+        self.call = call
+        self._close = close
+
+    def supersede(self, call_id: str) -> None:
+        """Another replica gets the call, under a new id: this context closes the attempt so far."""
+        self.call = self.call.split(call_id)
+
+    async def __aenter__(self) -> Call:
+        return self.call
+
+    def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> Awaitable[None]:
+        return self._close(self.call, error)
+
+
+class Lifecycle:
+    """Keeps the calls in the process table equal to the calls in flight."""
+
+    def __init__(
+        self,
+        table: ProcessTable,
+        placement: Placement,
+        advisor: KvAdvisor,
+        idle: IdleTimes,
+        ask: Ask,
+        spawner: Spawner,
+        count_error: Callable[[str], None],
+    ) -> None:
+        """advisor: tells engines which programs have ended. ask: what an engine says of a call that
+        gave no report. spawner: runs work beside the calls. count_error: for metrics, by code."""
+        self._table = table
+        self._placement = placement
+        self._advisor = advisor
+        self._idle = idle
+        self._ask = ask
+        self._count_error = count_error
+        self._spawn = spawner.spawn
+
+    async def open(self, call: Call, placed: Placed) -> OpenCall:
+        """Open a call, at the replica that the table settles on. TableUnavailable: nothing has
+        changed."""
+        identity, now = call.identity, time()
+        # An ephemeral program ends with its call; a prefill is no turn.
+        kind, discount_s = None, 0.0
+        if not (identity.ephemeral or call.endpoint is PREFILL):
+            kind = Kind(identity.key.tenant, identity.source, call.model)
+            discount_s = self._idle.sooner_s(kind)
+        opened = await self._table.open_call(
+            Opening(
+                identity.key,
+                call.id,
+                identity.thread,
+                placed.replica,
+                placed.decision.eligible,
+                placed.sticky,
+                now,
+                identity.ephemeral,
+                discount_s,
+                identity.parent,
+            )
+        )
+        # Nothing waits from here until the context is entered.
+        call.replica, call.program, call.local = opened.replica, opened.program, opened.local
+        call.idle_discount_s = discount_s
+        call.placed = placed
+        if placed.prefix is not None:
+            self._placement.settled(placed.prefix, opened.replica)
+        if kind is not None:
+            self._idle.opened(kind, opened, now)
+        return OpenCall(call, self._close)
+
+    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
+        """End a program by its handle; engines need not keep its KV for it. None if it is unknown.
+        TableUnavailable."""
+        program = await self._table.end(key, now_s)
+        if program is not None and not program.threads:
+            self._spawn(self._advisor.forget(key, program.replicas))
+        return program
+
+    def _close(self, call: Call, error: BaseException | None) -> Awaitable[None]:
+        """Close a call. What has to wait for others is done beside the path."""
+        if isinstance(error, ClientGone):
+            call.outcome = Outcome.ABORTED
+            self._spawn(self._ask_and_write(call))
+        elif call.superseded:
+            self._spawn(self._write(call))
+        else:
+            return self._write(call)
+        return _done()
+
+    async def _ask_and_write(self, call: Call) -> None:
+        try:
+            call.report = await self._ask(call)
+        except Exception:
+            log.exception("asking about call %s failed", call.id)
+        await self._write(call)
+
+    async def _write(self, call: Call) -> None:
+        """Tell the observers, and write the closing: later, where the table cannot be reached."""
+        try:
+            pending = notify(call.hooks.closed, call)
+            if pending is not None:
+                await pending
+            await self._write_once(call)
+        except TableUnavailable:
+            self._count_error("table_unavailable")
+            self._spawn(self._write_later(call))
+        except asyncio.CancelledError:
+            self._spawn(self._write_later(call))
+            raise
+
+    async def _write_once(self, call: Call) -> None:
+        program = await self._table.close_call(_closing(call))
+        if program is not None and program.ended and not program.threads:
+            # Its handle was deleted while this call, its last one, was in flight.
+            self._spawn(self._advisor.forget(call.key, (call.replica, *program.replicas)))
+        elif call.identity.final:
+            await self.end(call.key, time())
+
+    async def _write_later(self, call: Call) -> None:
+        for attempt in range(_RETRIES):
+            try:
+                await self._write_once(call)
+                return
+            except TableUnavailable:
+                await asyncio.sleep(_RETRY_S * 2**attempt)
+        log.error("call %s could not be closed in the process table", call.id)
+
+
+async def _done() -> None:
+    pass
+
+
+def _closing(call: Call) -> Closing:
+    report, key = call.report, call.identity.key
+    if report is None:
+        return Closing(key, call.id, time(), call.outcome, sooner_s=call.idle_discount_s)
+    return Closing(
+        key,
+        call.id,
+        time(),
+        call.outcome,
+        report.service_s,
+        report.waiting_s,
+        report.prompt_tokens,
+        report.cached_tokens,
+        report.output_tokens,
+        report.preemptions,
+        call.idle_discount_s,
+    )

@@ -1,0 +1,169 @@
+"""The path of a call: arrived, placed, opened, sent, relayed, closed, ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Final
+
+from weft_gateway import errors
+from weft_gateway.calls import relay
+from weft_gateway.calls.call import Call, Tap
+from weft_gateway.calls.client import Disconnect, Message, Send
+from weft_gateway.calls.engines import Engines
+from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
+from weft_gateway.calls.observers import taps
+from weft_gateway.calls.placement import Placement
+from weft_gateway.calls.relay import Step, StreamRelay
+from weft_gateway.engine.errors import ConnectFailed, ReplicaError
+from weft_gateway.engine.lower import TooDeep
+from weft_gateway.engine.pool import Exchange
+from weft_gateway.engine.response import Headers
+from weft_gateway.errors import ApiError
+from weft_gateway.model import Outcome
+from weft_gateway.programs.table import TableUnavailable
+
+# Once the client's last frame has come, the engine has only its report left to send.
+_END_WITHIN_S: Final = 1.0
+
+
+class CallPath:
+    """Serves calls."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        lifecycle: Lifecycle,
+        engines: Engines,
+        next_call: Callable[[], str],
+        count_error: Callable[[str], None],
+        *,
+        attempts: int,
+        retry_after_s: int,
+    ) -> None:
+        """next_call: makes the ids of calls. count_error: for metrics, by code. attempts: replicas
+        that a call may try to reach. retry_after_s: for clients, while the table is away."""
+        self._placement = placement
+        self._lifecycle = lifecycle
+        self._engines = engines
+        self._next_call = next_call
+        self._count_error = count_error
+        self._attempts = attempts
+        self._retry_after_s = retry_after_s
+
+    async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
+        """Serve a call that has been read. ApiError where the client has got nothing yet;
+        ClientGone when it left.
+
+        Another replica gets the call only if no connection to the one before could be made: then no
+        byte of it was sent.
+        """
+        try:
+            for arrived in call.hooks.arrived:
+                if (pending := arrived(call)) is not None:
+                    await pending
+            opened = await self._lifecycle.open(call, self._placement.place(call))
+            while True:
+                exchange = self._engines.exchange(call)
+                try:
+                    async with opened:
+                        # The call closes before the client can know that its answer is complete.
+                        try:
+                            for opened_hook in call.hooks.opened:
+                                if (pending := opened_hook(call)) is not None:
+                                    await pending
+                            client.stops(exchange)
+                            await self._engines.send(call, exchange)
+                        except ConnectFailed as error:
+                            opened = await self._elsewhere(call, opened, error)
+                            continue
+                        headers, is_stream = relay.start(call, exchange.status, exchange.headers)
+                        if is_stream:
+                            await send(_start(call, headers))
+                            stream = StreamRelay(call, self._head)
+                            last = await self._relay(stream, call, exchange, send)
+                        else:
+                            last = await self._whole(call, exchange)
+                    if not is_stream:
+                        await send(_start(call, relay.whole_headers(call, headers, last)))
+                    else:
+                        last = relay.last_bytes(call, last)
+                        if stream.step is not Step.OVER:
+                            last = await self._relay(stream, call, exchange, send, last)
+                    await send({"type": "http.response.body", "body": last})
+                    return
+                except ReplicaError as error:
+                    # The connection may carry what belongs to another call: it is not used again.
+                    exchange.cancel(error)
+                    raise
+                finally:
+                    exchange.close()
+        except ReplicaError as error:
+            self._engines.failed(call, error)
+            raise ApiError(error.status, error.code, str(error)) from None
+        except TooDeep:
+            raise errors.too_deep() from None
+        except TableUnavailable:
+            raise errors.table_unavailable(self._retry_after_s) from None
+
+    async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
+        """Open the call at another replica, before the attempt that has failed is closed: the
+        program never seems to be without a call."""
+        failed = (*call.failed, (call.replica, error.code))
+        if len(failed) >= self._attempts:
+            raise error
+        self._count_error(error.code)
+        self._engines.failed(call, error)
+        opened.supersede(self._next_call())
+        call.failed = failed
+        avoid = frozenset([name for name, _ in failed])
+        return await self._lifecycle.open(call, self._placement.place(call, avoid))
+
+    def _head(self, call: Call) -> list[Tap]:
+        """The first bytes of the answer are there."""
+        call.first_byte_s = perf_counter() - call.begun
+        return taps(call.hooks.head, call)
+
+    async def _whole(self, call: Call, exchange: Exchange) -> bytes:
+        """Read an answer that is no stream; its body for the client."""
+        body = await exchange.read_all()
+        relay.check_body(call.status, body)
+        exchange.close()
+        self._head(call)
+        self._engines.answered(call)
+        return relay.whole(call, body)
+
+    async def _relay(
+        self, stream: StreamRelay, call: Call, exchange: Exchange, send: Send, passed: bytes = b""
+    ) -> bytes:
+        """Send `passed`, and relay a stream until its call can be closed; once it is closed, until
+        its end. Returns what is left to send then."""
+        closed = stream.step
+        try:
+            while True:
+                if passed:
+                    await send({"type": "http.response.body", "body": passed, "more_body": True})
+                passed = stream.feed(await exchange.read(), exchange.complete)
+                if stream.step is None:
+                    continue
+                if stream.step is Step.END_SOON:
+                    exchange.expect_end_within(_END_WITHIN_S)
+                elif stream.step is not closed:
+                    break
+            if stream.step is Step.OVER:
+                self._engines.answered(call)
+        except ReplicaError as error:
+            exchange.cancel(error)
+            passed = stream.broken(error)
+            if call.outcome is Outcome.OK and not call.disowned:
+                self._engines.broke_off(call, error)
+            else:
+                self._count_error(error.code)
+                self._engines.failed(call, error)
+        if stream.step is Step.OVER:
+            exchange.close()
+        return passed
+
+
+def _start(call: Call, headers: Headers) -> Message:
+    return {"type": "http.response.start", "status": call.status, "headers": headers}

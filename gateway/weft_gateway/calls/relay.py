@@ -1,0 +1,212 @@
+"""An engine's answer on its way to the client. Sans-I/O: the engine's head and bytes go in; the
+client's head and bytes come out, and what is to be done next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+from weft_gateway import errors
+from weft_gateway.calls.call import Call, Tap
+from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaError, ReplicaWrongCall
+from weft_gateway.engine.headers import for_client, header_safe
+from weft_gateway.engine.response import Headers
+from weft_gateway.engine.sse import StreamFilter, read_report
+from weft_gateway.errors import ApiError
+from weft_gateway.model import Outcome
+
+# Asked for by a request with this header, in the answer.
+SAVED_HEADER: Final = b"x-weft-saved-s"
+_STREAM: Final = b"text/event-stream"
+_LOCAL: Final = (b"x-weft-table", b"local")
+# What model endpoints answer with: JSON, or the vectors of embeddings as plain bytes.
+_PLAIN: Final = b"application/"
+_SEQUENCE: Final = re.compile(rb'"sequence_number"\s*:\s*(\d{1,9})\b')
+
+
+def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
+    """Take the engine's head. Returns the headers for the client, and whether the answer is a
+    stream. Raises ReplicaBadAnswer for what no engine answers; ReplicaWrongCall."""
+    call.status = status
+    headers, text = for_client(head)
+    if text is not None:
+        call.report = read_report(text, call.id)
+        call.dropped += call.report is None
+    headers += (
+        (b"x-weft-program", header_safe(call.identity.key.program)),
+        (b"x-weft-replica", call.replica.encode()),
+        (b"x-request-id", call.request_id),
+    )
+    if call.admitted is not None:
+        # An attached server may have limits of its own; the client gets one set of headers.
+        headers = [pair for pair in headers if not pair[0].startswith(b"x-ratelimit-")]
+        headers += call.admitted.headers
+    if call.local:
+        headers.append(_LOCAL)
+    call.is_stream = check_head(status, headers)
+    return headers, call.is_stream
+
+
+def check_head(status: int, headers: Headers) -> bool:
+    """Whether the answer is a stream. ReplicaBadAnswer for a status, or a content type, that an
+    engine's endpoint never has. Errors pass."""
+    if not (200 <= status <= 204 or 400 <= status < 600):
+        raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
+    kind = b""
+    for name, value in headers:
+        if name == b"content-type":
+            kind = value.lower()
+            break
+    if kind.startswith(_STREAM):
+        return True
+    if status < 400 and kind and not kind.startswith(_PLAIN):
+        raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
+    return False
+
+
+def check_body(status: int, body: bytes) -> None:
+    """ReplicaBadAnswer for an answer that is empty, and no error."""
+    if status < 400 and not body:
+        raise ReplicaBadAnswer("The replica's answer is empty.")
+
+
+def whole(call: Call, body: bytes) -> bytes:
+    """Take an answer that is no stream; its body for the client. ApiError where the answer that
+    the call continues is lost."""
+    if not call.good:
+        if call.status == 404 and call.holder:  # The replica has been restarted.
+            response_id = call.body["previous_response_id"]
+            raise errors.previous_response_not_found(response_id, 404)
+        return errors.engine_error(call.status, body, call.endpoint.errors)
+    call.outcome, call.body_out = Outcome.OK, body
+    return body
+
+
+class Step(Enum):
+    """What is to be done beside sending the bytes. END_SOON: the client's last frame is there, and
+    the engine has only its report left to send. CLOSE: the report is there. OVER: the answer has
+    ended."""
+
+    END_SOON = 1
+    CLOSE = 2
+    OVER = 3
+
+
+class StreamRelay:
+    """Passes one stream on. `step`: what is to be done next, None: just read on."""
+
+    __slots__ = (
+        "_call",
+        "_filter",
+        "_head",
+        "_last",
+        "_looked_at",
+        "_size",
+        "_taps",
+        "_unsent",
+        "step",
+    )
+
+    def __init__(self, call: Call, head: Callable[[Call], Sequence[Tap]]) -> None:
+        """head: called once the first bytes are there; the taps that they go through."""
+        self.step: Step | None = None
+        self._call = call
+        self._head: Callable[[Call], Sequence[Tap]] | None = head
+        self._filter = StreamFilter(call.endpoint.terminals if call.good else (), call.id)
+        self._taps: Sequence[Tap] = ()
+        self._looked_at = False
+        self._size = 0
+        # What was passed on last, and what was not since the stream broke off.
+        self._last = self._unsent = b""
+
+    def feed(self, data: bytes, complete: bool) -> bytes:
+        """Take bytes of the engine, b"" or `complete` at the end of its answer; return those for
+        the client. ReplicaError if the stream is malformed or ends early; then see `broken`."""
+        if self._head is not None:
+            self._taps, self._head = self._head(self._call), None
+            self._looked_at = bool(self._taps) or self._call.recorded is not None
+        stream = self._filter
+        passed = stream.feed(data)
+        if self._looked_at and passed:
+            passed = self._look(passed)
+        if not data or complete:
+            self._unsent = passed
+            rest = stream.finish()
+            if rest:
+                passed += self._look(rest) if self._looked_at else rest
+            self._unsent = b""
+            self._end(Outcome.OK if self._call.good else Outcome.ERROR, Step.OVER)
+        elif stream.ended:
+            if stream.report is None:
+                self.step = Step.END_SOON
+            else:
+                self._end(Outcome.OK, Step.CLOSE)
+        if passed:
+            self._last = passed
+        return passed
+
+    def broken(self, error: ReplicaError) -> bytes:
+        """The engine has failed within the stream; the last bytes for the client. The outcome is OK
+        if the client has its whole answer."""
+        call, stream = self._call, self._filter
+        rest = stream.cut()
+        wrong = isinstance(error, ReplicaWrongCall)
+        if stream.ended and not wrong:
+            self._end(Outcome.OK, Step.OVER)
+            return self._unsent + rest
+        self._end(Outcome.ERROR, Step.OVER)
+        if wrong:
+            call.disowned, rest = True, b""
+        told = ApiError(error.status, error.code, str(error))
+        passed = self._unsent + rest
+        if call.endpoint.chained:
+            numbers = _SEQUENCE.findall(self._last + passed)
+            after = int(numbers[-1]) + 1 if numbers else 0
+            return passed + told.response_events(call.response_id, after)
+        return passed + told.event(call.endpoint.errors)
+
+    def _look(self, data: bytes) -> bytes:
+        recorded = self._call.recorded
+        if recorded is not None:
+            self._size += len(data)
+            if self._size <= self._call.record_limit:
+                recorded.append(data)
+            else:
+                recorded.clear()
+        for tap in self._taps:
+            data = tap(data)
+        return data
+
+    def _end(self, outcome: Outcome, step: Step) -> None:
+        if self.step is not Step.CLOSE:  # Else the call is closed already.
+            call, stream = self._call, self._filter
+            call.outcome, call.report = outcome, stream.report
+            call.dropped += stream.dropped
+        self.step = step
+
+
+def whole_headers(call: Call, headers: Headers, body: bytes) -> Headers:
+    """The headers of an answer that is no stream, once its call is closed."""
+    if call.saved_s and _asks(call):
+        headers.append((SAVED_HEADER, _saved(call.saved_s)))
+    headers.append((b"content-length", str(len(body)).encode()))
+    return headers
+
+
+def last_bytes(call: Call, last: bytes) -> bytes:
+    """The last bytes of a stream, once its call is closed. What was saved is a comment before them,
+    since the headers have gone."""
+    if call.saved_s and _asks(call):
+        return b": %b %b\n\n%b" % (SAVED_HEADER, _saved(call.saved_s), last)
+    return last
+
+
+def _asks(call: Call) -> bool:
+    return any(name == SAVED_HEADER for name, _ in call.headers)
+
+
+def _saved(saved_s: Mapping[str, float]) -> bytes:
+    """Seconds by overlap: `prefill=0.25, dispatch=0.1`."""
+    return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved_s.items()).encode()

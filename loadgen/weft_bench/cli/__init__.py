@@ -1,0 +1,26 @@
+"""The command `weft bench`. Each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import signal
+
+import typer
+
+from weft_bench.cli.experiments import experiments
+from weft_bench.cli.gpu import gpu
+from weft_bench.cli.load import load
+from weft_bench.cli.parts import parts
+from weft_bench.cli.peers import peers
+from weft_bench.cli.replica import replica
+from weft_bench.cli.simulator import simulator
+
+bench = typer.Typer(no_args_is_help=True, add_completion=False)
+for group in (load, peers, experiments, gpu, simulator, replica, parts):
+    bench.add_typer(group)
+
+
+@bench.callback()
+def _bench() -> None:
+    """Measure Weft: replay programs, compare proxies, simulate."""
+    # SIGTERM ends a bench as SIGINT does, so that the processes which it started end with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -1,0 +1,176 @@
+"""The commands that measure one part of Weft: `weft bench swap`, `scheduler`, `tags`, `placing`,
+`lineage`, `receipts`, `tenants`, `attack`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from weft_bench.cli.options import JsonFile, counts, names, some_of
+
+parts = typer.Typer()
+
+
+@parts.command("swap")
+def bench_swap(
+    blocks: Annotated[
+        str, typer.Option(help="blocks per swap, comma-separated; default: depends on the device")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 7,
+    json_file: JsonFile = "",
+) -> None:
+    """Copy KV blocks between GPU and host memory in several ways; without a GPU, the CPU path."""
+    from weft_bench.micro.swap.command import SwapOptions, run
+
+    wanted = counts(blocks, "--blocks", empty=True)
+    raise typer.Exit(run(SwapOptions(blocks=wanted, rounds=rounds, json_file=json_file)))
+
+
+@parts.command("scheduler")
+def bench_scheduler(
+    policy: Annotated[str, typer.Option(help="order in the engine: fcfs, plas ...")] = "warm_plas",
+    running: Annotated[int, typer.Option(min=1, max=4096, help="calls in the batch")] = 256,
+    waiting: Annotated[int, typer.Option(min=1, max=100_000, help="calls in the queue")] = 1000,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=100, help="rounds; medians and their spread")
+    ] = 5,
+    steps: Annotated[int, typer.Option(min=1, max=400, help="steps a round")] = 200,
+    tenants: Annotated[
+        int, typer.Option(min=1, max=100_000, help="tenants that own the calls")
+    ] = 1,
+    asynchronous: Annotated[
+        bool, typer.Option("--async/--no-async", help="two steps in flight, as on a GPU")
+    ] = True,
+    json_file: JsonFile = "",
+) -> None:
+    """Time schedule() per step, beside vLLM's own scheduler with its priority policy."""
+    from weft_bench.micro.scheduler.command import SchedulerOptions, run
+
+    options = SchedulerOptions(
+        policy=policy,
+        running=running,
+        waiting=waiting,
+        rounds=rounds,
+        steps=steps,
+        tenants=tenants,
+        asynchronous=asynchronous,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
+@parts.command("tags")
+def bench_tags(
+    data: Annotated[str, typer.Option(help="folder of the public data sets")],
+    programs: Annotated[int, typer.Option(min=0, help="programs a data set; 0: all")] = 0,
+    warm_up: Annotated[int, typer.Option(min=0, help="first calls, counted separately")] = 20,
+    json_file: JsonFile = "",
+) -> None:
+    """Compare the blocks that tags select with those of a full tokenisation."""
+    from weft_bench.micro.tags.command import TagsOptions, run
+
+    options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
+    raise typer.Exit(run(options))
+
+
+@parts.command("placing")
+def bench_placing(
+    replicas: Annotated[int, typer.Option(min=2, max=1024, help="replicas to choose from")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="rounds of 20 calls")] = 100,
+    json_file: JsonFile = "",
+) -> None:
+    """Time the placement of a new program by its prompt prefix."""
+    from weft_bench.micro.placing import PlacingOptions, run
+
+    raise typer.Exit(run(PlacingOptions(replicas, rounds, json_file)))
+
+
+@parts.command("lineage")
+def bench_lineage(
+    data: Annotated[
+        str, typer.Option(help="folder of the recorded programs: tau_airline, agent_calls")
+    ],
+    sets: Annotated[str, typer.Option(help="sets, comma-separated; default: all")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="seed of program starts")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="timed calls of each kind")] = 100,
+    json_file: JsonFile = "",
+) -> None:
+    """Measure how well lineage joins the calls of recorded programs without keys, and its cost."""
+    from weft_bench.micro.lineage.command import LineageOptions, run
+
+    raise typer.Exit(run(LineageOptions(data, names(sets), seed, rounds, json_file)))
+
+
+@parts.command("receipts")
+def bench_receipts(
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="receipts kept")] = 4096,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="rounds; the median counts")] = 9,
+    json_file: JsonFile = "",
+) -> None:
+    """Time the storage of receipts, below and at the limit, with one and many tenants."""
+    from weft_bench.micro.receipts import ReceiptsOptions, run
+
+    raise typer.Exit(run(ReceiptsOptions(limit, rounds, json_file)))
+
+
+@parts.command("tenants")
+def bench_tenants(
+    policy: Annotated[
+        str, typer.Option(help="orders in the engine, comma-separated")
+    ] = "warm_plas,plas,vtc,fcfs",
+    base_url: Annotated[str, typer.Option(help="a running gateway; default: start a stack")] = "",
+    agents: Annotated[int, typer.Option(min=1, max=64, help="honest agents")] = 4,
+    threads: Annotated[int, typer.Option(min=1, max=256, help="attacking threads")] = 24,
+    slots: Annotated[int, typer.Option(min=1, max=256, help="calls that the engine runs")] = 4,
+    kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 300,
+    calls: Annotated[
+        int, typer.Option(min=1, max=1000, help="calls of each honest agent in a repeat")
+    ] = 12,
+    max_tokens: Annotated[int, typer.Option(min=1, max=1024, help="tokens of an answer")] = 96,
+    repeats: Annotated[int, typer.Option(min=1, max=50, help="repeats of each column")] = 3,
+    json_file: JsonFile = "",
+) -> None:
+    """Measure an honest tenant beside one that attacks with many calls, pinned KV blocks or long
+    prompts. Exit status 1: a goal is missed, an attack did not take place, or a control does no
+    harm."""
+    from weft_engine.wire import ORDER_NAMES
+
+    from weft_bench.tenants.command import TenantsOptions, run
+
+    policies = some_of(policy, ORDER_NAMES, "--policy")
+    options = TenantsOptions(
+        policies=policies,
+        base_url=base_url,
+        agents=agents,
+        threads=threads,
+        slots=slots,
+        kv_blocks=kv_blocks,
+        calls=calls,
+        max_tokens=max_tokens,
+        repeats=repeats,
+        json_file=json_file,
+    )
+    raise typer.Exit(run(options))
+
+
+@parts.command("attack")
+def bench_attack(
+    seconds: Annotated[float, typer.Option(min=0.2, max=60, help="length of each window")] = 6.0,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=20, help="windows alone, and beside each attack")
+    ] = 3,
+    attacks: Annotated[
+        str, typer.Option(help="attacks by name, comma-separated; default: all")
+    ] = "",
+    goal_ms: Annotated[
+        float, typer.Option(help="goal: the worst call beside an attack above the worst alone")
+    ] = 100.0,
+    json_file: JsonFile = "",
+) -> None:
+    """Measure what attacks on a gateway with mock engines cost an honest client. Exit status 1: a
+    goal is missed, or an attack did not take place."""
+    from weft_bench.attack.command import AttackOptions, run
+
+    options = AttackOptions(seconds, rounds, names(attacks), goal_ms, json_file)
+    raise typer.Exit(run(options))

@@ -1,0 +1,146 @@
+"""Cost models of models on GPUs, derived from published specifications; none is measured.
+
+Where the numbers come from:
+- GPUs: NVIDIA's data sheets, dense BF16 (FP16 for the A6000) tensor throughput without sparsity,
+  memory size and bandwidth, host link one way. A100: "A100 Tensor Core GPU" data sheet, 80 GB SXM
+  (312 TFLOPS, 2,039 GB/s, NVLink 600 GB/s, PCIe 4). H100: "H100 Tensor Core GPU" data sheet, SXM
+  (989 TFLOPS, 3.35 TB/s, NVLink 900 GB/s, PCIe 5). L40: "L40" data sheet (181.05 TFLOPS, 864 GB/s,
+  48 GB, PCIe 4, no NVLink). A6000: "RTX A6000" data sheet (309.7 TFLOPS with sparsity, half of that
+  without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs only and so not counted among four).
+- Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B (layers, KV heads, head size,
+  hidden size) and their parameter counts on the model cards (8.03, 70.6 and 14.8 billion), two
+  bytes a parameter. GPUs a replica: 1 and 4, as Agentix 6.1 runs them; 1, as Sutradhara 5.1.
+- vLLM 0.32: `max_num_seqs` and `max_num_batched_tokens` of its API server on such a GPU
+  (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048),
+  blocks of 16 tokens, `gpu_memory_utilization` 0.92 (`config/cache.py`).
+
+The formulas, for G GPUs of bandwidth B, arithmetic F, peer link L and host link H:
+- weights_s = bytes of weights / (G B m), context_token_s = KV bytes of a token / (G B m).
+- prefill_token_s = decode_sequence_s = 2 x parameters / (G F a) + what the token's all-reduces
+  move: 2 a layer, each 2 (G-1)/G x hidden x 2 bytes over L.
+- swapped_block_s = bytes of a block / (G H): each GPU moves its heads over its own link.
+- step_s = 1 ms, and 2 x layers x 10 us with more than one GPU: launches, latency of all-reduces.
+- KV blocks = (0.92 x memory - weights / G - 2 GB of activations) x G / bytes of a block.
+
+Assumed, since no data sheet says them: m = 0.75 and a = 0.5, what well-made kernels reach of the
+peaks, and the fixed times above. A figure that is to stand for a machine needs `weft bench fit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from weft_bench.costs.model import CostModel
+
+BLOCK_TOKENS: Final = 16
+_MEMORY_SHARE: Final = 0.92
+_ACTIVATIONS: Final = 2e9
+_BANDWIDTH_REACHED: Final = 0.75
+_ARITHMETIC_REACHED: Final = 0.5
+_STEP_S: Final = 1e-3
+_ALL_REDUCE_S: Final = 10e-6
+_BYTES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """memory: bytes. bandwidth, peer_link, host_link: bytes a second, one way. arithmetic:
+    floating-point operations a second. slots, step_tokens: vLLM's defaults on it."""
+
+    memory: float
+    bandwidth: float
+    arithmetic: float
+    peer_link: float
+    host_link: float
+    slots: int
+    step_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model's shape, and the GPUs that one replica has."""
+
+    parameters: float
+    layers: int
+    hidden: int
+    kv_heads: int
+    head_size: int
+    gpus: int
+
+    @property
+    def token_bytes(self) -> int:
+        """KV of one token, keys and values of all layers, bytes."""
+        return 2 * self.layers * self.kv_heads * self.head_size * _BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShape:
+    """One replica's engine: what a step costs and what it has room for.
+
+    slots: `max_num_seqs`. step_tokens: `max_num_batched_tokens`. kv_blocks: blocks of
+    `block_tokens` tokens and `block_bytes` bytes. context: longest call, tokens. call_s: what a
+    call takes outside of the engine's steps (HTTP, tokens to text), seconds; presets have none.
+    """
+
+    cost: CostModel
+    slots: int
+    step_tokens: int
+    kv_blocks: int
+    block_tokens: int = BLOCK_TOKENS
+    block_bytes: int = 2_097_152
+    context: int = 131_072
+    call_s: float = 0.0
+
+
+GPUS: Final[Mapping[str, Gpu]] = {
+    "a100": Gpu(80e9, 2.039e12, 312e12, 300e9, 32e9, 256, 2048),
+    "h100": Gpu(80e9, 3.35e12, 989e12, 450e9, 64e9, 1024, 8192),
+    "l40": Gpu(48e9, 864e9, 181.05e12, 32e9, 32e9, 256, 2048),
+    "a6000": Gpu(48e9, 768e9, 309.7e12 / 2, 32e9, 32e9, 256, 2048),
+}
+MODELS: Final[Mapping[str, Model]] = {
+    "8b": Model(8.03e9, 32, 4096, 8, 128, 1),
+    "14b": Model(14.8e9, 40, 5120, 8, 128, 1),
+    "70b": Model(70.6e9, 80, 8192, 8, 128, 4),
+}
+PRESETS: Final = tuple(f"{model}-{gpu}" for model in MODELS for gpu in GPUS)
+
+
+def preset(name: str) -> EngineShape:
+    """The engine of that name, as "8b-a100". ValueError lists the known names."""
+    if name not in PRESETS:
+        raise ValueError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+    model_name, _, gpu_name = name.partition("-")
+    return derive(MODELS[model_name], GPUS[gpu_name])
+
+
+def derive(model: Model, gpu: Gpu) -> EngineShape:
+    """The formulas of the module. ValueError if the weights leave no room for KV."""
+    count = model.gpus
+    weights = model.parameters * _BYTES
+    bandwidth = count * gpu.bandwidth * _BANDWIDTH_REACHED
+    moved = 2 * model.layers * 2 * (count - 1) / count * model.hidden * _BYTES
+    token_s = (
+        2 * model.parameters / (count * gpu.arithmetic * _ARITHMETIC_REACHED)
+        + moved / gpu.peer_link
+    )
+    block_bytes = model.token_bytes * BLOCK_TOKENS
+    room = (_MEMORY_SHARE * gpu.memory - weights / count - _ACTIVATIONS) * count
+    if room < block_bytes:
+        raise ValueError("the weights leave no room for KV")
+    return EngineShape(
+        cost=CostModel(
+            step_s=_STEP_S + (2 * model.layers * _ALL_REDUCE_S if count > 1 else 0.0),
+            weights_s=weights / bandwidth,
+            prefill_token_s=token_s,
+            decode_sequence_s=token_s,
+            context_token_s=model.token_bytes / bandwidth,
+            swapped_block_s=block_bytes / (count * gpu.host_link),
+        ),
+        slots=gpu.slots,
+        step_tokens=gpu.step_tokens,
+        kv_blocks=int(room / block_bytes),
+        block_bytes=block_bytes,
+    )

@@ -1,0 +1,161 @@
+"""Durations of a running engine's steps, over HTTP.
+
+A Completions request with several prompts is one call of several sequences, which come at once, and
+the engine reports their service: the summed duration of the steps that they were in. Asked for one
+token, that is the prefill of all prompts; what more tokens take more is decode alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+from typing import Final
+from uuid import uuid4
+
+import httpx
+from weft_engine.wire import CALL_HEADER, REPORT_HEADER, XARG_CALL, CallReport
+
+from weft_bench.costs.fit import Measured
+from weft_bench.stats import percentile
+from weft_bench.workloads.traces.coding import FIRST_ID, IDS
+
+# Sequences at once, and tokens of each prompt. What an engine has no room for is left out; so the
+# large ones are of GPUs, where a step is long enough only with many sequences or tokens.
+DECODES: Final = (
+    (1, 32), (1, 1024), (1, 4096), (1, 16_384), (1, 32_000),
+    (2, 512), (4, 32), (4, 512), (8, 64), (8, 256), (8, 900), (32, 200), (64, 32), (128, 16),
+)  # fmt: skip
+PREFILLS: Final = (
+    (1, 32), (1, 128), (1, 512), (1, 1024), (1, 4096), (4, 128), (4, 384), (8, 900),
+)  # fmt: skip
+_TOKENS: Final = 33
+_CALL_S: Final = 600.0
+
+
+class ProbeError(RuntimeError):
+    """The engine cannot be measured. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Durations of steps, and what a call takes beside them, seconds."""
+
+    steps: list[Measured]
+    call_s: float
+
+
+def probe(
+    url: str,
+    slots: int,
+    context: int,
+    rounds: int,
+    done: Callable[[], None],
+    clock: Callable[[], float] = perf_counter,
+    step_tokens: int = 0,
+) -> Probed:
+    """Measure an idle engine at `url`; each figure is of the quickest of `rounds`, since what else
+    the machine does only adds. slots, context: more sequences than the engine runs at once, and
+    longer prompts, are left out, and so is what does not fit into a step of `step_tokens`, 0 for
+    the context. done: called after each measurement. Raises ProbeError."""
+    steps: list[Measured] = []
+    with httpx.Client(timeout=_CALL_S, trust_env=False) as client:
+        try:
+            model = str(client.get(f"{url}/v1/models").json()["data"][0]["id"])
+            engine = _Engine(client, url, model, rounds, clock)
+            # The first calls of an engine are slower than all later ones.
+            engine.time(2, 64, 8)
+            between = []
+            for sequences, length in decodes(slots, context, step_tokens):
+                short = engine.quickest(sequences, length, 1)
+                long = engine.quickest(sequences, length, _TOKENS)
+                count = _TOKENS - 1
+                # By the clock: between two steps the engine does work that it does not report.
+                seconds = long.wall_s - short.wall_s
+                between.append(max(0.0, seconds - long.service_s + short.service_s) / count)
+                if seconds > 0:
+                    read = count * sequences * (length + count / 2)
+                    steps.append(Measured(count, 0, count * sequences, read, seconds))
+                done()
+            between_s = percentile(between, 0.5)
+            beside = []
+            for sequences, length in prefills(slots, context, step_tokens):
+                one = engine.quickest(sequences, length, 1)
+                steps.append(Measured(1, sequences * length, 0, 0, one.service_s + between_s))
+                beside.append(max(0.0, one.wall_s - one.service_s - between_s))
+                done()
+        except (httpx.HTTPError, KeyError, IndexError, ValueError) as error:
+            raise ProbeError(f"{url} cannot be measured: {error!r}") from None
+    return Probed(steps, percentile(beside, 0.5))
+
+
+def measurements(slots: int, context: int, step_tokens: int = 0) -> int:
+    """How many there will be."""
+    return sum(1 for grid in (decodes, prefills) for _ in grid(slots, context, step_tokens))
+
+
+def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
+    """Sequences and prompts whose decoding is measured. Prompts of several sequences are read in
+    one step, so that all begin to answer in the next one; a single one may take several."""
+    for sequences, length in DECODES:
+        step = context if sequences == 1 else min(context, step_tokens or context)
+        if sequences <= slots and sequences * (length + _TOKENS) < step:
+            yield sequences, length
+
+
+def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
+    """Sequences and prompts whose reading is measured: in one step."""
+    for sequences, length in PREFILLS:
+        step = min(context, step_tokens or context)
+        if sequences <= slots and sequences * (length + _TOKENS) < step:
+            yield sequences, length
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """One call's service, as the engine reports it, and its time by our clock, seconds."""
+
+    service_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    client: httpx.Client
+    url: str
+    model: str
+    rounds: int
+    clock: Callable[[], float]
+
+    def quickest(self, sequences: int, length: int, tokens: int) -> Times:
+        found = [self.time(sequences, length, tokens) for _ in range(self.rounds)]
+        return min(found, key=lambda times: times.wall_s)
+
+    def time(self, sequences: int, length: int, tokens: int) -> Times:
+        """One call with so many new prompts of so many tokens, each answered with so many."""
+        call = f"probe-{uuid4().hex}"
+        draw = Random(call)
+        prompts = [
+            [FIRST_ID + draw.randrange(IDS) for _ in range(length)] for _ in range(sequences)
+        ]
+        begun = self.clock()
+        answer = self.client.post(
+            f"{self.url}/v1/completions",
+            headers={CALL_HEADER: call},
+            json={
+                "model": self.model,
+                "prompt": prompts,
+                "max_tokens": tokens,
+                "ignore_eos": True,
+                "temperature": 0,
+                "vllm_xargs": {XARG_CALL: call},
+            },
+        )
+        wall_s = self.clock() - begun
+        if answer.status_code != 200:
+            raise ProbeError(f"{self.url} answered {answer.status_code}: {answer.text[:300]}")
+        if REPORT_HEADER not in answer.headers:
+            raise ProbeError(f"{self.url} reports no service: it is no engine of `weft replica`")
+        report = CallReport.from_json(answer.headers[REPORT_HEADER])
+        return Times(report.service_s, wall_s)

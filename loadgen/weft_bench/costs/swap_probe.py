@@ -1,0 +1,185 @@
+"""What it takes to move a KV block between device and host, by a running engine, over HTTP.
+
+The engine has one slot, a KV cache of one longest context, swap, and the order `srpt`, which is
+told what a call still costs: so who is displaced is certain. A call that is told to be long is
+answered; a short one displaces it, and comes later by the copies out; one of a whole context then
+overwrites what the first had, whose next token comes later by the copies in. Two lengths of the
+first call tell the copies from everything else that takes time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from time import perf_counter
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+from weft_engine.wire import XARG_CALL, XARG_REMAINING
+
+from weft_bench.costs.step_probe import ProbeError
+from weft_bench.drive.order import OrderError
+from weft_bench.stats import percentile
+from weft_bench.workloads.traces.coding import FIRST_ID, IDS
+
+ORDER: Final = "srpt"
+# Lengths of the call that is displaced, of the context.
+_SHARES: Final = (1 / 8, 3 / 4)
+# More than are made until it is displaced; the rest is not waited for.
+_TOKENS: Final = 512
+_BEGUN: Final = 4
+_SHORT: Final = 8
+# For the token that is made, and the one before it.
+_RESERVE: Final = 8
+_CALL_S: Final = 600.0
+_LONG_WORK_S: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One scene: blocks out and in, by the engine's count, and by how much what waited for them
+    came, seconds."""
+
+    out: int
+    back: int
+    out_s: float
+    back_s: float
+
+
+async def probe_swap(
+    url: str, rounds: int, done: Callable[[], None], clock: Callable[[], float] = perf_counter
+) -> float:
+    """Seconds of one block, the mean of both directions, each from medians over the rounds; done:
+    called after each scene. Raises ProbeError, also where nothing was swapped."""
+    try:
+        async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
+            card = (await client.get(f"{url}/v1/models")).json()["data"][0]
+            probe = _Probe(client, url, str(card["id"]), int(card["max_model_len"]), clock)
+            if probe.context < 2 * _TOKENS:
+                raise ProbeError(f"{url}: a context of {2 * _TOKENS} tokens at least is needed")
+            async with AsyncExitStack() as stack:
+                before = (await probe.state())["policy"]
+                await probe.order(ORDER)
+                stack.push_async_callback(probe.order, before)
+                found: list[list[Moved]] = [[] for _ in _SHARES]
+                # The first of an engine are slower than all later ones.
+                await probe.scene(_SHARES[0])
+                for _ in range(rounds):
+                    for share, moved in zip(_SHARES, found, strict=True):
+                        moved.append(await probe.scene(share))
+                        done()
+    except (httpx.HTTPError, OrderError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise ProbeError(f"{url}: swaps cannot be measured: {error!r}") from None
+    return per_block(found[0], found[1])
+
+
+def scenes(rounds: int) -> int:
+    """How many there will be."""
+    return rounds * len(_SHARES)
+
+
+def per_block(few: list[Moved], many: list[Moved]) -> float:
+    """Seconds of a block, from scenes that moved few and many. ProbeError."""
+    found = []
+    for blocks, seconds in (("out", "out_s"), ("back", "back_s")):
+        moved = [percentile([getattr(m, blocks) for m in side], 0.5) for side in (few, many)]
+        took = [percentile([getattr(m, seconds) for m in side], 0.5) for side in (few, many)]
+        if moved[1] <= moved[0]:
+            raise ProbeError(
+                "no blocks were swapped: the engine needs swap, one slot, and KV blocks for one "
+                "longest context and no more"
+            )
+        found.append(max(0.0, (took[1] - took[0]) / (moved[1] - moved[0])))
+    return sum(found) / len(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    client: httpx.AsyncClient
+    url: str
+    model: str
+    context: int
+    clock: Callable[[], float]
+
+    async def scene(self, share: float) -> Moved:
+        """One call displaced twice: for the way out, and for the way back."""
+        before = await self._swaps()
+        # Made before they are needed: a long prompt takes a while to write down.
+        length = min(int(share * self.context), self.context - _TOKENS - _RESERVE)
+        long = self._body(length, _TOKENS, _LONG_WORK_S)
+        short, whole = (self._body(n, 1, 0.0) for n in (_SHORT, self.context - _RESERVE))
+        times: asyncio.Queue[float] = asyncio.Queue()
+        first = asyncio.create_task(self._stream(long, times))
+        try:
+            for _ in range(_BEGUN):
+                await self._next(times)
+            asked = self.clock()
+            await self._call(short)
+            out_s = self.clock() - asked
+            await self._call(whole)
+            answered = self.clock()
+            back = answered
+            while back <= answered:
+                back = await self._next(times)
+        finally:
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+        after = await self._swaps()
+        return Moved(after[0] - before[0], after[1] - before[1], out_s, back - answered)
+
+    async def state(self) -> Any:
+        """The engine core's own account."""
+        answer = await self.client.get(f"{self.url}/weft/state")
+        return answer.raise_for_status().json()["engines"][0]
+
+    async def order(self, policy: str) -> None:
+        """Switch the order. OrderError where the engine refuses it."""
+        answer = await self.client.post(f"{self.url}/weft/policy", json={"policy": policy})
+        if answer.status_code != 200:
+            raise OrderError(f"policy {policy}: {answer.text[:300]}")
+
+    async def _swaps(self) -> tuple[int, int]:
+        swap = (await self.state())["swap"]
+        if swap is None:
+            raise ProbeError(f"{self.url} was started without swap")
+        return int(swap["swapped_out"]), int(swap["swapped_in"])
+
+    async def _next(self, times: asyncio.Queue[float]) -> float:
+        """When the next token came. ProbeError where there is none."""
+        time = await times.get()
+        if time == inf:
+            raise ProbeError(f"{self.url}: a call failed, or had ended before it was displaced")
+        return time
+
+    async def _call(self, body: Any) -> None:
+        (await self.client.post(f"{self.url}/v1/completions", json=body)).raise_for_status()
+
+    async def _stream(self, body: Any, times: asyncio.Queue[float]) -> None:
+        """Tell when each token comes, and that there are no more as a time beyond all others."""
+        try:
+            body = {**body, "stream": True}
+            address = f"{self.url}/v1/completions"
+            async with self.client.stream("POST", address, json=body) as answer:
+                answer.raise_for_status()
+                async for line in answer.aiter_lines():
+                    if line.startswith("data: {"):
+                        times.put_nowait(self.clock())
+        finally:
+            times.put_nowait(inf)
+
+    def _body(self, length: int, tokens: int, work_s: float) -> dict[str, Any]:
+        call = f"probe-{uuid4().hex}"
+        draw = Random(call)
+        return {
+            "model": self.model,
+            "prompt": [FIRST_ID + draw.randrange(IDS) for _ in range(length)],
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+            "vllm_xargs": {XARG_CALL: call, XARG_REMAINING: work_s},
+        }

@@ -1,0 +1,170 @@
+"""A light load client: keep-alive connections, one request after another on each.
+
+A process of its own (`python -m weft_bench.drive.load`), so that it shares no interpreter with
+what it measures; raw sockets, so that its own work is small. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from itertools import count as numbers
+from itertools import repeat
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+from weft_bench.stats import percentile
+
+# Stands at the prompt's end, and is as long as the number that takes its place.
+_PLACE: Final = "0" * 16
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection; `ask` sends a request and waits for the whole answer."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[int] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._parser.feed_data(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._transport = None
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(0)
+
+    def on_message_complete(self) -> None:
+        """httptools: the answer is complete."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._parser.get_status_code())
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def ask(self, request: bytes) -> int:
+        """The answer's status, 0 if the connection was lost."""
+        if self._transport is None:
+            return 0
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes:
+    """The bytes of one chat completion request, a few hundred bytes of prompt. session: names its
+    program, as most agents do."""
+    parts = urlsplit(url)
+    body = json.dumps(
+        {
+            "model": model,
+            "messages": [
+                {"role": "user", "content": "Which flights leave on Monday? " * 8 + _PLACE}
+            ],
+            "max_tokens": 50,
+            "stream": stream,
+        }
+    ).encode()
+    named = f"X-Session-Id: {session}\r\n" if session else ""
+    head = (
+        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        "Authorization: Bearer EMPTY\r\nAccept: application/json\r\n"
+        f"{named}"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def requests_of(request: bytes, distinct: bool) -> Iterator[bytes]:
+    """The requests to send, without end. distinct: their prompts begin alike and end each in
+    another number, as those of one template do; else all are the same in every byte."""
+    if not distinct:
+        return repeat(request)
+    begun, _, rest = request.partition(_PLACE.encode())
+    # No two runs share their numbers.
+    first = time.time_ns() // 1000
+    return (b"%b%016d%b" % (begun, number, rest) for number in numbers(first))
+
+
+async def load(
+    url: str, requests: Iterator[bytes], count: int, concurrency: int, seconds: float = 0.0
+) -> dict[str, Any]:
+    """Send `count` requests, `concurrency` at once, and more until `seconds` are over. Latencies in
+    milliseconds."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    left = count
+    latencies: list[float] = []
+    errors = 0
+    loop = asyncio.get_running_loop()
+
+    async def worker() -> None:
+        nonlocal left, errors
+        connection: Connection | None = None
+        while (now := time.perf_counter()) < until or left > 0:
+            left -= 1
+            try:
+                if connection is None or not connection.usable:
+                    _, connection = await loop.create_connection(Connection, host, port)
+                status = await asyncio.wait_for(connection.ask(next(requests)), 60)
+            except (OSError, TimeoutError):
+                status, connection = 0, None
+            latencies.append(1000 * (time.perf_counter() - now))
+            errors += status != 200
+        if connection is not None:
+            connection.close()
+
+    begun = time.perf_counter()
+    until = begun + seconds
+    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    duration = time.perf_counter() - begun
+    return {
+        "requests": len(latencies),
+        "per_second": len(latencies) / duration,
+        "p50_ms": percentile(latencies, 0.50),
+        "p99_ms": percentile(latencies, 0.99),
+        "errors": errors,
+    }
+
+
+def main() -> None:
+    """Entry point."""
+    import uvloop
+
+    parser = argparse.ArgumentParser(prog="weft_bench.drive.load")
+    parser.add_argument("url")
+    parser.add_argument("--model", default="mock")
+    parser.add_argument("--requests", type=int, default=600)
+    parser.add_argument("--seconds", type=float, default=0.0, help="and at least for so long")
+    parser.add_argument("--concurrency", type=int, default=8)
+    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--session", default="")
+    parser.add_argument("--distinct", action="store_true", help="no prompt is like another")
+    options = parser.parse_args()
+    request = make_request(options.url, options.model, options.stream, options.session)
+    requests = requests_of(request, options.distinct)
+    amount = options.requests, options.concurrency, options.seconds
+    print(json.dumps(uvloop.run(load(options.url, requests, *amount))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""Plays programs against a gateway, closed loop, over HTTP only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from weft_bench.drive.counters import EngineCounters, read_counters
+from weft_bench.drive.loop import at_arrivals, closed_loop
+from weft_bench.drive.work import costs
+from weft_bench.workloads.cutting import ReadyCall, ReadyProgram
+from weft_bench.workloads.parts import tag_spans, token_ids
+from weft_bench.workloads.schema import TAGS
+
+
+@dataclass(slots=True)
+class ProgramResult:
+    """What happened to one program. Seconds since the start of the play; tokens as the engine
+    counted them; the last five from the gateway's session. cut: the play ended before it did;
+    finish_s is then when that was, and the gateway's figures are missing."""
+
+    id: str
+    arrival_s: float
+    finish_s: float = 0.0
+    calls: int = 0
+    output_tokens: int = 0
+    errors: list[str] = field(default_factory=list)
+    service_s: float = 0.0
+    waiting_s: float = 0.0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
+    cut: bool = False
+
+    @property
+    def response_s(self) -> float:
+        """Arrival to the last answer, tool gaps included."""
+        return self.finish_s - self.arrival_s
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One play of a workload: what happened to its programs, and what the engines did meanwhile."""
+
+    programs: Sequence[ProgramResult]
+    engines: EngineCounters = field(default_factory=EngineCounters)
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How the trace's gaps are played: scaled, then at most `longest_s`, seconds. A person who
+    went to lunch is no workload."""
+
+    scale: float
+    longest_s: float
+
+    def of(self, gap_s: float) -> float:
+        """The gap to wait."""
+        return min(self.longest_s, gap_s * self.scale)
+
+
+class Player:
+    """Plays a workload once. `run_id` keeps the programs of different plays apart. tell_work: tell
+    with each call what its program still costs, for the order `srpt`. tell_tags: tell what prompts
+    hold, where the trace knows; the gateway is asked not to say it of messages otherwise."""
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        client: httpx.AsyncClient,
+        run_id: str,
+        gaps: Gaps,
+        *,
+        tell_work: bool = False,
+        tell_tags: bool = True,
+    ) -> None:
+        self._base = base_url
+        self._model = model
+        self._client = client
+        self._run = run_id
+        self._gaps = gaps
+        self._tell_work = tell_work
+        self._tell_tags = tell_tags
+
+    async def play(
+        self,
+        programs: Sequence[ReadyProgram],
+        arrivals: Sequence[float],
+        on_call: Callable[[], None],
+        limit_s: float | None = None,
+    ) -> Play:
+        """Start each program at its arrival. A call waits for the answers that it needs and for
+        their gaps; calls of a program that need nothing of each other run side by side. What has
+        not ended after `limit_s` seconds is cut.
+
+        Raises httpx.HTTPError or ValueError where the gateway does not tell its engines' state.
+        """
+        before = await read_counters(self._client, self._base)
+        results = [
+            ProgramResult(program.id, arrival)
+            for program, arrival in zip(programs, arrivals, strict=True)
+        ]
+        begun = time.monotonic()
+        tasks = at_arrivals(
+            arrivals, lambda n, begun: self._program(programs[n], begun, results[n], on_call)
+        )
+        try:
+            await asyncio.wait_for(asyncio.gather(*tasks), limit_s)
+        except TimeoutError:
+            ended_s = time.monotonic() - begun
+            late = [r for task, r in zip(tasks, results, strict=True) if task.cancelled()]
+            for result in late:
+                result.cut, result.finish_s = True, ended_s
+            await asyncio.gather(*(self._end(result) for result in late))
+        after = await read_counters(self._client, self._base)
+        return Play(results, after.since(before))
+
+    def _session(self, program: str) -> str:
+        return f"{self._base}/v1/sessions/{quote(f'{self._run}-{program}', safe='')}"
+
+    async def _end(self, result: ProgramResult) -> None:
+        """End the session of a program whose calls have lost their client."""
+        with contextlib.suppress(httpx.HTTPError):
+            await self._client.delete(self._session(result.id))
+
+    async def _program(
+        self,
+        program: ReadyProgram,
+        begun: float,
+        result: ProgramResult,
+        on_call: Callable[[], None],
+    ) -> None:
+        name = f"{self._run}-{program.id}"
+        session = self._session(program.id)
+        try:
+            await self._client.post(f"{self._base}/v1/sessions", json={"id": name})
+            await self._calls(name, program, begun, result, on_call)
+            totals = (await self._client.get(session)).json()
+            await self._client.delete(session)
+            for key in ("service_s", "waiting_s", "prompt_tokens", "cached_tokens", "preemptions"):
+                setattr(result, key, totals[key])
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            result.errors.append(f"{type(error).__name__}: {error}")
+
+    async def _calls(
+        self,
+        name: str,
+        program: ReadyProgram,
+        begun: float,
+        result: ProgramResult,
+        on_call: Callable[[], None],
+    ) -> None:
+        """Play the calls; after an error none is begun."""
+        unfinished = dict(enumerate(costs(program)))
+
+        async def ask(number: int) -> bool:
+            work_s = sum(unfinished.values()) if self._tell_work else None
+            await self._call(name, program.calls[number], result, work_s)
+            del unfinished[number]
+            result.finish_s = time.monotonic() - begun
+            on_call()
+            return not result.errors
+
+        def gap_s(number: int) -> float:
+            return self._gaps.of(program.calls[number].call.gap_s)
+
+        await closed_loop(program, begun, gap_s, ask)
+
+    async def _call(
+        self, program: str, call: ReadyCall, result: ProgramResult, work_s: float | None
+    ) -> None:
+        body: dict[str, Any] = {
+            "model": self._model,
+            "max_tokens": call.max_tokens,
+            "temperature": 0,
+            # The recorded length is generated exactly, whatever the model would say.
+            "ignore_eos": True,
+        }
+        if work_s is not None:
+            body["vllm_xargs"] = {"weft_remaining": round(work_s, 6)}
+        if not self._tell_tags:
+            body["weft"] = {"tags": []}
+        elif tags := call.call.tags or tag_spans(call.call.parts):
+            body["weft"] = {"tags": spans(tags)}
+        if call.call.prompt_ids or call.call.parts:
+            path = "completions"
+            body["prompt"] = list(call.call.prompt_ids or token_ids(call.call.parts))
+        else:
+            path, body["messages"] = "chat/completions", list(call.call.messages)
+            if call.call.tools:
+                body["tools"] = list(call.call.tools)
+                body["tool_choice"] = "none"
+        try:
+            answer = await self._client.post(
+                f"{self._base}/v1/{path}", json=body, headers={"x-weft-program": program}
+            )
+            if answer.status_code != 200:
+                result.errors.append(f"{answer.status_code}: {answer.text[:200]}")
+                return
+            result.output_tokens += answer.json()["usage"]["completion_tokens"]
+            result.calls += 1
+        except (httpx.HTTPError, KeyError, ValueError) as error:
+            result.errors.append(f"{type(error).__name__}: {error}")
+
+
+def spans(tags: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    """What a prompt's tokens hold, as the gateway takes it. A stretch is worth as much as anything
+    behind it, as with the tags that come from messages: a prefix cache reaches nothing behind what
+    is gone."""
+    worth: list[tuple[int, str]] = []
+    for end, tag in reversed(tags):
+        if not worth or TAGS[tag] > TAGS[worth[-1][1]]:
+            worth.append((end, tag))
+    worth.reverse()
+    starts = [0, *(end for end, _ in worth)]
+    return [
+        {"start": start, "end": end, "tag": tag}
+        for start, (end, tag) in zip(starts, worth, strict=False)
+    ]

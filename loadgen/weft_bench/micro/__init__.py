@@ -1,0 +1,1 @@
+"""Costs of single parts of Weft, which these benches call directly."""

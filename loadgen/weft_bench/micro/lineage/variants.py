@@ -1,0 +1,142 @@
+"""What clients do to their calls, for `weft bench lineage`: a variant makes a program's calls anew.
+
+None of them may change whose call it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, Final
+
+from weft_bench.micro.lineage.data import Calls, body_of
+
+_ACT: Final = {"name": "act", "arguments": "{}"}
+_THOUGHT: Final = "First I look at what is asked, and then at what I have been told. "
+
+
+def as_recorded(calls: Calls) -> Calls:
+    """As they are."""
+    return calls
+
+
+def reasoning_dropped(calls: Calls) -> Calls:
+    """The model reasons, in a field of its own or in the text; the client does not give it back."""
+    return [
+        replace(call, answer=body_of(_reasoned(json.loads(call.answer or b"{}"), number)))
+        for number, call in enumerate(calls)
+    ]
+
+
+def keys_reordered(calls: Calls) -> Calls:
+    """Every second call has its keys in another order, in the arguments of tool calls too, and its
+    texts as lists of parts."""
+    return [
+        replace(call, body=body_of(_parts(_backwards(json.loads(call.body)))))
+        if number % 2
+        else call
+        for number, call in enumerate(calls)
+    ]
+
+
+def repeated(calls: Calls) -> Calls:
+    """Every call breaks off and is sent again."""
+    made = []
+    for call in calls:
+        took = call.took_s / 3
+        made.append(replace(call, took_s=took, answer=None, broken=True))
+        made.append(replace(call, at_s=call.at_s + 1.1 * took, took_s=1.9 * took))
+    return made
+
+
+def asked_twice(calls: Calls) -> Calls:
+    """Every call is answered, and is sent again before the program goes on."""
+    made = []
+    for call in calls:
+        made.append(replace(call, took_s=call.took_s / 2))
+        made.append(replace(call, at_s=call.at_s + 0.6 * call.took_s, took_s=call.took_s / 3))
+    return made
+
+
+def clock_and_ids(calls: Calls) -> Calls:
+    """The system prompt tells the time, so that each call begins anew, and all that the model ever
+    says is to call a tool without arguments. Nothing goes on but the ids of these calls. Programs
+    whose prompts hold no turns of the model, and so no ids, stay as they are."""
+    run = sha256(calls[-1].body).hexdigest()
+    bodies = [json.loads(call.body) for call in calls]
+    turns = [message["role"] for body in bodies for message in body.get("messages", ())]
+    if "assistant" not in turns or not all("messages" in body for body in bodies):
+        return calls
+    made = []
+    for call, body in zip(calls, bodies, strict=True):
+        messages = [{"role": "system", "content": f"It is {call.at_s:.3f} s past noon."}]
+        count = 0
+        for message in body["messages"]:
+            if message["role"] == "assistant":
+                count += 1
+                messages.append(_acts(run, count))
+            elif count:
+                text = message.get("content")
+                messages.append({"role": "tool", "tool_call_id": _id(run, count), "content": text})
+            else:
+                messages.append(message)
+        answer = {"choices": [{"message": _acts(run, count + 1)}]}
+        body = body_of({**body, "messages": messages})
+        made.append(replace(call, body=body, answer=body_of(answer)))
+    return made
+
+
+def answers_unseen(calls: Calls) -> Calls:
+    """The gateway never sees an answer."""
+    return [replace(call, answer=None) for call in calls]
+
+
+AS_RECORDED: Final = "as recorded"
+VARIANTS: Final[Mapping[str, Callable[[Calls], Calls]]] = {
+    AS_RECORDED: as_recorded,
+    "reasoning dropped": reasoning_dropped,
+    "keys reordered": keys_reordered,
+    "repeated": repeated,
+    "asked twice": asked_twice,
+    "answers unseen": answers_unseen,
+    "clock and ids": clock_and_ids,
+}
+
+
+def _acts(run: str, number: int) -> dict[str, Any]:
+    call = {"id": _id(run, number), "type": "function", "function": _ACT}
+    return {"role": "assistant", "content": None, "tool_calls": [call]}
+
+
+def _id(run: str, number: int) -> str:
+    return f"call_{sha256(f'{run} {number}'.encode()).hexdigest()[:24]}"
+
+
+def _reasoned(answer: dict[str, Any], number: int) -> dict[str, Any]:
+    choice = answer["choices"][0]
+    if "text" in choice:
+        choice["text"] = f"<think>{_THOUGHT}</think>{choice['text']}"
+    elif number % 2:
+        choice["message"]["reasoning_content"] = _THOUGHT
+    else:
+        said = choice["message"].get("content") or ""
+        choice["message"]["content"] = f"<think>{_THOUGHT}</think>\n\n{said}"
+    return answer
+
+
+def _backwards(value: Any) -> Any:
+    if isinstance(value, dict):
+        turned = {key: _backwards(value[key]) for key in sorted(value, reverse=True)}
+        if isinstance(turned.get("arguments"), str):
+            turned["arguments"] = json.dumps(_backwards(json.loads(turned["arguments"])), indent=1)
+        return turned
+    return [_backwards(item) for item in value] if isinstance(value, list) else value
+
+
+def _parts(body: dict[str, Any]) -> dict[str, Any]:
+    for message in body.get("messages", ()):
+        if message.get("content"):
+            message["content"] = [{"text": message["content"], "type": "text"}]
+    return body

@@ -1,0 +1,94 @@
+"""`weft bench placing`: what a call costs the gateway that chooses its program's home."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import count
+from random import Random
+from time import thread_time
+from typing import Final
+
+import orjson
+from weft_gateway.engine.beginnings import beginning_of
+from weft_gateway.model import ReplicaView, RouteRequest
+from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.registry import build
+
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import Column, figures, show
+from weft_bench.stats import percentile
+
+# Bytes that programs share, and messages that they are in.
+_PROMPTS: Final = ((4_096, 1), (36_000, 2), (150_000, 300))
+_OWN_BYTES: Final = 400
+_LOOPS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PlacingOptions:
+    """Options of the command; see `weft bench placing --help`."""
+
+    replicas: int = 4
+    rounds: int = 100
+    json_file: str = ""
+
+
+_COLUMNS: Final = (
+    Column("messages", "messages", "messages", ",.0f"),
+    Column("marks", "marks", "marks", ",.0f"),
+    Column("read_p50", "s", "read, us", ".1f", 1e6),
+    Column("read_p99", "s", "read p99, us", ".1f", 1e6),
+    Column("choose_p50", "s", "choose, us", ".1f", 1e6),
+    Column("choose_p99", "s", "choose p99, us", ".1f", 1e6),
+)
+
+
+def run(options: PlacingOptions) -> int:
+    """Measure and report. Returns the exit status."""
+    rows = {
+        (str(shared),): measure(shared, messages, options.replicas, options.rounds)
+        for shared, messages in _PROMPTS
+    }
+    title = f"a call that chooses a home among {options.replicas} replicas, processor time"
+    show(title, ("bytes",), rows, _COLUMNS)
+    finish("placing", options.json_file, asdict(options), figures(rows, _COLUMNS))
+    return 0
+
+
+def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dict[str, float]:
+    """The figures of programs that share that much and come one after the other, by the names of
+    _COLUMNS. read: from the parsed body to its marks. choose: to look them up, weigh them against
+    the load, and remember where the call went. Seconds, each the mean of a few calls."""
+    draw = Random(shared_bytes)
+    letters = "".join(draw.choices('abcdefghij     \n"', k=shared_bytes // messages))
+    shared = [{"role": "user", "content": f"{number} {letters}"} for number in range(messages)]
+    numbers, router, sent = count(), build("locality", 0), Beginnings(1_000_000)
+    views = tuple(ReplicaView(f"r{i}", frozenset(), True, i) for i in range(replicas))
+    names = frozenset(view.name for view in views)
+    read_s, choose_s, marks = [], [], 0
+    for _ in range(rounds):
+        bodies = []
+        for number in (next(numbers) for _ in range(_LOOPS)):
+            own = {"role": "user", "content": f"{number} " * _OWN_BYTES}
+            bodies.append(orjson.loads(orjson.dumps({"model": "m", "messages": [*shared, own]})))
+        begun = thread_time()
+        beginnings = [beginning_of(body, "m", "salt", 4.0) for body in bodies]
+        read_s.append((thread_time() - begun) / _LOOPS)
+        begun = thread_time()
+        for beginning in beginnings:
+            if beginning is not None:
+                question = RouteRequest(
+                    "m", shared_bytes // 4, None, views, shared=sent.shared(beginning, names)
+                )
+                decision = router.route(question, 0.0, draw)
+                sent.sent(decision.replica, beginning)
+        choose_s.append((thread_time() - begun) / _LOOPS)
+        marks = max(len(one.marks) for one in beginnings if one is not None)
+    return {
+        "messages": messages,
+        "marks": marks,
+        "read_p50": percentile(read_s, 0.5),
+        "read_p99": percentile(read_s, 0.99),
+        "choose_p50": percentile(choose_s, 0.5),
+        "choose_p99": percentile(choose_s, 0.99),
+    }

@@ -1,0 +1,128 @@
+"""`weft bench scheduler`: what a step's scheduling costs, ours beside vLLM's own, in one run."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.progress import Progress
+
+from weft_bench.report import scheduler as report
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
+from weft_bench.stats import mean
+
+if TYPE_CHECKING:
+    from weft_bench.micro.scheduler.scene import Replica, Step
+
+STEADY: Final = "steady"
+QUIET: Final = "quiet"
+SCARCE: Final = "scarce"
+# In the scarce case it is so many calls at most that run: contexts are long.
+_SCARCE_RUNNING: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Options of the command; see `weft bench scheduler --help`."""
+
+    policy: str = "warm_plas"
+    running: int = 256
+    waiting: int = 1000
+    rounds: int = 5
+    steps: int = 200
+    warm_up: int = 300
+    scarce_waiting: tuple[int, ...] = (400, 800)
+    tenants: int = 1
+    asynchronous: bool = True
+    json_file: str = ""
+
+
+def run(options: SchedulerOptions) -> int:
+    """Measure and report. Returns the exit status: 2 if vLLM is missing or the policy unknown."""
+    try:
+        from weft_bench.micro.scheduler.scene import Load, replicas
+    except (ImportError, RuntimeError) as error:
+        print(f"weft bench scheduler: needs vLLM: {error}", file=sys.stderr)
+        return 2
+    measured: dict[tuple[str, str], report.Times] = {}
+    try:
+        with Progress() as progress:
+            common: dict[str, Any] = {
+                "asynchronous": options.asynchronous,
+                "tenants": options.tenants,
+            }
+            sizes: dict[str, Any] = {"running": options.running, "waiting": options.waiting}
+            loads = {
+                STEADY: Load(**sizes, **common),
+                QUIET: Load(**sizes, quiet=True, **common),
+            }
+            for waiting in options.scarce_waiting:
+                running = min(options.running, _SCARCE_RUNNING)
+                loads[f"{SCARCE}, {waiting} waiting"] = Load(
+                    running=running, waiting=waiting, scarce=True, **common
+                )
+            for case, load in loads.items():
+                pair = replicas(load, options.policy)
+                for name, times in _measure(options, pair, case, progress).items():
+                    measured[case, name] = times
+    except ValueError as error:
+        print(f"weft bench scheduler: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    title = (
+        f"A step's scheduling: {options.policy} beside vLLM's priority, "
+        f"{options.running:,} running, {options.waiting:,} waiting"
+    )
+    rows = {labels: times.values() for labels, times in measured.items()}
+    ratios = report.ratios(measured)
+    show(title, report.LABELS, rows, report.COLUMNS)
+    show(f"{report.OURS} over {report.STOCK}", ("case",), ratios, report.RATIOS)
+    found = figures(rows, report.COLUMNS) + figures(ratios, report.RATIOS)
+    finish("scheduler", options.json_file, asdict(options), found)
+    return 0
+
+
+def _measure(
+    options: SchedulerOptions, pair: Mapping[str, Replica], case: str, progress: Progress
+) -> dict[str, report.Times]:
+    """Step by step in turn, and who is first changes too: a drift of the machine meets both."""
+    rounds: dict[str, list[list[Step]]] = {name: [] for name in pair}
+    # Prefills come first in each case; they are no steps of the kind that is measured.
+    warm_up = options.warm_up
+    bar = progress.add_task(case, total=warm_up + options.rounds * options.steps)
+    turns = list(pair)
+    for _ in range(warm_up):
+        for name in turns:
+            pair[name].step()
+        progress.advance(bar)
+    gc.collect()
+    # As vLLM's engine core does once it is up.
+    gc.freeze()
+    try:
+        for _ in range(options.rounds):
+            for name in turns:
+                rounds[name].append([])
+            for _ in range(options.steps):
+                turns.reverse()
+                for name in turns:
+                    rounds[name][-1].append(pair[name].step())
+                progress.advance(bar)
+    finally:
+        gc.unfreeze()
+    return {name: _times(found) for name, found in rounds.items()}
+
+
+def _times(rounds: list[list[Step]]) -> report.Times:
+    steps = [step for round_ in rounds for step in round_]
+    return report.Times(
+        schedule_s=[[step.schedule_s for step in round_] for round_ in rounds],
+        update_s=[[step.update_s for step in round_] for round_ in rounds],
+        running=mean([step.scheduled for step in steps]),
+        waiting=mean([step.waiting for step in steps]),
+        admitted=mean([step.admitted for step in steps]),
+    )

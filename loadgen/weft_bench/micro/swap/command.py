@@ -1,0 +1,214 @@
+"""`weft bench swap`: KV blocks between a GPU and host memory, ours beside its peers, in one run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.progress import Progress
+
+from weft_bench.report import swap as report
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
+
+if TYPE_CHECKING:
+    import torch
+
+    from weft_bench.micro.swap.ways import Scene, Shape, Way
+
+ON_GPU: Final = (16, 64, 256, 1024, 4096)
+# The CPU path is there for tests and small machines: enough blocks to leave the caches.
+ON_CPU: Final = (16, 64)
+_GIB: Final = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class SwapOptions:
+    """Options of the command; see `weft bench swap --help`."""
+
+    blocks: tuple[int, ...] = ()
+    rounds: int = 7
+    json_file: str = ""
+
+
+class Wrong(Exception):
+    """A way did not move the bytes it should have."""
+
+
+def run(options: SwapOptions, shape: Shape | None = None) -> int:
+    """Measure and report. Returns the exit status: 1 if ours moved wrong bytes, 2 if torch is
+    missing or the options cannot be met."""
+    try:
+        import torch
+
+        from weft_bench.micro.swap.ways import Shape, scene
+    except ImportError as error:
+        print(f"weft bench swap: needs torch: {error}", file=sys.stderr)
+        return 2
+    if any(count < 1 for count in options.blocks):
+        print("weft bench swap: a swap has one block at least", file=sys.stderr)
+        return 2
+    name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name, 0)
+    if name == "cpu":
+        print("No GPU: this is the CPU path, host memory to host memory. GPU figures stay open.")
+    shape = shape or Shape()
+    asked = options.blocks or (ON_GPU if name == "cuda" else ON_CPU)
+    counts = [count for count in sorted(set(asked)) if _fits(count, shape, device)]
+    left_out = sorted(set(asked) - set(counts))
+    if left_out:
+        print(f"left out for want of memory: {', '.join(map(str, left_out))} blocks")
+    if not counts:
+        print("weft bench swap: not enough memory for any number of blocks", file=sys.stderr)
+        return 2
+    absent: dict[str, str] = {}
+    try:
+        rates = _measure(options, scene(shape, counts[-1], device), counts, absent)
+    except Wrong as error:
+        print(f"weft bench swap: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    where = torch.cuda.get_device_name(device) if name == "cuda" else "the CPU"
+    rows = report.rows(rates)
+    title = f"KV blocks of {shape.block_bytes:,} bytes to and from host memory, {where}"
+    show(title, report.LABELS, rows, report.COLUMNS)
+    for line in report.ranges(rates):
+        print(line)
+    for way, reason in absent.items():
+        print(f"{way}: absent ({reason})")
+    configuration: dict[str, Any] = {
+        **asdict(options), "blocks": counts, "left_out": left_out, "absent": absent,
+        "device": where, "torch": torch.__version__, "shape": asdict(shape),
+        "block_bytes": shape.block_bytes,
+    }  # fmt: skip
+    finish("swap", options.json_file, configuration, figures(rows, report.COLUMNS))
+    return 0
+
+
+def _fits(count: int, shape: Shape, device: torch.device) -> bool:
+    """Whether the layers, a flat buffer and the host's buffer leave some memory over."""
+    import torch
+
+    from weft_bench.micro.swap.ways import pool_blocks
+
+    far = count * shape.block_bytes
+    near = far + pool_blocks(count) * shape.block_bytes
+    host = _available()
+    if device.type == "cpu":
+        return near + far + _GIB // 2 <= host
+    return near + _GIB <= torch.cuda.mem_get_info(device)[0] and far + _GIB <= host
+
+
+def _available() -> int:
+    """Bytes of host memory that can be had; much, where the system does not tell."""
+    info = Path("/proc/meminfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    found = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:")]
+    return found[0] if found else 1 << 62
+
+
+def _measure(
+    options: SwapOptions, scene: Scene, counts: list[int], absent: dict[str, str]
+) -> dict[tuple[str, int, str], float]:
+    """Rounds over all ways, so that a drift of the machine meets all; the median counts."""
+    import torch
+
+    from weft_bench.micro.swap.ways import ways
+
+    clock = _gpu_seconds if scene.prepared.device.type == "cuda" else _cpu_seconds
+    rates = {}
+    order = torch.randperm(scene.prepared.blocks, generator=torch.Generator().manual_seed(0))
+    with Progress() as progress:
+        bar = progress.add_task("measuring", total=len(counts) * (options.rounds + 1))
+        for count in counts:
+            blocks = order[:count].contiguous()
+            seconds: dict[tuple[str, str], list[float]] = {}
+            found = [
+                way for way in ways(scene, blocks, absent) if _moves(way, scene, blocks, absent)
+            ]
+            progress.advance(bar)
+            for _ in range(options.rounds):
+                for way in found:
+                    seconds.setdefault(("out", way.name), []).append(clock(way.out))
+                    seconds.setdefault(("in", way.name), []).append(clock(way.back))
+                progress.advance(bar)
+            size = count * scene.prepared.block_bytes
+            for direction in ("out", "in"):
+                for way in found:
+                    middle = median(seconds[direction, way.name])
+                    rates[direction, count, way.name] = size / middle / 1e9
+    return rates
+
+
+def _moves(way: Way, scene: Scene, blocks: torch.Tensor, absent: dict[str, str]) -> bool:
+    """Warm a way up, and see that it does what it is timed for; raises Wrong if ours does not."""
+    try:
+        _check(way, scene, blocks)
+    except (Wrong, RuntimeError) as error:
+        if way.name in (report.OURS, report.LIMIT):
+            raise
+        absent[way.name] = str(error).splitlines()[0]
+        return False
+    return True
+
+
+def _check(way: Way, scene: Scene, blocks: torch.Tensor) -> None:
+    """Run a way both ways and see that the first and the last block came to their places."""
+    import torch
+
+    if way.name == report.LIMIT:
+        # It moves as many bytes, of no block.
+        way.out()
+        way.back()
+        return
+    size = scene.prepared.block_bytes
+    ends = [0, len(blocks) - 1]
+    numbers = blocks[ends].to(scene.prepared.device)
+    before = [layer[numbers].clone() for layer in scene.layers]
+    expected = torch.stack(before, dim=1).cpu().view(2, -1).view(torch.uint8)
+    staged = scene.host[: len(blocks) * size].view(-1, size)
+    staged.zero_()
+    way.out()
+    _wait(scene)
+    if not torch.equal(staged[ends], expected):
+        raise Wrong(f"{way.name} brought wrong bytes out")
+    for layer in scene.layers:
+        layer[numbers] = 0
+    way.back()
+    _wait(scene)
+    after = torch.stack([layer[numbers] for layer in scene.layers], dim=1)
+    if not torch.equal(after.cpu().view(2, -1).view(torch.uint8), expected):
+        raise Wrong(f"{way.name} brought wrong bytes in")
+
+
+def _wait(scene: Scene) -> None:
+    import torch
+
+    if scene.prepared.device.type == "cuda":
+        torch.cuda.synchronize(scene.prepared.device)
+
+
+def _gpu_seconds(work: Callable[[], None]) -> float:
+    """From when the stream comes to the work until it has done it, waiting for the host included:
+    what a caller with nothing else to do would wait."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3
+
+
+def _cpu_seconds(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,80 @@
+"""`weft bench tags`: do tags land on the blocks on which a full tokenisation would put them?"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.progress import Progress
+
+from weft_bench.micro.tags.dialogues import Program, dialogues
+from weft_bench.report import tags as report
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
+from weft_bench.workloads.schema import TraceError
+
+
+@dataclass(frozen=True, slots=True)
+class TagsOptions:
+    """Options of the command; see `weft bench tags --help`."""
+
+    data: str
+    programs: int = 0
+    warm_up: int = 20
+    json_file: str = ""
+
+
+def run(options: TagsOptions) -> int:
+    """Measure and report. Returns the exit status: 2 without data or tokenizers."""
+    try:
+        from weft_bench.micro.tags.truth import tokenizers
+        from weft_bench.micro.tags.way import tag_programs
+
+        found = dialogues(Path(options.data))
+        sets = {name: programs[: options.programs or None] for name, programs in found.items()}
+        at_hand = tokenizers(lambda: _texts(found))
+    except ImportError as error:
+        print(f"weft bench tags: needs the package tokenizers: {error}", file=sys.stderr)
+        return 2
+    except TraceError as error:
+        print(f"weft bench tags: {error}", file=sys.stderr)
+        return 2
+    rows: dict[tuple[str, ...], dict[str, float]] = {}
+    try:
+        with Progress() as progress:
+            bar = progress.add_task("tagging", total=len(at_hand) * len(sets))
+            # What was read stays, and is no garbage of the calls that are timed.
+            gc.freeze()
+            for tokenizer, (template, tokens) in at_hand.items():
+                for data, programs in sets.items():
+                    tagged = tag_programs(programs, template, tokens)
+                    row = report.Row(
+                        roles=[call.roles for call in tagged],
+                        wire=[call.wire for call in tagged],
+                        plain=[call.plain for call in tagged],
+                        tokens_off=[abs(c.tokens_off) / c.prompt_tokens for c in tagged],
+                        seconds=[call.count_s for call in tagged],
+                        learn_s=[call.learn_s for call in tagged],
+                        warm_up=min(options.warm_up, len(tagged) - 1),
+                    )
+                    rows[tokenizer, data] = row.values()
+                    progress.advance(bar)
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        gc.unfreeze()
+    title = "16-token blocks with the tag that a full tokenisation gives them"
+    show(title, report.LABELS, rows, report.COLUMNS)
+    finish("tags", options.json_file, asdict(options), figures(rows, report.COLUMNS))
+    return 0
+
+
+def _texts(sets: dict[str, list[Program]]) -> Iterator[str]:
+    """What the trained tokenizer sees: a quarter of the programs."""
+    for programs in sets.values():
+        for program in programs[::4]:
+            for message in program[-1]["messages"] if program else ():
+                yield message.get("content") or ""

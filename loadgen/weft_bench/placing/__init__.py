@@ -1,1 +1,0 @@
-"""What choosing a home takes: `weft bench placing`."""

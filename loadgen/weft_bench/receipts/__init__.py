@@ -1,1 +1,0 @@
-"""What keeping receipts takes: `weft bench receipts`."""

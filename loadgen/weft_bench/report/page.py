@@ -1,0 +1,181 @@
+"""Studies shown: on a terminal, as a page, as JSON and as plots."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from weft_bench.report import plots
+from weft_bench.report.figures import commit, machine
+from weft_bench.report.rows import markdown as table
+from weft_bench.report.rows import print_table
+from weft_bench.studies.cells import Measured
+from weft_bench.studies.experiment import Experiment, Plot
+from weft_bench.studies.store import ROOT
+
+# Marks differ by shape, so that lines are told apart without colour too.
+_MARKS: Final = "osD^vPX*"
+# How outcomes are called, in the order in which they are told.
+_WORDS: Final = {"won": "better", "lost": "worse", "open": "no difference shown"}
+_HEAD: Final = """# Results
+
+Written by `weft bench all`; `weft bench list` says what there is, `weft bench run NAME` measures
+one again. A figure as `1.23 ± 0.04` is a mean over seeds with half of its 95% confidence interval;
+`122 [46 to 220]` the mean, the least and the greatest seed, where that interval would reach below
+zero. A ratio as `1.16 (0.92 to 1.46)` is the geometric mean over pairs of the same seed, which
+played the same programs at the same times, with its 95% interval. What is simulated says so, and
+stands in no table with what was measured on a real engine: [simulator](simulator.md) says what that
+is worth. No GPU was measured.
+"""
+
+
+def views(experiment: Experiment, measured: Measured) -> dict[str, Any]:
+    """What is made of the cells."""
+    return {
+        "headline": asdict(experiment.headline(measured)),
+        "tables": [asdict(one) for one in experiment.tables(measured)],
+        "findings": list(experiment.notes),
+    }
+
+
+def document(experiment: Experiment, measured: Measured, command: str) -> dict[str, Any]:
+    """All of a run as JSON: what was measured, cell by cell, and what is made of it."""
+    return {
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "published": experiment.published,
+        "kind": experiment.kind,
+        "command": command,
+        "machine": machine(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit(ROOT),
+        **views(experiment, measured),
+        "cells": measured.to_json(),
+    }
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the tables of a document, then the notes and what the paper says."""
+    for one in found["tables"]:
+        print_table(f"{found['kind']}: {one['title']}", one["columns"], one["rows"], one["labels"])
+    for note in found["findings"]:
+        print(f"- {note}")
+    if found["published"]:
+        print(f"published ({found['source']}): {found['published']}")
+
+
+def markdown(found: Mapping[str, Any], image: str = "") -> str:
+    """A section of a page from a document. image: a plot's path beside the page."""
+    measured = f", commit {found['commit']}" if found.get("commit") else ""
+    parts = [
+        f"## {found['title']}",
+        f"`{found['command']}`, {found['kind']}, {found['date'][:10]}{measured}, "
+        f"{found['machine']}.",
+        f"Source: {found['source']}.",
+    ]
+    if found["published"]:
+        parts.append(f"Published: {found['published']}.")
+    for one in found["tables"]:
+        parts.append(f"{found['kind'].capitalize()}: {one['title']}.")
+        parts.append(table(one["columns"], one["rows"], one["labels"]))
+    if found["findings"]:
+        parts.append("\n".join(f"- {note}" for note in found["findings"]))
+    if image:
+        parts.append(f"![{found['title']}]({image})")
+    return "\n\n".join(parts) + "\n"
+
+
+def page(
+    sections: Sequence[str],
+    others: Sequence[Mapping[str, Any]],
+    missing: Sequence[str] = (),
+    documents: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The whole page. others: what commands of their own have written, as `write_json` does, each
+    with a `file`. missing: studies without figures. documents: of the studies, for the summary."""
+    parts = [_HEAD, *summary(documents), *sections]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        parts.append(f"## Open\n\nNot measured yet: {names}.\n")
+    if others:
+        rows = [
+            (f"`{one['command']}`", f"`{one['file']}`", one["date"][:10], one["machine"])
+            for one in others
+        ]
+        columns = ("command", "figures", "date", "machine")
+        parts.append(f"## Measured by commands of their own\n\n{table(columns, rows, 4)}\n")
+    return "\n".join(parts)
+
+
+def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Markdown: how many comparisons ours has won and lost, and the headline of each study; nothing
+    without one. documents: as `document` makes them."""
+    told = [one for one in documents if _scores(one)]
+    if not told:
+        return []
+    rivals = [one for one in told if one["headline"]["rival"]]
+    outcomes = Counter(score["outcome"] for one in rivals for score in _scores(one))
+    counts = ", ".join(f"{outcomes[name]} {word}" for name, word in _WORDS.items())
+    return [
+        "## In short\n",
+        f"Ours beside rivals in {outcomes.total()} comparisons: {counts}. Better and worse is what",
+        "all of a 95% interval says. Published figures are of other engines and other programs.\n",
+        *map(_line, told),
+        "",
+    ]
+
+
+def _scores(document: Mapping[str, Any]) -> list[Mapping[str, str]]:
+    """Those that have a figure."""
+    scores = document.get("headline", {}).get("scores", ())
+    return [score for score in scores if score["shown"] != "-"]
+
+
+def _line(document: Mapping[str, Any]) -> str:
+    headline = document["headline"]
+    groups = [f"published: {headline['published']}"] if headline["published"] else []
+    for outcome, word in _WORDS.items():
+        found = [s for s in _scores(document) if s["outcome"] == outcome]
+        if found:
+            shown = "; ".join(f"{score['name']} {score['shown']}" for score in found)
+            groups.append(f"**{word}:** {shown}")
+    # As GitHub names a heading.
+    anchor = re.sub(r"[^\w\- ]", "", document["title"].lower()).replace(" ", "-")
+    title = f"[{document['title']}](#{anchor})"
+    return f"- {title}, {document['kind']}: {headline['what']}.\n  - " + "\n  - ".join(groups)
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """Write a document; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def draw(path: Path, drawn: Sequence[Plot], title: str) -> None:
+    """Write the plots below each other into one file. ImportError where matplotlib is missing."""
+    columns = max(len(plot.panels) for plot in drawn)
+    picture, axes = plots.figure(len(drawn), columns, (4.2 * columns, 3.4 * len(drawn)))
+    for row, plot in zip(axes, drawn, strict=True):
+        for axis in row[len(plot.panels) :]:
+            axis.axis("off")
+        for axis, (name, lines) in zip(row, plot.panels, strict=False):
+            for mark, line in zip(_MARKS * len(lines), lines, strict=False):
+                middles = [one.middle for one in line.y]
+                # matplotlib wants how far the ends lie below and above.
+                ends = [
+                    [one.middle - one.ends()[0] for one in line.y],
+                    [one.ends()[1] - one.middle for one in line.y],
+                ]
+                axis.errorbar(line.x, middles, ends, label=line.label, marker=mark, capsize=2)
+            axis.set(title=name, xlabel=plot.x, ylabel=plot.y)
+            if plot.log_y:
+                axis.set_yscale("log")
+        row[0].legend(fontsize="small")
+    plots.save(picture, path, title)

@@ -1,0 +1,68 @@
+"""Rows of figures: one declaration of columns for the terminal and for the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tabulate import tabulate
+
+from weft_bench.report.figures import Figure
+
+# The labels of a row, a tuple of words, to its values by the names of figures. A value that is
+# absent is not known.
+Rows = Mapping[Any, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A figure of every row. heading: on the terminal, "" to leave it out there. form: how a value
+    is shown, after it was multiplied by `scale`; the file has it as it is, in `unit`."""
+
+    figure: str
+    unit: str = "1"
+    heading: str = ""
+    form: str = ",.4g"
+    scale: float = 1.0
+
+    def shown(self, values: Mapping[str, float]) -> str:
+        """The value in words."""
+        value = values.get(self.figure)
+        return "-" if value is None else f"{self.scale * value:{self.form}}"
+
+
+def figures(rows: Rows, columns: Sequence[Column]) -> list[Figure]:
+    """All values, as `label/label/figure`."""
+    return [
+        Figure("/".join((*labels, column.figure)), values[column.figure], column.unit)
+        for labels, values in rows.items()
+        for column in columns
+        if column.figure in values
+    ]
+
+
+def show(title: str, labels: Sequence[str], rows: Rows, columns: Sequence[Column]) -> None:
+    """Print a table of the columns that have a heading. labels: their headings."""
+    shown = [column for column in columns if column.heading]
+    cells = [
+        (*names, *(column.shown(values) for column in shown)) for names, values in rows.items()
+    ]
+    print_table(title, (*labels, *(column.heading for column in shown)), cells, len(labels))
+
+
+def print_table(
+    title: str, columns: Sequence[str], cells: Iterable[Sequence[str]], labels: int = 1
+) -> None:
+    """Print a table under its title."""
+    print(f"{title}\n{markdown(columns, cells, labels)}\n", flush=True)
+
+
+def markdown(columns: Sequence[str], cells: Iterable[Sequence[str]], labels: int = 1) -> str:
+    """A table in Markdown; the first `labels` columns are words, the others numbers."""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in cells]
+    align = ["left"] * labels + ["right"] * (len(columns) - labels)
+    text: str = tabulate(
+        rows, columns, "pipe", colalign=align if rows else None, disable_numparse=True
+    )
+    return text

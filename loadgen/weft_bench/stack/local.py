@@ -1,0 +1,108 @@
+"""A stack of one's own for a bench: `weft up` as a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+_READY_S: Final = 600.0
+_STOP_S: Final = 60.0
+
+
+class StackError(RuntimeError):
+    """The stack did not start. The message holds what it printed."""
+
+
+Setup = tuple[Sequence[str], Mapping[str, str]]
+
+
+def stack_at(base_url: str, setup: Callable[[], Setup]) -> AbstractContextManager[str]:
+    """The gateway at this URL, or, where it is "", a stack of one's own, which is then set up.
+    Gives the base URL, without /v1. Raises what `setup` and, entered, `local_stack` raise."""
+    if base_url:
+        return nullcontext(base_url.rstrip("/").removesuffix("/v1"))
+    options, environment = setup()
+    print("starting replicas and a gateway ...", flush=True)
+    return local_stack(options, environment)
+
+
+@contextmanager
+def local_stack(options: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
+    """Start `weft up` with these options and variables on a free port; gives its base URL; ends
+    it after the block. Raises StackError."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    base = f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "up.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "weft_gateway.cli", "up", "--port", str(port), *options],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                # Ctrl-C ends the bench, which then ends the stack.
+                start_new_session=True,
+            )
+        try:
+            deadline = time.monotonic() + _READY_S
+            while not _ready(base):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise StackError(log.read_text(errors="replace")[-4000:])
+                time.sleep(0.2)
+            yield base
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _ready(base: str) -> bool:
+    try:
+        return httpx.get(f"{base}/health", timeout=2.0, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def engine_variables(
+    environment: Mapping[str, str], ours: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Variables of engines that hold JSON objects: what the environment says, and ours on top.
+    ValueError where the environment holds something else."""
+    found = {}
+    for name, settings in ours.items():
+        try:
+            found[name] = json.dumps({**json.loads(environment.get(name) or "{}"), **settings})
+        except (ValueError, TypeError):
+            raise ValueError(f"{name} is no JSON object: {environment[name]}") from None
+    return found
+
+
+def configuration(options: Any, of_own_engines: Sequence[str]) -> dict[str, Any]:
+    """The options that had a meaning. of_own_engines: those of engines that a bench starts."""
+    unused = of_own_engines if options.base_url else ("base_url",)
+    return {name: value for name, value in asdict(options).items() if name not in unused}
+
+
+def progress(unit: str) -> Progress:
+    """Bars that count so many units."""
+    columns = (TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, TextColumn(unit), TimeElapsedColumn())

@@ -1,0 +1,149 @@
+"""The proxies that `weft bench overhead` and `weft bench peers` compare: how each is installed and
+started.
+
+A peer lives in an environment of its own, never in ours.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+PEERS_FOLDER: Final = Path(__file__).resolve().parents[3] / ".weft" / "peers"
+_INSTALL_S: Final = 900
+
+
+class Absent(Exception):
+    """A peer cannot be had here. The message says why."""
+
+
+# From its folder of programs, engine URLs, its port and a folder for files: the command line.
+Command = Callable[[Path, Sequence[str], int, Path], list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """One proxy. requirement: what pip installs ("" for what is here); ready: path that answers
+    200."""
+
+    name: str
+    requirement: str
+    command: Command
+    ready: str = "/health"
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def weft(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+    """Ours; see Command."""
+    replicas = [word for url in engines for word in ("--replica", url)]
+    return [sys.executable, "-m", "weft_gateway.cli", "serve", *replicas, "--port", str(port)]
+
+
+def vllm_router(name: str, policy: str, scheduling: Mapping[str, Any] | None = None) -> Proxy:
+    """vllm-router under a policy. scheduling: its configuration of program scheduling, None where
+    that is off."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        line = [
+            str(programs / "vllm-router"), "--worker-urls", *engines, "--policy", policy,
+            "--host", "127.0.0.1", "--port", str(port), "--prometheus-port", str(port + 1),
+        ]  # fmt: skip
+        if scheduling is not None:
+            line += ["--enable-program-scheduling"]
+            line += ["--program-scheduling-config-json", json.dumps(scheduling)]
+        return line
+
+    return Proxy(name, "vllm-router==0.1.17", command)
+
+
+def litellm(name: str, model: str, router_settings: str = "") -> Proxy:
+    """LiteLLM in front of engines of a model. router_settings: further lines of its configuration,
+    indented by two."""
+
+    def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
+        models = "".join(
+            f"  - model_name: {model}\n    litellm_params:\n      model: openai/{model}\n"
+            f"      api_base: {url}/v1\n      api_key: none\n"
+            for url in engines
+        )
+        settings = f"router_settings:\n{router_settings}" if router_settings else ""
+        config = work / "litellm.yaml"
+        config.write_text(f"model_list:\n{models}{settings}")
+        return [
+            str(programs / "litellm"), "--config", str(config), "--host", "127.0.0.1",
+            "--port", str(port),
+        ]  # fmt: skip
+
+    # It would fetch a list of prices from the network otherwise.
+    local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    return Proxy(name, "litellm[proxy]==1.100.5", command, "/health/liveliness", local)
+
+
+OURS: Final = Proxy("weft", "", weft)
+PEERS: Final = {
+    "litellm": litellm("litellm", "mock"),
+    "vllm-router": vllm_router(
+        "vllm-router",
+        "consistent_hash",
+        {"global_queue": True, "token_capacity_per_target": 200_000},
+    ),
+    # Ourselves, without what looks into calls.
+    "bare": Proxy(
+        "bare",
+        "",
+        weft,
+        environment={
+            "WEFT_LINEAGE": "false",
+            "WEFT_TAG_PROMPTS": "false",
+            "WEFT_AUTO_PREFILL": "false",
+            "WEFT_RECEIPTS": "0",
+        },
+    ),
+}
+
+
+def home(proxy: Proxy) -> Path:
+    """The environment of a peer."""
+    return PEERS_FOLDER / proxy.requirement.replace("[", "-").replace("]", "").replace("==", "-")
+
+
+def ensure(proxy: Proxy, *, install: bool = True) -> Path:
+    """Install a peer if it is not there. Returns its folder of programs. Raises Absent, also where
+    it would have to be installed and must not."""
+    if not proxy.requirement:
+        return Path(sys.executable).parent
+    folder = home(proxy)
+    programs, stamp = folder / "bin", folder / "installed"
+    if stamp.is_file():
+        return programs
+    if not install:
+        raise Absent(f"{proxy.requirement} is not installed, and this run installs nothing")
+    try:
+        venv.create(folder, with_pip=True, clear=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Absent(f"no environment can be made: {error}") from None
+    command = [str(programs / "python"), "-m", "pip", "install", "--quiet", proxy.requirement]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_INSTALL_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise Absent(f"pip took longer than {_INSTALL_S} s") from None
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise Absent(lines[-1] if lines else "pip failed")
+    stamp.touch()
+    return programs
+
+
+def environment(proxy: Proxy) -> dict[str, str]:
+    """Variables of the proxy's process: none of ours leak into a peer."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "PYTHON"))}
+    return {**kept, **proxy.environment}

@@ -1,0 +1,65 @@
+"""Agentix offline: all programs at once, and when the last of them ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from weft_bench.studies.cells import Cell, Measured, cells
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Table, less
+from weft_bench.studies.show import each, lines, mean, table, under
+from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
+
+
+def _cells(quick: bool) -> Sequence[Cell]:
+    return [
+        cell
+        for programs in ((30, 100) if quick else (60, 125, 250, 500))
+        for system in systems("sharegpt")
+        if system != UNTOLD
+        for cell in cells(
+            3, system=system, workload="sharegpt", programs=programs, rate=0.0, **EIGHTH
+        )
+    ]
+
+
+def _tables(found: Measured) -> Sequence[Table]:
+    columns = {
+        "makespan, s": mean("makespan"),
+        "weft's over it": under("makespan", system="weft"),
+        "mean program latency, s": mean("latency"),
+        "hit rate": mean("hit_rate"),
+        "preemptions a call": mean("preemptions"),
+    }
+    down = {"programs": "programs", "system": "system"}
+    return [table(found, "sharegpt, all programs at once", down, columns)]
+
+
+def _plots(found: Measured) -> Sequence[Plot]:
+    drawn = lines(found, "programs", "system", "makespan")
+    return [Plot("programs", "makespan, s", [("sharegpt", drawn)])] if found else []
+
+
+def _headline(found: Measured) -> Headline:
+    scores = [
+        less(
+            f"{programs} programs",
+            at.where(system="weft").ratio("makespan", at.where(system="mlfq")),
+        )
+        for programs, at in each(found, "programs")
+    ]
+    return Headline("makespan over mlfq's; less is better", scores, "0.6 to 0.9 of all others'")
+
+
+FIGURE_16: Final = Experiment(
+    name="agentix-16",
+    title="Makespan of a batch of programs",
+    source="Agentix, section 6.5, Figure 16",
+    published="makespan 10 to 40% below the others'; with 4,000 programs MLFQ runs out of memory, "
+    "of which a simulator has no notion",
+    cells=_cells,
+    measure=measure,
+    tables=_tables,
+    plots=_plots,
+    headline=_headline,
+)

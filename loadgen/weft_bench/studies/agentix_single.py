@@ -1,0 +1,160 @@
+"""Agentix on one engine: program token latency against load, its mean and its tails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from weft_bench.studies.cells import Cell, Measured, cells
+from weft_bench.studies.curves import Throughput, doubled, throughput_ratio
+from weft_bench.studies.experiment import Experiment, Headline, Plot, Table
+from weft_bench.studies.show import Shown, across, each, lines, table
+from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
+
+# Workload to programs and rates, programs a second: from light load to beyond what vllm-opt bears.
+LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
+    "sharegpt": (240, (0.05, 0.1, 0.2, 0.4, 0.8)),
+    "bfcl": (120, (0.04, 0.1, 0.2, 0.28, 0.36)),
+    "lats": (36, (0.02, 0.06, 0.12, 0.2, 0.3)),
+    "mixed": (75, (0.03, 0.08, 0.15, 0.25, 0.4)),
+}
+# More where a few long programs decide a seed's mean; programs of many threads cost more time and
+# vary less.
+SEEDS: Final[Mapping[str, int]] = {"sharegpt": 4, "bfcl": 4, "lats": 3, "mixed": 3}
+QUICK_SEEDS: Final = 3
+_QUICK: Final[Mapping[str, tuple[int, Sequence[float]]]] = {"sharegpt": (70, (0.05, 0.3, 1.0))}
+_BASELINE: Final = "vllm-opt"
+_OURS: Final = "weft"
+# Section 6.3: so many times the throughput of each at the same mean token latency, at most.
+_PUBLISHED: Final[Mapping[str, Mapping[str, str]]] = {
+    "sharegpt": {"vllm": "8", "vllm-opt": "2", "mlfq": "1.5"},
+    "bfcl": {"vllm": "8", "vllm-opt": "2", "mlfq": "1.5"},
+    "lats": {"vllm": "5", "vllm-opt": "2", "mlfq": "2.5"},
+    "mixed": {"vllm": "15", "vllm-opt": "5", "mlfq": "5.5"},
+}
+# Figures of the cells, by the names that tables have for them.
+_MEAN: Final = {"mean": "token_latency"}
+_TAILS: Final = {"P95": "token_latency_p95", "P99": "token_latency_p99"}
+# The middle half shows neither how the engine fills nor how it drains.
+_MORE: Final = {"mean, middle half": "steady_token_latency", "mean program latency": "latency"}
+
+
+def load_cells(quick: bool) -> Sequence[Cell]:
+    """What is measured for all figures of one engine."""
+    return [
+        cell
+        for workload, (programs, rates) in (_QUICK if quick else LOADS).items()
+        for rate in rates
+        for system in systems(workload)
+        for cell in cells(
+            QUICK_SEEDS if quick else SEEDS[workload],
+            system=system,
+            workload=workload,
+            programs=programs,
+            rate=rate,
+            **EIGHTH,
+        )
+    ]
+
+
+def _throughput(group: Measured, ours: str, other: Measured, figure: str) -> Throughput:
+    """How much more one system bears than another where the figure is twice what vllm-opt has at
+    the lightest load. group: the cells of one workload."""
+    level = doubled(group.where(system=_BASELINE), figure)
+    return throughput_ratio(group.where(system=ours), other, level, figure)
+
+
+def _bears(ours: str, figure: str) -> Shown:
+    """A column: `_throughput` of a system over the row's. ours: "" for Agentix itself, which plays
+    workloads whose programs have threads side by side with atlas, and the others with plas."""
+
+    def shown(other: Measured, group: Measured) -> Throughput:
+        agentix = "atlas" if "atlas" in group.levels("system") else "plas"
+        return _throughput(group, ours or agentix, other, figure)
+
+    return shown
+
+
+def _tables(found: Measured, figures: Mapping[str, str], published: bool) -> Sequence[Table]:
+    columns: dict[str, Shown] = {
+        f"{ours or 'plas or atlas'}, {label}": _bears(ours, figure)
+        for label, figure in {**figures, **(_MORE if published else {})}.items()
+        for ours in ("", _OURS, UNTOLD)
+    }
+    if published:
+        columns["published, up to"] = lambda one, group: _PUBLISHED[str(one.only("workload"))].get(
+            str(one.only("system")), "-"
+        )
+    title = (
+        "times the throughput of another system at equal latency, which is twice that of vllm-opt "
+        "under the lightest load; atlas for lats and mixed"
+    )
+    tables = [
+        table(
+            found,
+            title,
+            {"workload": "workload", "over": "system"},
+            columns,
+            lambda one: one.only("system") not in (_OURS, UNTOLD),
+        )
+    ]
+    for workload, at in each(found, "workload"):
+        for label, figure in figures.items():
+            title = f"{workload}: {label} of program token latency, s/token; "
+            title += f"{at.only('programs')} programs"
+            tables.append(across(at, title, "system", "rate", "programs/s", figure))
+    return tables
+
+
+def _plots(found: Measured, figures: Mapping[str, str]) -> Sequence[Plot]:
+    return [
+        Plot(
+            "programs/s",
+            f"{label}, s/token",
+            [
+                (workload, lines(at, "rate", "system", figure))
+                for workload, at in each(found, "workload")
+            ],
+            log_y=True,
+        )
+        for label, figure in figures.items()
+        if found
+    ]
+
+
+def _headline(found: Measured, label: str, figure: str, published: str) -> Headline:
+    """What ours bears over vllm-opt, told when programs end and not."""
+    scores = [
+        _throughput(at, ours, at.where(system=_BASELINE), figure).score(workload + suffix)
+        for workload, at in each(found, "workload")
+        for ours, suffix in ((_OURS, ""), (UNTOLD, ", ends not told"))
+    ]
+    what = f"times the load of vllm-opt at equal token latency, {label}; more is better"
+    return Headline(what, scores, published)
+
+
+FIGURE_12: Final = Experiment(
+    name="agentix-12",
+    title="Program token latency against load, one engine",
+    source="Agentix, section 6.3, Figure 12",
+    published="throughput at the same token latency up to 8 times vLLM's, twice vLLM-opt's and 1.5 "
+    "times MLFQ's on ShareGPT and BFCL; 5, 2 and 2.5 on LATS; 15, 5 and 5.5 on Mixed; 4 to 15 "
+    "times vLLM's in all (8B on an A100)",
+    cells=load_cells,
+    measure=measure,
+    tables=lambda found: _tables(found, _MEAN, published=True),
+    plots=lambda found: _plots(found, _MEAN),
+    headline=lambda found: _headline(found, "mean", "token_latency", "up to 2; mixed up to 5"),
+)
+FIGURE_13: Final = Experiment(
+    name="agentix-13",
+    title="Tails of program token latency against load, one engine",
+    source="Agentix, section 6.3, Figure 13",
+    published="tails below MLFQ's and vLLM-opt's in 7 of 8 cases, throughput up to 1.7 times "
+    "theirs at the same P95 or P99",
+    cells=load_cells,
+    measure=measure,
+    tables=lambda found: _tables(found, _TAILS, published=False),
+    plots=lambda found: _plots(found, _TAILS),
+    headline=lambda found: _headline(found, "P95", "token_latency_p95", "up to 1.7, over MLFQ too"),
+)

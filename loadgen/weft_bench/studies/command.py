@@ -1,0 +1,163 @@
+"""`weft bench list`, `weft bench run` and `weft bench all`: the experiments."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from weft_bench.report import page as report
+from weft_bench.studies.cells import Measured
+from weft_bench.studies.experiment import Experiment
+from weft_bench.studies.registry import EXPERIMENTS
+from weft_bench.studies.runner import Run, default_jobs, run
+from weft_bench.studies.store import ROOT, Store
+
+RESULTS: Final = ROOT / "results" / "experiments"
+_QUICK: Final = ROOT / ".weft" / "quick"
+IMAGES: Final = ROOT / "docs" / "images" / "results"
+_PAGE: Final = ROOT / "docs" / "results.md"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentOptions:
+    """Options of the commands; see their --help. jobs: 0 for one a core. page: write
+    `docs/results.md` too. out: empty for the project's own results, which the quick form does not
+    touch."""
+
+    names: tuple[str, ...]
+    quick: bool = False
+    jobs: int = 0
+    fresh: bool = False
+    page: bool = False
+    out: str = ""
+
+
+def listing() -> int:
+    """Print what there is. Returns 0."""
+    console = Console()
+    for one in EXPERIMENTS.values():
+        console.print(f"[bold]{one.name}[/bold]  {one.title}", highlight=False, soft_wrap=True)
+        console.print(f"    {one.kind}; {one.source}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_experiments(options: ExperimentOptions) -> int:
+    """Measure, show and write. Returns the exit status: 2 for an unknown name or where something
+    is missing, 1 where a measurement failed, 130 after ctrl-C and 143 after SIGTERM, which end it
+    at once. To be called in the main thread, whose signals it hears."""
+    unknown = [name for name in options.names if name not in EXPERIMENTS]
+    if unknown:
+        known = ", ".join(EXPERIMENTS)
+        print(f"weft bench: unknown experiment {unknown[0]!r}; known: {known}", file=sys.stderr)
+        return 2
+    console = Console()
+    heard = {number: signal.signal(number, _stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return _run_all(options, console)
+    except _Stopped as stopped:
+        kept = "--fresh keeps no cells" if options.fresh else "what was measured is kept"
+        again = "begins anew" if options.fresh else "goes on from there"
+        print(f"weft bench: stopped; {kept}: the same command {again}", file=sys.stderr)
+        return 128 + stopped.number
+    finally:
+        for number, handler in heard.items():
+            signal.signal(number, handler)
+
+
+class _Stopped(BaseException):
+    """A signal asks for the end. Nothing but the command may take it for an error."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _stop(number: int, frame: object) -> None:
+    raise _Stopped(number)
+
+
+def _run_all(options: ExperimentOptions, console: Console) -> int:
+    for name in options.names:
+        experiment = EXPERIMENTS[name]
+        try:
+            found = _run(experiment, options, console)
+        except ImportError as error:
+            print(f"weft bench: {name} needs vLLM: {error}", file=sys.stderr)
+            return 2
+        except (RuntimeError, ValueError, OSError) as error:
+            print(f"weft bench: {name}: {error}", file=sys.stderr)
+            return 1
+        _keep(experiment, found, options, console)
+    if options.page and not options.quick and not options.out:
+        write_page()
+        console.print(f"written: {_PAGE}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _run(experiment: Experiment, options: ExperimentOptions, console: Console) -> Run:
+    store = None if options.fresh else Store(experiment)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        bar = progress.add_task(experiment.name, total=None)
+        return run(
+            experiment,
+            options.quick,
+            store,
+            options.jobs or default_jobs(),
+            lambda done, of: progress.update(bar, completed=done, total=of),
+        )
+
+
+def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, console: Console) -> None:
+    command = f"weft bench run {experiment.name}" + (" --quick" if options.quick else "")
+    document = report.document(experiment, found.measured, command)
+    console.rule(f"{experiment.name}: {experiment.title}", align="left")
+    report.show(document)
+    console.print(
+        f"{len(found.measured.values)} cells, {found.taken} of them measured before; "
+        f"{found.cpu_s:.0f} CPU seconds, {found.wall_s:.0f} s",
+        highlight=False,
+    )
+    folder = Path(options.out) if options.out else _QUICK if options.quick else RESULTS
+    file = folder / f"{experiment.name}.json"
+    report.write(file, document)
+    plots = list(experiment.plots(found.measured))
+    image = (IMAGES if folder == RESULTS else folder) / f"{experiment.name}.svg"
+    if plots:
+        try:
+            report.draw(image, plots, f"{experiment.kind}: {experiment.title}")
+        except ImportError:
+            console.print("no plot: matplotlib is missing (pip install 'weft[bench]')")
+    console.print(f"written: {file}", highlight=False, soft_wrap=True)
+
+
+def write_page() -> None:
+    """Write `docs/results.md` from the cells that the runs have left in the project. Commands of
+    their own that write `tables` have a section, the others a line."""
+    documents, sections, missing = [], [], []
+    for name, experiment in EXPERIMENTS.items():
+        file = RESULTS / f"{name}.json"
+        if not file.is_file():
+            missing.append(name)
+        else:
+            image = IMAGES / f"{name}.svg"
+            beside = image.relative_to(_PAGE.parent).as_posix() if image.is_file() else ""
+            document = json.loads(file.read_text())
+            measured = Measured.of_json(document["cells"])
+            documents.append(document | report.views(experiment, measured))
+            sections.append(report.markdown(documents[-1], beside))
+    others = []
+    for file in sorted(RESULTS.parent.glob("*.json")):
+        found = json.loads(file.read_text())
+        if "tables" in found:
+            sections.append(report.markdown(found))
+        if "command" in found:
+            others.append({**found, "file": file.relative_to(ROOT).as_posix()})
+    _PAGE.write_text(report.page(sections, others, missing, documents))

@@ -1,0 +1,89 @@
+"""The limit: how far each order is from one that knows what every program still needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from weft_bench.studies.agentix_single import LOADS, QUICK_SEEDS, SEEDS
+from weft_bench.studies.cells import Cell, Measured, Setting, cells
+from weft_bench.studies.experiment import Experiment, Headline, Table, less
+from weft_bench.studies.show import each, mean, over, table
+from weft_bench.studies.simulating import EIGHTH, measure, systems
+
+# Each order on the same engine: prefix cache, swap, no tags. weft has these too, as it is run.
+_ORDERS: Final[dict[str, dict[str, Setting]]] = {
+    "fcfs": {"system": "vllm-opt"},
+    "program_fifo": {"system": "plas", "order": "program_fifo"},
+    "vtc": {"system": "plas", "order": "vtc"},
+    "mlfq": {"system": "mlfq"},
+    "plas": {"system": "plas"},
+    "atlas": {"system": "atlas"},
+    "weft": {"system": "weft"},
+    "srpt": {"system": "plas", "order": "srpt"},
+}
+# The second heaviest load of Figure 12: first come, first served no longer keeps up there.
+_PICK: Final = -2
+# One load only, so that more seeds are affordable where they differ most.
+_SEEDS: Final = {**SEEDS, "sharegpt": 6, "bfcl": 6}
+
+
+def _cells(quick: bool) -> Sequence[Cell]:
+    loads = {name: (programs, rates[_PICK]) for name, (programs, rates) in LOADS.items()}
+    if quick:
+        loads = {"sharegpt": (60, 0.6)}
+    return [
+        cell
+        for workload, (programs, rate) in loads.items()
+        for order, settings in _ORDERS.items()
+        if order != "atlas" or order in systems(workload)
+        for cell in cells(
+            QUICK_SEEDS if quick else _SEEDS[workload],
+            workload=workload,
+            programs=programs,
+            rate=rate,
+            **EIGHTH,
+            **settings,
+        )
+    ]
+
+
+def _tables(found: Measured) -> Sequence[Table]:
+    figures = {"latency": "latency", "middle half": "steady_latency", "p95": "latency_p95"}
+    columns = {}
+    for label, figure in figures.items():
+        columns[f"{label}, s"] = mean(figure)
+        columns[f"{label} over srpt's"] = over(figure, order="srpt")
+    columns |= {"ended under load": mean("loaded"), "hit rate": mean("hit_rate")}
+    title = (
+        "program latency; also of programs that came in the middle half of the arrivals, of which "
+        "a share ended before the last arrival"
+    )
+    down = {"workload": "workload", "programs/s": "rate", "order": "order"}
+    return [table(found.named("order", _ORDERS), title, down, columns)]
+
+
+def _headline(found: Measured) -> Headline:
+    scores = [
+        less(workload, at.where(order="weft").ratio("latency", at.where(order="srpt")))
+        for workload, at in each(found.named("order", _ORDERS), "workload")
+    ]
+    what = "mean program latency over that of srpt, which knows what is left; less is better"
+    return Headline(what, scores, "above 1; no number", rival=False)
+
+
+EXPERIMENT: Final = Experiment(
+    name="limit",
+    title="Each order beside clairvoyant shortest remaining program first",
+    source="Agentix, appendix A.2, Figure 20",
+    published="Agentix stands between the other orders and SRPT, with a visible gap to SRPT, where "
+    "only scheduling is simulated and all steps are alike; the figure has no numbers",
+    cells=_cells,
+    measure=measure,
+    tables=_tables,
+    notes=(
+        "an order below 1 is faster than srpt, which knows the work that is left and not what is "
+        "cached: srpt is no limit there",
+    ),
+    headline=_headline,
+)

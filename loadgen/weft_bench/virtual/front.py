@@ -1,0 +1,183 @@
+"""The gateway's part of a call, with the gateway's own objects: its router, its process table and
+its records, in the order in which `weft_gateway.calls` uses them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Coroutine, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, TypeVar
+
+from weft_engine.tags import Tag, flatten
+from weft_engine.wire import CallContext, CallReport
+from weft_gateway.model import (
+    Beginning,
+    Closing,
+    Decision,
+    Opening,
+    Outcome,
+    ProgramKey,
+    ReplicaView,
+    RouteRequest,
+)
+from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.registry import build
+from weft_gateway.programs.memory import MemoryTable
+
+from weft_bench.virtual.beginnings import beginning_of
+from weft_bench.virtual.prefix_tree import PrefixTree
+from weft_bench.workloads.parts import tag_spans
+from weft_bench.workloads.schema import Part
+
+_T = TypeVar("_T")
+
+LOCALITY_THRESHOLD_TOKENS: Final = 2048
+_MODEL: Final = "simulated"
+_TENANT: Final = "tenant"
+
+
+class Front:
+    """Places calls and closes them. balancer: a router's name; ValueError lists the known ones.
+    threshold_tokens: longer calls go home, where the balancer has homes. tree: narrows the router's
+    choice by what prompts hold."""
+
+    def __init__(
+        self,
+        replicas: Sequence[str],
+        balancer: str,
+        rng: Random,
+        threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
+        tree: PrefixTree | None = None,
+        sent: Beginnings | None = None,
+    ) -> None:
+        self.table = MemoryTable()
+        self._router = build(balancer, threshold_tokens)
+        self._replicas = tuple(replicas)
+        self._rng = rng
+        self._tree = tree
+        self._sent = sent or Beginnings(0)
+        self._placed = itertools.count()
+        self._keys: dict[str, ProgramKey] = {}
+
+    def begin(self, program: str, now: float) -> None:
+        """The program's client makes its session."""
+        at_once(self.table.start(ProgramKey(_TENANT, program), now))
+
+    def place(
+        self,
+        program: str,
+        thread: str,
+        call: str,
+        prompt_tokens: int,
+        now: float,
+        *,
+        parts: Sequence[Part] = (),
+        tags: Sequence[int] | None = None,
+        remaining_s: float | None = None,
+        retain_s: float | None = None,
+        prefilled: str = "",
+    ) -> tuple[str, CallContext]:
+        """Route and open a call: its replica, and what the engine is told. parts: what its prompt
+        holds, for a tree. prefilled: the replica where its beginning was computed ahead.
+        RuntimeError where no replica is eligible."""
+        key = ProgramKey(_TENANT, program)
+        in_flight = self.table.in_flight()
+        views = tuple(
+            [
+                ReplicaView(name, frozenset(), True, in_flight.get(name, 0))
+                for name in self._replicas
+            ]
+        )
+        away = self._tree.away(parts) if self._tree else frozenset()
+        question = RouteRequest(
+            _MODEL, prompt_tokens, self.table.peek(key), views, away, next(self._placed)
+        )
+        decision = self._router.route(question, now, self._rng)
+        if not decision.replica:
+            raise RuntimeError(f"no replica for {call}: {decision.reason}")
+        sticky, beginning = decision.sticky, None
+        if prefilled in decision.eligible:
+            proposed, sticky = prefilled, False
+        else:
+            if decision.new_home:
+                beginning = beginning_of(parts)
+                decision = self._choose_home(question, decision, beginning, now)
+            proposed = decision.replica
+        opened = at_once(
+            self.table.open_call(
+                Opening(key, call, thread, proposed, decision.eligible, sticky, now)
+            )
+        )
+        self._keys[call] = key
+        if beginning is not None:
+            self._sent.sent(opened.replica, beginning)
+        if self._tree:
+            self._tree.sent(opened.replica, parts)
+        row = opened.program
+        return opened.replica, CallContext(
+            call,
+            program,
+            row.service_s,
+            row.waiting_s,
+            row.arrival_s,
+            row.critical_path_s,
+            remaining_s=remaining_s,
+            tags=None if tags is None else tuple(tags),
+            retain_s=retain_s,
+        )
+
+    def _choose_home(
+        self, question: RouteRequest, decision: Decision, beginning: Beginning | None, now: float
+    ) -> Decision:
+        if beginning is None:
+            return decision
+        shared = self._sent.shared(beginning, decision.eligible)
+        if shared is None:
+            return decision
+        return self._router.route(replace(question, shared=shared), now, self._rng)
+
+    def close(self, report: CallReport, now: float, outcome: Outcome = Outcome.OK) -> None:
+        """A call has ended: it was answered, or it was stopped."""
+        key = self._keys.pop(report.call)
+        closing = Closing(
+            key,
+            report.call,
+            now,
+            outcome,
+            report.service_s,
+            report.waiting_s,
+            report.prompt_tokens,
+            report.cached_tokens,
+            report.output_tokens,
+            report.preemptions,
+        )
+        at_once(self.table.close_call(closing))
+
+    def end(self, program: str, now: float) -> None:
+        """The program's client deletes its session."""
+        at_once(self.table.end(ProgramKey(_TENANT, program), now))
+
+    def violations(self) -> list[str]:
+        """What is wrong with a table whose programs have all ended."""
+        found = list(at_once(self.table.check()))
+        if self._keys or self.table.in_flight():
+            found.append(f"calls are open: {sorted(self._keys)[:5]}")
+        return [f"process table: {what}" for what in found]
+
+
+def tags_of(parts: Sequence[Part]) -> list[int] | None:
+    """The flat list of tags for the engine; None where a part has no kind."""
+    spans = tag_spans(parts)
+    return flatten([(end, Tag[tag]) for end, tag in spans]) if spans else None
+
+
+def at_once(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run what never waits. RuntimeError if it does."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    work.close()
+    raise RuntimeError("the process table in memory was expected not to wait")

@@ -1,0 +1,274 @@
+"""Many decode steps for the price of few, with the decisions of the real scheduler.
+
+Most of what vLLM's scheduler does in a step is to find, for each running sequence, that it takes
+one more token. Two shortcuts leave that out, and nothing else:
+
+- Parking. A sequence that only decodes is taken out of the running list while vLLM schedules a
+  step, with its token and its slot taken off the budgets, and gets its block from vLLM's own
+  KV-cache manager before anybody is admitted, as it would. Not where budget or blocks are short of
+  what all that run want: then vLLM decides about all of them.
+- Leaping. After a step in which all sequences decoded and none arrived, nothing can change until a
+  sequence ends, a call comes, a quantum is used up, a wait is long enough for a promotion, or
+  blocks run out. The steps until then are one.
+
+With `naive` neither is taken; a test holds that the records are the same, byte for byte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vllm.v1.outputs import ModelRunnerOutput
+from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput
+from weft_engine.scheduler import WeftScheduler
+from weft_engine.wire import CallReport
+
+# Where the answer of each sequence begins: its tokens count on from there.
+Answers = Mapping[str, int]
+# Steps of one leap: what is planned further ahead is seldom used.
+_LONGEST: Final = 256
+
+
+class Parking(SchedulerHooks):
+    """Schedules what may change; who only decodes is carried along.
+
+    naive: carry none. first_tokens: sequences that have got their first token, for whoever takes
+    them out. quiet: in the last step all decoded, and none came, left or was put back.
+    prefill_tokens, decode_sequences, context_tokens: what the last step computed, and on how many
+    tokens before these. preemptions: so far.
+    """
+
+    naive = False
+    running: list[Request]
+    max_num_scheduled_tokens: int
+    max_num_running_reqs: int
+    max_num_active_reqs: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.first_tokens: list[str] = []
+        self.quiet = False
+        self.context_tokens = 0
+        self.prefill_tokens = 0
+        self.decode_sequences = 0
+        self.preemptions = 0
+        self._parked: list[Request] = []
+        # Of the steps on their way: what vLLM has scheduled, and who gets a token of it.
+        self._planned: dict[int, tuple[dict[str, int], set[str]]] = {}
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        """One step. What it computes is counted for the cost model."""
+        preempted = self.preemptions
+        parked, others = ([], []) if self.naive else self._part()
+        if parked:
+            output = self._schedule_beside(parked, others)
+        else:
+            output = super().schedule(*args, **kwargs)
+        self._parked = parked
+        self._count(output)
+        self.quiet = (
+            not self.prefill_tokens
+            and not output.scheduled_new_reqs
+            and preempted == self.preemptions
+            and len(output.num_scheduled_tokens) == len(self.running) > 0
+        )
+        return output
+
+    def update_from_output(
+        self, scheduler_output: SchedulerOutput, model_runner_output: Answers
+    ) -> Any:
+        """The step is over: every sequence whose prefill is done gets a token."""
+        for request in self._parked:
+            self._append(request, model_runner_output[request.request_id], 1)
+        self._parked = []
+        rest, sampled = self._planned.pop(id(scheduler_output))
+        tokens: list[list[int]] = []
+        for name in rest:
+            request = self.requests.get(name)
+            # One that was taken out meanwhile gets nothing.
+            if request is None or name not in sampled:
+                tokens.append([])
+                continue
+            done = len(request._output_token_ids)
+            if not done:
+                self.first_tokens.append(name)
+            tokens.append([model_runner_output[name] + done])
+        names = list(rest)
+        scheduler_output.num_scheduled_tokens = rest
+        before = len(self.running)
+        outputs = super().update_from_output(
+            scheduler_output,
+            ModelRunnerOutput(
+                req_ids=names,
+                req_id_to_index={name: i for i, name in enumerate(names)},
+                sampled_token_ids=tokens,
+            ),
+        )
+        self.quiet = self.quiet and len(self.running) == before
+        return outputs
+
+    def advance(self, requests: list[Request], steps: int) -> None:
+        """KV blocks for so many more tokens of sequences that decode; the last token's is not
+        known yet. There must be blocks enough."""
+        size = self.block_size
+        for request in requests:
+            computed = request.num_computed_tokens
+            # A block begins or is completed: a full one goes into the prefix cache.
+            if computed % size == 0 or computed // size != (computed + steps) // size:
+                self.kv_cache_manager.grow(request, steps)
+            request.num_computed_tokens = computed + steps
+
+    def _append(self, request: Request, answer: int, count: int) -> None:
+        """The next tokens of an answer."""
+        outputs, tokens = request._output_token_ids, request._all_token_ids
+        first = answer + len(outputs)
+        if count == 1:
+            outputs.append(first)
+            tokens.append(first)
+        else:
+            outputs.extend(range(first, first + count))
+            tokens.extend(range(first, first + count))
+        if len(tokens) // self.block_size > len(request.block_hashes):
+            request.update_block_hashes()
+
+    def _part(self) -> tuple[list[Request], list[Request]]:
+        """Who can be parked in this step, and who runs beside; two empty lists if none can."""
+        parked: list[Request] = []
+        others: list[Request] = []
+        size = self.block_size
+        tokens = blocks = 0
+        for request in self.running:
+            wanted = len(request._all_token_ids) - request.num_computed_tokens
+            tokens += wanted
+            done = len(request._output_token_ids)
+            if wanted == 1 and 0 < done < request.max_tokens - 1:
+                parked.append(request)
+                blocks += request.num_computed_tokens % size == 0
+            else:
+                others.append(request)
+                blocks += -(-wanted // size) + 1
+        if tokens > self.max_num_scheduled_tokens or blocks > self.free_blocks():
+            return [], []
+        return parked, others
+
+    def _schedule_beside(self, parked: list[Request], others: list[Request]) -> SchedulerOutput:
+        running, count = self.running, len(parked)
+        self.advance(parked, 1)
+        config = self.scheduler_config
+        limits = (
+            self.max_num_scheduled_tokens,
+            config.max_num_batched_tokens,
+            self.max_num_running_reqs,
+            self.max_num_active_reqs,
+        )
+        self.max_num_scheduled_tokens -= count
+        config.max_num_batched_tokens -= count
+        self.max_num_running_reqs -= count
+        self.max_num_active_reqs -= count
+        self.running = list(others)
+        try:
+            output = super().schedule()
+        finally:
+            (
+                self.max_num_scheduled_tokens,
+                config.max_num_batched_tokens,
+                self.max_num_running_reqs,
+                self.max_num_active_reqs,
+            ) = limits
+        admitted = self.running[len(others) :]
+        running.extend(admitted)
+        self.running = running
+        return output
+
+    def _count(self, output: SchedulerOutput) -> None:
+        """What the step computes; and the step's sequences in the order in which vLLM has them."""
+        rest = output.num_scheduled_tokens
+        if self._parked:
+            parked = {request.request_id for request in self._parked}
+            output.num_scheduled_tokens = {
+                name: 1 if name in parked else rest[name]
+                for name in [request.request_id for request in self.running]
+                if name in parked or name in rest
+            }
+            output.total_num_scheduled_tokens += len(parked)
+        prefill = decode = context = 0
+        requests = self.requests
+        # A later step may go on with a prompt before this one has ended.
+        sampled = {name for name in rest if not requests[name].is_prefill_chunk}
+        self._planned[id(output)] = (rest, sampled)
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = requests[name]
+            context += request.num_computed_tokens - tokens
+            if tokens == 1 and (request._output_token_ids or request.num_output_placeholders > 1):
+                decode += 1
+            else:
+                prefill += tokens
+        self.prefill_tokens, self.decode_sequences, self.context_tokens = prefill, decode, context
+
+
+class SimScheduler(WeftScheduler, Parking):
+    """Our scheduler as it is in production, over vLLM's as `Parking` leaves it.
+
+    reports: of calls that have ended, for whoever takes them out.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.reports: list[CallReport] = []
+
+    def _send(self, report: CallReport) -> None:
+        self.reports.append(report)
+
+    def on_preempted(self, request: Request, computed: int) -> None:
+        """Counted, so that a step with a preemption is not taken for a quiet one."""
+        self.preemptions += 1
+        super().on_preempted(request, computed)
+
+    def furthest(self, now: float) -> tuple[int, float, float]:
+        """How far a leap from now may reach: at most so many steps; no further than the step in
+        which so much service is used, seconds, or which passes this instant. 0 steps: no leap."""
+        none = (0, 0.0, 0.0)
+        order = self.calls.order
+        if self.naive or not self.quiet or self.calls.moved or order.rank_changes:
+            return none
+        if self.calls.shares.contended:
+            # Whose turn it is depends on what each tenant is charged for each step.
+            return none
+        if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
+            return none
+        due = min(self.calls.starves_at, self._affinity.due if self._affinity else math.inf)
+        if due <= now:
+            return none
+        first = self.first_waiting()
+        if first is not None and order.preempts:
+            rank = self.calls.rank
+            if rank(first.request_id)[:2] < rank(self.running[-1].request_id)[:2]:
+                return none
+        steps, quantum = _LONGEST, math.inf
+        for request in self.running:
+            call = self.calls.of(request.request_id)
+            if call is None:
+                return none
+            quantum = min(quantum, call.quantum_left_s)
+            steps = min(steps, request.max_tokens - len(request._output_token_ids) - 1)
+        while steps > 1 and self._blocks_for(steps) > self.free_blocks():
+            steps //= 2
+        return steps, quantum, due
+
+    def leap(self, answers: Answers, steps: int, duration_s: float, now: float) -> None:
+        """So many steps in which all running sequences decoded; the last has ended now."""
+        running = self.running
+        for request in running:
+            self._append(request, answers[request.request_id], steps)
+        self.advance(running, steps)
+        self.calls.serve(dict.fromkeys([r.request_id for r in running], 1), duration_s, now)
+        self._last_step_end = now
+
+    def _blocks_for(self, steps: int) -> int:
+        size = self.block_size
+        return sum(
+            -(-(r.num_computed_tokens + steps) // size) - -(-r.num_computed_tokens // size)
+            for r in self.running
+        )

@@ -1,0 +1,248 @@
+"""One engine in virtual time: steps of the real scheduler that take what the cost model says."""
+
+from __future__ import annotations
+
+import copy
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vllm import SamplingParams
+from vllm.v1.request import Request, RequestStatus
+from weft_engine.engine_link import Command
+from weft_engine.wire import CallContext, CallReport
+
+from weft_bench.costs.presets import EngineShape
+from weft_bench.virtual.engine import EngineSettings, build_scheduler
+from weft_bench.virtual.prompts import Prompt, PromptBook
+from weft_bench.virtual.token_times import TokenTimes
+
+# Steps in a row that compute nothing: a call that can never be admitted.
+_EMPTY_STEPS: Final = 1000
+
+
+class SimulationError(RuntimeError):
+    """The simulation cannot go on. The message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """What a step has brought: calls that got their first token, and those that ended."""
+
+    first_tokens: Sequence[str]
+    reports: Sequence[CallReport]
+
+
+class Replica:
+    """A scheduler and its clock. One step, or one leap of several, is on its way at most; with
+    asynchronous scheduling the step after it is scheduled already, and waits for its end.
+
+    started: calls for which an engine computes first in what was scheduled last, with the instant.
+
+    `start` begins a step and tells when it ends; `finish` ends it; `add` takes a call in between,
+    and tells when the step at hand ends now, since no leap goes on past an arrival.
+    """
+
+    def __init__(self, name: str, shape: EngineShape, settings: EngineSettings) -> None:
+        self.name = name
+        self.shape = shape
+        self.now = 0.0
+        self.busy = False
+        self.started: list[tuple[str, float]] = []
+        self.tokens = TokenTimes()
+        self._told: list[Command] = []
+        self._book = PromptBook(shape.block_tokens)
+        self._answers: dict[str, int] = {}
+        # Steps that are scheduled and not over, each with its end; so many at most.
+        self._flight: deque[tuple[Any, float]] = deque()
+        self._depth = 2 if settings.asynchronous else 1
+        self._leap: list[float] = []
+        self._begun = 0.0
+        self._empty = 0
+        self._swapped = 0
+        self._params = SamplingParams(max_tokens=1, ignore_eos=True)
+        self.scheduler = build_scheduler(shape, settings)
+        self.scheduler.clock = lambda: self.now
+
+    def prompt(self, program: str, parts: Any) -> Prompt:
+        """A prompt of these parts."""
+        return self._book.prompt(program, parts)
+
+    def prompt_of(self, tokens: list[int]) -> Prompt:
+        """A prompt of these tokens."""
+        return self._book.of_tokens(tokens)
+
+    def add(
+        self, context: CallContext, prompt: Prompt, answer: int, output_tokens: int, now: float
+    ) -> float | None:
+        """A call comes. answer: where its answer's tokens begin. Returns when the step at hand
+        ends, if that has changed; SimulationError for a call that can never run."""
+        shape = self.shape
+        length = prompt.length + output_tokens
+        if length > min(shape.context, (shape.kv_blocks - 1) * shape.block_tokens):
+            raise SimulationError(f"a call of {length} tokens fits no replica like {self.name}")
+        changed = self._cut(now)
+        self.now = now
+        params = copy.copy(self._params)
+        params.max_tokens = output_tokens
+        params.extra_args = context.to_xargs()
+        self._answers[context.call] = answer
+        self.scheduler.add_request(
+            Request(
+                request_id=context.call,
+                # Never read: the cache compares their hashes.
+                prompt_token_ids=[0] * prompt.length,
+                sampling_params=params,
+                pooling_params=None,
+                arrival_time=now,
+                block_hasher=self._book.hasher(prompt),
+            )
+        )
+        self.scheduler.quiet = False
+        return changed
+
+    def start(self, now: float) -> float | None:
+        """Begin the next step, if there is work. Returns when it will have ended."""
+        self.now = now
+        scheduler = self.scheduler
+        for command in self._told:
+            scheduler.obey(command)
+        self._told = []
+        if not self._flight and not scheduler.has_unfinished_requests():
+            return None
+        self.busy = True
+        self._begun = now
+        self._leap = self._plan(now)
+        if self._leap:
+            return self._leap[-1]
+        self.started = []
+        while len(self._flight) < self._depth and scheduler.has_unfinished_requests():
+            begins = self._flight[-1][1] if self._flight else now
+            output = scheduler.schedule()
+            self.started += [(new.req_id, begins) for new in output.scheduled_new_reqs]
+            computes = bool(output.num_scheduled_tokens)
+            if self._flight and not computes:
+                # All wait for the step that runs.
+                scheduler.update_from_output(output, self._answers)
+                break
+            self._empty = 0 if computes else self._empty + 1
+            if self._empty > _EMPTY_STEPS:
+                raise SimulationError(f"{self.name} has calls waiting and computes nothing")
+            lasts = self.shape.cost.step(
+                scheduler.prefill_tokens,
+                scheduler.decode_sequences,
+                scheduler.context_tokens,
+                self._newly_swapped(),
+            )
+            self._flight.append((output, begins + lasts))
+        return self._flight[0][1]
+
+    def finish(self, now: float) -> Happened:
+        """The step at hand has ended."""
+        self.now = now
+        self.busy = False
+        scheduler = self.scheduler
+        if self._leap:
+            self._land(len(self._leap))
+            return Happened((), ())
+        output, _ = self._flight.popleft()
+        scheduler.update_from_output(output, self._answers)
+        self.tokens.passed(scheduler.requests, (now,))
+        firsts, scheduler.first_tokens = scheduler.first_tokens, []
+        reports, scheduler.reports = scheduler.reports, []
+        for report in reports:
+            del self._answers[report.call]
+        return Happened(firsts, reports)
+
+    def interrupt(self, now: float) -> float | None:
+        """Somebody wants to act between two steps: no leap goes on past now. Returns when the step
+        at hand ends, if that has changed; afterwards there may be none at hand."""
+        return self._cut(now)
+
+    def computed(self, call: str) -> int:
+        """Tokens of a call whose KV is there."""
+        return int(self.scheduler.requests[call].num_computed_tokens)
+
+    def tell(self, kv: str, program: str, now: float) -> float | None:
+        """What is to become of a program's KV blocks, as over `POST /weft/kv`: carried out before
+        the next step. Returns as `interrupt`."""
+        self._told.append(Command(kv=kv, program=program))
+        return self._cut(now)
+
+    def abort(self, call: str, now: float) -> CallReport | None:
+        """Take a call out between two steps. What it had used, or None if it is not here."""
+        if call not in self._answers:
+            return None
+        self.now = now
+        scheduler = self.scheduler
+        scheduler.finish_requests(call, RequestStatus.FINISHED_ABORTED)
+        del self._answers[call]
+        scheduler.quiet = False
+        return scheduler.reports.pop()
+
+    def violations(self) -> list[str]:
+        """What is wrong with an engine that has nothing to do; empty if all is well."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        found = self.scheduler.violations()
+        # One block is the null block.
+        missing = pool.num_gpu_blocks - 1 - pool.get_num_free_blocks()
+        if missing:
+            found.append(f"{missing} KV blocks are in use")
+        if self.scheduler.requests or self._answers or self.busy:
+            found.append("calls are left")
+        return [f"{self.name}: {what}" for what in found]
+
+    def _plan(self, now: float) -> list[float]:
+        """When each step of a leap will have ended; empty if the next step is an ordinary one."""
+        scheduler = self.scheduler
+        steps, quantum, due = scheduler.furthest(now)
+        if steps < 2:
+            return []
+        cost = self.shape.cost.step
+        count = len(scheduler.running)
+        context = sum(r.num_computed_tokens for r in scheduler.running)
+        last = min(now + quantum, due)
+        ends: list[float] = []
+        end = now
+        for _ in range(steps):
+            end += cost(0, count, context)
+            context += count
+            ends.append(end)
+            if end >= last:
+                break
+        return ends
+
+    def _cut(self, now: float) -> float | None:
+        """End a leap with the step that is at hand now. Returns its end."""
+        if not self._leap or not self.busy:
+            return None
+        done = bisect_right(self._leap, now)
+        if done == len(self._leap) - 1 and not done:
+            return None
+        if done:
+            rest = self._leap[done:]
+            self._land(done)
+            self._leap = rest
+        if self._begun == now:
+            # A step has just ended: the next one is to be scheduled with the call.
+            self._leap, self.busy = [], False
+            return now
+        del self._leap[1:]
+        return self._leap[0]
+
+    def _land(self, steps: int) -> None:
+        end = self._leap[steps - 1]
+        self.now = end
+        self.scheduler.leap(self._answers, steps, end - self._begun, end)
+        self.tokens.passed(self.scheduler.requests, self._leap[:steps])
+        self._begun = end
+        self._leap = []
+
+    def _newly_swapped(self) -> int:
+        swap = self.scheduler.state()["swap"] if self.scheduler._swap else None
+        if swap is None:
+            return 0
+        before, self._swapped = self._swapped, swap["swapped_out"] + swap["swapped_in"]
+        return self._swapped - before

@@ -1,0 +1,40 @@
+"""The steady part of a simulation: neither how it fills nor how it drains. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft_bench.virtual.records import ProgramRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Programs that arrived in [begin_s, end_s). loaded: the share of them that ended while
+    programs still arrived; the others ended in the drain, where less competes with them, so that
+    figures of a window with few loaded programs flatter the programs that end last."""
+
+    programs: tuple[ProgramRecord, ...]
+    begin_s: float
+    end_s: float
+    loaded: float
+
+
+def steady(programs: Sequence[ProgramRecord], first: float = 0.25, last: float = 0.75) -> Window:
+    """Programs of the middle part of the arrivals, from share `first` to share `last` of the time
+    between the first arrival and the last: before them the system fills, and later ones keep the
+    load up while they run. ValueError for shares out of order, and where no program arrived then.
+    """
+    if not 0 <= first < last <= 1:
+        raise ValueError(f"a window must lie between 0 and 1, got {first} to {last}")
+    arrivals = [program.arrival_s for program in programs]
+    if not arrivals:
+        raise ValueError("there are no programs")
+    begin, span = min(arrivals), max(arrivals) - min(arrivals)
+    start, end = begin + first * span, begin + last * span
+    inside = tuple(p for p in programs if start <= p.arrival_s < end)
+    if not inside:
+        raise ValueError(f"no program arrived between {start:g} s and {end:g} s")
+    over = max(arrivals)
+    loaded = sum(program.end_s <= over for program in inside) / len(inside)
+    return Window(inside, start, end, loaded)

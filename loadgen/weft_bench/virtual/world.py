@@ -1,0 +1,345 @@
+"""The simulation: arrivals, steps of replicas and answers, in the order of virtual time.
+
+What happens at one instant happens in this order: steps end, calls come, steps begin. A call that
+follows an answer without a gap is so in the very next step.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from weft_engine.orders import build_order
+from weft_engine.wire import CallReport
+from weft_gateway.model import Outcome
+from weft_gateway.policies.route.beginnings import Beginnings
+
+from weft_bench.costs.model import on_tick
+from weft_bench.costs.presets import EngineShape
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.front import LOCALITY_THRESHOLD_TOKENS, Front, tags_of
+from weft_bench.virtual.overlap import (
+    PREFILL_TAGS,
+    TAKE_WAIT_S,
+    Overlap,
+    all_done_s,
+    complete_at,
+    known_before_tools,
+)
+from weft_bench.virtual.prefills import THREAD, Prefills, name_of
+from weft_bench.virtual.prefix_tree import PrefixTree
+from weft_bench.virtual.programs import Program, begin_program
+from weft_bench.virtual.prompts import place
+from weft_bench.virtual.records import CallRecord, PrefillRecord, Simulation, program_record
+from weft_bench.virtual.replica import Replica
+from weft_bench.workloads.cutting import ReadyProgram
+from weft_bench.workloads.streams import stream
+
+_ENDS: Final = 0
+_COMES: Final = 1
+_AHEAD: Final = 2
+_STOPS: Final = 3
+_BEGINS: Final = 4
+# The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
+PREFIX_TREE: Final = "prefix_tree"
+# The order that must be told what is still to come.
+_TOLD: Final = "srpt"
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is simulated. shapes: one for each replica. balancer: a router's name, or `PREFIX_TREE`.
+    seed: of ties in the router. bytes_per_token: what the lengths of programs of messages were
+    estimated with. overlap: what the programs' orchestrators do beside their calls."""
+
+    shapes: Sequence[EngineShape]
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    balancer: str = "locality"
+    threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS
+    seed: int = 0
+    bytes_per_token: float = 4.0
+    overlap: Overlap = field(default_factory=Overlap)
+
+
+def simulate(
+    programs: Sequence[ReadyProgram], arrivals: Sequence[float], setup: Setup
+) -> Simulation:
+    """Play all programs to their ends. arrivals: seconds, one a program.
+
+    ValueError for settings or names that are unknown or arrivals that do not match;
+    SimulationError for a call that no replica can hold.
+    """
+    with _without_collections():
+        return _World(programs, arrivals, setup).run()
+
+
+class _World:
+    def __init__(
+        self, programs: Sequence[ReadyProgram], arrivals: Sequence[float], setup: Setup
+    ) -> None:
+        self._setup = setup
+        self._replicas = {
+            f"replica-{i}": Replica(f"replica-{i}", shape, setup.engine)
+            for i, shape in enumerate(setup.shapes)
+        }
+        self._front = _front(self._replicas, setup)
+        self._tells = setup.engine.policy == _TOLD
+        order = build_order(setup.engine.policy, setup.engine.options)
+        # To other engines it means nothing, and it interrupts their steps.
+        hears = setup.engine.tags or order.cache_aware
+        self._tells_ends = setup.overlap.forget and hears
+        cost = setup.shapes[0].cost
+        self._programs = {
+            ready.id: begin_program(ready, on_tick(arrival), cost.alone, setup.bytes_per_token)
+            for ready, arrival in zip(programs, arrivals, strict=True)
+        }
+        if len(self._programs) != len(programs):
+            raise ValueError("programs must have names of their own")
+        # (instant, what, a number that settles ties, replica or program, call or version).
+        self._events: list[tuple[float, int, int, str, int]] = []
+        self._number = 0
+        self._versions = dict.fromkeys(self._replicas, 0)
+        self._calls: dict[str, tuple[Program, int, CallRecord]] = {}
+        self._records: list[CallRecord] = []
+        self._prefills = Prefills()
+        self._stopping: dict[str, list[str]] = {}
+        self._now = 0.0
+
+    def run(self) -> Simulation:
+        for program in self._programs.values():
+            for number, needed in enumerate(program.needs):
+                if not needed:
+                    self._push(program.arrival_s, _COMES, program.ready.id, number)
+        events = self._events
+        while events:
+            self._now, what, _, name, number = heapq.heappop(events)
+            if what == _COMES:
+                self._come(self._programs[name], number)
+            elif what == _AHEAD:
+                self._prefill(self._programs[name], number)
+            elif what == _STOPS:
+                self._stop(name)
+            elif number != self._versions[name]:
+                continue
+            elif what == _ENDS:
+                self._end(self._replicas[name])
+            else:
+                self._begin(self._replicas[name])
+        found = [v for replica in self._replicas.values() for v in replica.violations()]
+        found += self._front.violations()
+        return Simulation(
+            calls=self._records,
+            programs=[
+                program_record(name, p.arrival_s, p.records) for name, p in self._programs.items()
+            ],
+            end_s=self._now,
+            violations=tuple(found),
+            prefills=self._prefills.records,
+        )
+
+    def _push(self, at: float, what: int, name: str, number: int) -> None:
+        self._number += 1
+        heapq.heappush(self._events, (at, what, self._number, name, number))
+
+    def _come(self, program: Program, number: int) -> None:
+        now, front, id_ = self._now, self._front, program.ready.id
+        if not program.records:
+            front.begin(id_, now)
+        waits_for = self._prefills.hold(id_, number, now)
+        if waits_for:
+            self._push(on_tick(now + TAKE_WAIT_S), _STOPS, waits_for, 0)
+            return
+        came, prefilled = self._prefills.release(id_, number, now)
+        overlap, ready = self._setup.overlap, program.ready.calls[number]
+        parts = program.parts[number]
+        call = f"{id_}/{number}"
+        told = sum(program.costs) if self._tells else None
+        tags = tags_of(parts) if self._setup.engine.tags and overlap.tell_tags else None
+        tools = ready.call.tool_s
+        name, context = front.place(
+            id_,
+            str(number),
+            call,
+            ready.prompt_tokens,
+            now,
+            parts=parts,
+            tags=tags,
+            remaining_s=told,
+            retain_s=overlap.retain_s or None if tools else None,
+            prefilled=prefilled,
+        )
+        replica = self._replicas[name]
+        prompt = replica.prompt(id_, parts)
+        answer = place(ready.call.answer or f"answer/{call}")
+        if overlap.dispatch and tools:
+            replica.tokens.watch(call, complete_at(ready.max_tokens, len(tools)))
+        ends = replica.add(context, prompt, answer, ready.max_tokens, now)
+        record = CallRecord(id_, number, name, came, prompt.length)
+        program.records.append(record)
+        self._records.append(record)
+        self._calls[call] = (program, number, record)
+        self._added(replica, ends)
+
+    def _added(self, replica: Replica, ends: float | None) -> None:
+        """A replica has a call more. ends: when its step at hand ends, if that has changed."""
+        if not replica.busy:
+            self._schedule(replica, _BEGINS, self._now)
+        elif ends is not None:
+            self._schedule(replica, _ENDS, ends)
+
+    def _prefill(self, program: Program, number: int) -> None:
+        """What a turn begins with is computed while the tools run that it waits for."""
+        now, id_ = self._now, program.ready.id
+        parts = known_before_tools(program.parts[number])
+        if not parts:
+            return
+        call, tokens = name_of(id_, number), sum(part.tokens for part in parts)
+        told = sum(program.costs) if self._tells else None
+        name, context = self._front.place(
+            id_, THREAD, call, tokens, now, tags=PREFILL_TAGS, remaining_s=told
+        )
+        replica = self._replicas[name]
+        ends = replica.add(context, replica.prompt(id_, parts), place(f"answer/{call}"), 1, now)
+        self._prefills.begin(call, PrefillRecord(id_, number, name, now, tokens))
+        self._added(replica, ends)
+
+    def _stop(self, call: str) -> None:
+        """The turn of a prefill has waited long enough, if the prefill has not ended meanwhile."""
+        record = self._prefills.running(call)
+        if record is None:
+            return
+        replica = self._replicas[record.replica]
+        ends = replica.interrupt(self._now)
+        if replica.busy:
+            self._stopping.setdefault(replica.name, []).append(call)
+        else:
+            self._stopped(replica, call)
+        self._added(replica, ends)
+
+    def _stopped(self, replica: Replica, call: str) -> None:
+        """A prefill is taken out between two steps, if it is still there."""
+        if self._prefills.running(call) is not None:
+            computed = replica.computed(call)
+            report = replica.abort(call, self._now)
+            if report is not None:
+                self._prefilled(report, computed - report.cached_tokens, Outcome.ABORTED)
+
+    def _prefilled(self, report: CallReport, computed: int, outcome: Outcome) -> None:
+        self._front.close(report, self._now, outcome)
+        turn = self._prefills.end(report, max(0, computed), self._now)
+        if turn is not None:
+            self._push(self._now, _COMES, *turn)
+
+    def _schedule(self, replica: Replica, what: int, at: float) -> None:
+        """What is to happen to a replica next, in place of what was to happen before."""
+        self._versions[replica.name] += 1
+        self._push(at, what, replica.name, self._versions[replica.name])
+
+    def _begin(self, replica: Replica) -> None:
+        ends = replica.start(self._now)
+        if ends is None:
+            return
+        for call, begun in replica.started:
+            # Prefills have no such record.
+            record = self._calls[call][2] if call in self._calls else None
+            if record is not None and record.start_s < 0:
+                record.start_s = begun
+        replica.started = []
+        self._schedule(replica, _ENDS, ends)
+
+    def _end(self, replica: Replica) -> None:
+        happened = replica.finish(self._now)
+        for call in happened.first_tokens:
+            if call in self._calls:
+                self._calls[call][2].first_token_s = self._now
+        for report in happened.reports:
+            if self._prefills.running(report.call) is not None:
+                computed = report.prompt_tokens - report.cached_tokens
+                self._prefilled(report, computed, Outcome.OK)
+            else:
+                self._answered(report)
+        for call in self._stopping.pop(replica.name, ()):
+            self._stopped(replica, call)
+        self._schedule(replica, _BEGINS, self._now)
+
+    def _answered(self, report: CallReport) -> None:
+        now = self._now
+        program, number, record = self._calls.pop(report.call)
+        self._front.close(report, now)
+        record.end_s = answered = now + on_tick(self._replicas[record.replica].shape.call_s)
+        record.service_s = report.service_s
+        record.waiting_s = report.waiting_s
+        record.cached_tokens = report.cached_tokens
+        record.output_tokens = report.output_tokens
+        record.preemptions = report.preemptions
+        record.recomputed_tokens = report.recomputed_tokens
+        record.blocks_swapped_out = report.blocks_swapped_out
+        record.blocks_swapped_in = report.blocks_swapped_in
+        program.unanswered -= 1
+        program.costs[number] = 0.0
+        if not program.unanswered:
+            self._over(program)
+        gap_s = self._gap_s(number, program, record)
+        for follower in program.followers[number]:
+            needs = program.needs[follower]
+            needs.discard(number)
+            program.due[follower] = due = max(program.due[follower], answered + on_tick(gap_s))
+            if not needs:
+                self._push(due, _COMES, program.ready.id, follower)
+                tools = program.ready.calls[number].call.tool_s
+                if self._setup.overlap.split and tools and answered < due:
+                    self._push(answered, _AHEAD, program.ready.id, follower)
+
+    def _over(self, program: Program) -> None:
+        """A program's client deletes its session."""
+        name = program.ready.id
+        self._front.end(name, self._now)
+        what = "forget" if self._tells_ends else "release"
+        if self._tells_ends or self._setup.overlap.retain_s:
+            for place_ in dict.fromkeys(record.replica for record in program.records):
+                replica = self._replicas[place_]
+                self._added(replica, replica.tell(what, name, self._now))
+
+    def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
+        """From an answer to the turn after it: its tools, and whatever else the gap was."""
+        call = program.ready.calls[number].call
+        if not (self._setup.overlap.dispatch and call.tool_s):
+            return call.gap_s
+        replica = self._replicas[record.replica]
+        there = replica.tokens.take(f"{program.ready.id}/{number}", self._now)
+        # What a call takes outside of the engine, its tokens take too.
+        outside = record.end_s - self._now
+        starts = [at + outside for at in there]
+        tools_s = all_done_s(record.end_s, starts, call.tool_s) - record.end_s
+        return tools_s + max(0.0, call.gap_s - max(call.tool_s))
+
+
+def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
+    tree, balancer = None, setup.balancer
+    room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
+    sent = Beginnings(0)
+    for name, tokens in room.items():
+        sent.room(name, tokens)
+    if balancer == PREFIX_TREE:
+        tree, balancer = PrefixTree(room), "least_used"
+    rng = stream(setup.seed, "router")
+    return Front(list(replicas), balancer, rng, setup.threshold_tokens, tree, sent)
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """What is alive is not looked through again and again: a simulation leaves no cycles to find
+    but what the schedulers are made of."""
+    gc.freeze()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+        gc.unfreeze()

@@ -1,0 +1,85 @@
+"""When programs come: steady, in bursts, in steps, or as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate, cycle
+from random import Random
+from typing import Final
+
+from weft_bench.workloads.draws import TwoPhase
+from weft_bench.workloads.streams import poisson_arrivals
+
+# Of Azure's code trace of November 2023, whose times between requests have this coefficient of
+# variation; half of them are shorter than a sixth of their mean, and one in two hundred is longer
+# than 25 times the mean.
+BURSTY_CV: Final = 13.0
+_QUICK: Final = 0.3
+# (seconds, factor on the rate), over and over; the factors' mean is 1.
+STEPS: Final = ((60.0, 0.5), (60.0, 1.0), (60.0, 1.5), (60.0, 1.0))
+
+
+def bursty_arrivals(
+    rng: Random, rate: float, count: int, variation: float = BURSTY_CV
+) -> list[float]:
+    """Arrival times of a renewal process, seconds from the start: bursts, and long silences.
+
+    rate: per second. variation: of the times between arrivals, above 1.
+    """
+    between = TwoPhase(1 / rate, (variation / rate) ** 2, _QUICK / rate)
+    return list(accumulate(between.draw(rng) for _ in range(count)))
+
+
+def stepped_arrivals(
+    rng: Random, rate: float, count: int, steps: Sequence[tuple[float, float]] = STEPS
+) -> list[float]:
+    """Arrival times of a Poisson process whose rate changes in steps.
+
+    rate: per second. steps: (seconds, factor on the rate), over and over. Raises ValueError where
+    no step has arrivals.
+    """
+    if not any(seconds * factor > 0 for seconds, factor in steps):
+        raise ValueError(f"steps without arrivals: {steps}")
+    times: list[float] = []
+    turn = cycle(steps)
+    begun, (seconds, factor) = 0.0, next(turn)
+    now = 0.0
+    for _ in range(count):
+        # How much of the process has to pass: one of rate 1, stretched by each step.
+        left = rng.expovariate(1.0)
+        while left > rate * factor * (begun + seconds - now):
+            left -= rate * factor * (begun + seconds - now)
+            begun += seconds
+            now, (seconds, factor) = begun, next(turn)
+        now += left / (rate * factor)
+        times.append(now)
+    return times
+
+
+KINDS: Final[dict[str, Callable[[Random, float, int], list[float]]]] = {
+    "poisson": poisson_arrivals,
+    "bursty": bursty_arrivals,
+    "stepped": stepped_arrivals,
+}
+RECORDED: Final = "recorded"
+
+
+def arrivals(kind: str, rng: Random, rate: float, recorded: Sequence[float | None]) -> list[float]:
+    """Arrival times of so many programs, seconds from the start.
+
+    kind: one of KINDS, or RECORDED. rate: programs a second; recorded times are stretched to it, 0
+    leaves them as they are. recorded: when each program came. Raises ValueError for another kind,
+    and for recorded times that are not known.
+    """
+    if kind in KINDS:
+        return KINDS[kind](rng, rate, len(recorded))
+    if kind != RECORDED:
+        raise ValueError(
+            f"no arrivals of the kind {kind}; known are {', '.join(KINDS)}, {RECORDED}"
+        )
+    times = [time for time in recorded if time is not None]
+    if len(times) < len(recorded):
+        raise ValueError("the trace does not tell when its programs came")
+    first, last = min(times, default=0.0), max(times, default=0.0)
+    stretch = len(times) / (rate * (last - first)) if rate and last > first else 1.0
+    return [(time - first) * stretch for time in times]

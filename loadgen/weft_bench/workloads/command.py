@@ -1,0 +1,128 @@
+"""`weft bench workload`: writes workloads to files, and tells what they are like."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from weft_bench.report import workload as report
+from weft_bench.report.figures import write_json
+from weft_bench.report.workload import Described
+from weft_bench.workloads import file as workload_file
+from weft_bench.workloads.arrivals import KINDS, arrivals
+from weft_bench.workloads.registry import WORKLOADS
+from weft_bench.workloads.schema import TraceError, TraceProgram
+from weft_bench.workloads.statistics import statistics
+from weft_bench.workloads.streams import stream
+from weft_bench.workloads.traces.files import read_trace
+from weft_bench.workloads.traces.published import PUBLISHED
+from weft_bench.workloads.workload import Workload, arriving
+
+ALL: Final = "all"
+_TO_WRITE: Final = 100
+_TO_DESCRIBE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOptions:
+    """Options of the command; see `weft bench workload --help`. programs: 0 for what the use asks
+    for. describe: names of workloads, "all" of them, or files."""
+
+    name: str = ""
+    programs: int = 0
+    seed: int = 0
+    rate: float = 1.0
+    arrivals: str = "poisson"
+    out: str = ""
+    describe: tuple[str, ...] = ()
+    shrink: int = 1
+    markdown: bool = False
+    json_file: str = ""
+
+
+def run(options: WorkloadOptions) -> int:
+    """Write, describe, or list. Returns the exit status: 2 for bad input."""
+    try:
+        if bool(options.name) != bool(options.out):
+            raise TraceError("--name and --out belong together")
+        if options.name:
+            _write(options)
+        if options.describe:
+            _describe(options)
+        if not options.name and not options.describe:
+            for workload in WORKLOADS.values():
+                print(f"{workload.name:12} {workload.source}")
+    except (TraceError, ValueError) as error:
+        print(f"weft bench workload: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def made(options: WorkloadOptions, workload: Workload, count: int) -> Iterator[TraceProgram]:
+    """Programs of a workload with their arrivals, drawn from a stream of their own. Raises
+    ValueError for a kind of arrivals that cannot be made."""
+    if options.arrivals not in KINDS:
+        raise ValueError(f"no arrivals are {options.arrivals}; known are {', '.join(KINDS)}")
+    times = arrivals(
+        options.arrivals, stream(options.seed, "arrivals"), options.rate, [None] * count
+    )
+    return arriving(workload.generate(options.seed, count), times)
+
+
+def _write(options: WorkloadOptions) -> None:
+    workload = _known(options.name)
+    count = options.programs or _TO_WRITE
+    made_of = {
+        "source": workload.source,
+        "seed": options.seed,
+        "rate": options.rate,
+        "arrivals": options.arrivals,
+    }
+    path = Path(options.out)
+    written = workload_file.write(path, workload.name, made(options, workload, count), made_of)
+    print(f"{path}: {written} programs of {workload.name}")
+
+
+def _describe(options: WorkloadOptions) -> None:
+    names = tuple(WORKLOADS) if options.describe == (ALL,) else options.describe
+    rows = [_row(options, name) for name in names]
+    if options.markdown:
+        print(report.markdown(rows))
+    else:
+        report.show(rows)
+    if options.json_file:
+        write_json(
+            Path(options.json_file), "weft bench workload", asdict(options), report.figures(rows)
+        )
+
+
+def _row(options: WorkloadOptions, name: str) -> Described:
+    if name in WORKLOADS or not Path(name).exists():
+        workload = _known(name)
+        count = options.programs or _TO_DESCRIBE
+        return _described(workload, list(made(options, workload, count)))
+    title, programs = read_trace(Path(name), options.seed, shrink=options.shrink)
+    some: Iterable[TraceProgram] = islice(programs, options.programs or None)
+    if title in WORKLOADS:
+        return _described(WORKLOADS[title], list(some))
+    source, published = PUBLISHED.get(title, (name, {}))
+    return Described(title, source, published, statistics(some))
+
+
+def _described(workload: Workload, programs: list[TraceProgram]) -> Described:
+    found = statistics(programs)
+    if workload.extra is not None:
+        found |= workload.extra(programs)
+    return Described(workload.name, workload.source, workload.published, found)
+
+
+def _known(name: str) -> Workload:
+    if name not in WORKLOADS:
+        raise TraceError(f"no file and no workload is {name}; known are {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]

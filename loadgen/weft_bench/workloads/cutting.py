@@ -1,0 +1,108 @@
+"""Cuts programs to a model's context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
+
+# Room for the chat template and for estimates that are a little too low.
+_SAFETY: Final = 0.93
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyCall:
+    """A call with its lengths in the model's tokens: `prompt_tokens` estimated for messages."""
+
+    call: TraceCall
+    prompt_tokens: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyProgram:
+    """A program that fits. cut: its trace went on beyond the context; trimmed: its first message
+    was shortened; arrival_s: as recorded."""
+
+    id: str
+    calls: tuple[ReadyCall, ...]
+    cut: bool
+    trimmed: bool
+    arrival_s: float | None = None
+
+
+def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Size of what the chat template will print of the messages, bytes."""
+    return sum(
+        len(str(m.get("content") or "").encode())
+        + (len(json.dumps(m["tool_calls"])) if m.get("tool_calls") else 0)
+        + 24
+        for m in messages
+    )
+
+
+# A few thousand bytes tell the ratio and fit any context.
+_SAMPLE: Final = 4000
+
+
+async def bytes_per_token(
+    messages: Sequence[Mapping[str, Any]], count: Callable[[Sequence[Any]], Awaitable[float]]
+) -> float:
+    """Bytes a token of these messages. count: the prompt tokens of messages, by the engine's count.
+    The denser of two samples counts: the first message, often prose, and what comes after it, often
+    tools' JSON; 4 without any text."""
+    ratios = []
+    for part in (messages[:1], messages[1:]):
+        text = "\n".join(str(message.get("content") or "") for message in part)[:_SAMPLE]
+        if text:
+            probe = [{"role": "user", "content": text}]
+            ratios.append(message_bytes(probe) / await count(probe))
+    return min(ratios, default=4.0)
+
+
+def fit(
+    program: TraceProgram, context: int, bytes_per_token: float, output_scale: float = 1.0
+) -> ReadyProgram | None:
+    """The program up to the call that would pass the context, in tokens; None if nothing is left.
+
+    A first call that does not fit by itself has its first message shortened to half the context.
+    Raises TraceError for a call without a prompt, which no engine takes.
+    """
+    room = int(context * _SAFETY)
+    trimmed = False
+    calls: list[ReadyCall] = []
+    first_length = 0
+    for number, call in enumerate(program.calls):
+        if number == 0 and call.messages and _tokens(call, bytes_per_token) > room * 3 // 4:
+            first_length = max(64, int(room * bytes_per_token / 2))
+            # What is long may be the tools, which nothing here shortens.
+            trimmed = len(str(call.messages[0].get("content")).encode()) > first_length
+        if trimmed:
+            head = dict(call.messages[0])
+            head["content"] = str(head["content"]).encode()[:first_length].decode("utf-8", "ignore")
+            call = replace(call, messages=(head, *call.messages[1:]))
+        prompt = _tokens(call, bytes_per_token)
+        if not prompt:
+            raise TraceError(f"call {number} of {program.id} has no prompt")
+        output = call.output_tokens or round(call.output_bytes / bytes_per_token)
+        output = max(1, round(output * output_scale))
+        if prompt + output > room:
+            break
+        calls.append(ReadyCall(call, prompt, output))
+    if not calls:
+        return None
+    cut = len(calls) < len(program.calls)
+    return ReadyProgram(program.id, tuple(calls), cut, trimmed, program.arrival_s)
+
+
+def _tokens(call: TraceCall, bytes_per_token: float) -> int:
+    if call.parts:
+        return sum(part.tokens for part in call.parts)
+    if call.prompt_ids:
+        return len(call.prompt_ids)
+    # The chat template prints the tools too.
+    tools = len(json.dumps(call.tools)) if call.tools else 0
+    return round((tools + message_bytes(call.messages)) / bytes_per_token)

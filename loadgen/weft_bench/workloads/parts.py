@@ -1,0 +1,58 @@
+"""Prompts of parts as token ids that an engine takes, and as tags. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import shake_128
+from itertools import chain
+from typing import Final
+
+from weft_bench.workloads.schema import Part
+from weft_bench.workloads.traces.coding import FIRST_ID, IDS
+
+# What is in a message of a role.
+_TAG_OF_KIND: Final = {
+    "system": "SYSTEM_PROMPT",
+    "user": "USER_QUERY",
+    "tool": "TOOL_OUTPUT",
+    "assistant": "RESPONSE",
+}
+
+# Evicted in this order, the first to go first.
+_WORTH: Final = {
+    tag: worth
+    for worth, tag in enumerate(("RESPONSE", "TOOL_OUTPUT", "USER_QUERY", "SYSTEM_PROMPT"))
+}
+
+
+def token_ids(parts: Iterable[Part]) -> tuple[int, ...]:
+    """Ids of any vocabulary: of two parts of one name the shorter is how the longer begins."""
+    return tuple(chain.from_iterable(_ids(part.name, part.tokens) for part in parts))
+
+
+def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
+    """What parts are worth, as `TraceCall.tags`; nothing where a part does not know its kind.
+
+    A part is worth as much as the best of it and what comes after it, as
+    `weft_gateway.policies.tags` has it: a cache that has lost a part finds none behind it.
+    """
+    spans: list[tuple[int, str]] = []
+    end = 0
+    for part in parts:
+        if part.kind not in _TAG_OF_KIND:
+            return ()
+        tag = _TAG_OF_KIND[part.kind]
+        end += part.tokens
+        while spans and _WORTH[spans[-1][1]] <= _WORTH[tag]:
+            spans.pop()
+        spans.append((end, tag))
+    return tuple(spans)
+
+
+@lru_cache(maxsize=4096)
+def _ids(name: str, tokens: int) -> tuple[int, ...]:
+    digest = shake_128(name.encode()).digest(2 * tokens)
+    return tuple(
+        FIRST_ID + int.from_bytes(digest[2 * i : 2 * i + 2], "big") % IDS for i in range(tokens)
+    )

@@ -1,0 +1,117 @@
+"""Coding-agent sessions: token counts, block hashes and times, without text.
+
+The text is made: a block's tokens follow from its hash, so that prompts share exactly the prefixes
+that they shared in the session. Hashes are local to a session; what sessions share is modelled:
+those with tools of one length have the same tools, at the front of every prompt. Real sessions hold
+ten to three hundred thousand tokens; `shrink` divides all lengths, so that a session fits a small
+model and keeps its shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import shake_128
+from itertools import chain
+from struct import unpack
+from typing import Any, Final
+
+from weft_bench.workloads.schema import TraceCall, TraceProgram
+
+DEFAULT_SHRINK: Final = 16
+# Ids of made-up prompts lie in [FIRST_ID, FIRST_ID + IDS): ordinary tokens of any vocabulary.
+FIRST_ID: Final = 300
+IDS: Final = 1000
+
+
+def matches(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a coding session."""
+    requests = record.get("requests")
+    return isinstance(requests, list) and "block_size" in record
+
+
+def read(
+    records: Iterable[Mapping[str, Any]], shrink: int = DEFAULT_SHRINK, context: int = 0
+) -> Iterator[TraceProgram]:
+    """One program a session. `think_time` before a call is the gap after the one before it; it may
+    include a person's approval, so it is an upper bound on tool time. context: after the first
+    prompt of more tokens nothing is read, since the session is cut there; 0: read all."""
+    for record in records:
+        requests = [r for r in record["requests"] if "in" in r and r.get("hash_ids")]
+        prompts = _Prompts(record, shrink)
+        calls = []
+        for index, request in enumerate(requests):
+            following = requests[index + 1] if index + 1 < len(requests) else {}
+            ids, tags = prompts.next(request)
+            calls.append(
+                TraceCall(
+                    prompt_ids=ids,
+                    tags=tags,
+                    output_tokens=max(1, round(request["out"] / shrink)),
+                    gap_s=float(following.get("think_time", 0.0)),
+                )
+            )
+            if context and len(ids) > context:
+                break
+        if calls:
+            yield TraceProgram(f"coding-{record['id']}", tuple(calls))
+
+
+class _Prompts:
+    """Makes a session's prompts, one after the other: token ids, and what they hold."""
+
+    def __init__(self, record: Mapping[str, Any], shrink: int) -> None:
+        size = int(record["block_size"])
+        self._id = record["id"]
+        self._shrink = shrink
+        self._width = max(1, size // shrink)
+        self._tools = int(record.get("tool_tokens", 0))
+        self._tool_blocks = self._tools // size
+        # Blocks of tools and system prompt, which the session's first prompt begins with.
+        self._fixed = (self._tools + int(record.get("system_tokens", 0))) // size
+        self._blocks: dict[int, list[int]] = {}
+        self._before: list[int] = []
+        self._tags: list[str] = []
+        self._answer = 0
+        self._stop = ""
+
+    def next(
+        self, request: Mapping[str, Any]
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, str], ...]]:
+        hashes = request["hash_ids"]
+        for place, block in enumerate(hashes):
+            if block not in self._blocks:
+                ours = self._before or place >= self._tool_blocks
+                name = f"{self._id}/{block}" if ours else f"tools/{self._tools}/{place}"
+                self._blocks[block] = _tokens(name, self._width)
+        self._tag(hashes)
+        self._answer = round(request["out"] / self._shrink)
+        self._stop = str(request.get("stop", ""))
+        ids = tuple(chain.from_iterable(map(self._blocks.__getitem__, hashes)))
+        return ids, tuple(_spans(self._tags, self._width))
+
+    def _tag(self, hashes: list[int]) -> None:
+        """One tag a block. What is kept of the prompt before keeps its tags; then comes the last
+        answer, then what the client had to say: tools' output where it was asked for."""
+        kept = 0
+        while kept < min(len(hashes), len(self._before)) and hashes[kept] == self._before[kept]:
+            kept += 1
+        if not self._before:
+            kept = min(self._fixed, len(hashes))
+            self._tags = ["SYSTEM_PROMPT"] * kept
+        answer = -(-self._answer // self._width)
+        said = "TOOL_OUTPUT" if self._stop == "tool_use" else "USER_QUERY"
+        new = ["RESPONSE"] * answer + [said] * len(hashes)
+        self._tags = (self._tags[:kept] + new)[: len(hashes)]
+        self._before = hashes
+
+
+def _spans(tags: list[str], width: int) -> Iterator[tuple[int, str]]:
+    """Runs of one tag, as (end, tag), of blocks of so many tokens."""
+    for place, tag in enumerate(tags):
+        if place + 1 == len(tags) or tags[place + 1] != tag:
+            yield (place + 1) * width, tag
+
+
+def _tokens(name: str, width: int) -> list[int]:
+    digest = shake_128(name.encode()).digest(2 * width)
+    return [FIRST_ID + number % IDS for number in unpack(f">{width}H", digest)]

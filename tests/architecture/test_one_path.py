@@ -1,0 +1,53 @@
+"""A call takes one path: what decides, opens and closes has one place in the sources."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from support.sources import ROOT, sources
+
+FILES = [*sources("gateway/weft_gateway/calls"), *sources("gateway/weft_gateway/api")]
+
+
+def callers(method: str) -> list[str]:
+    """The functions that call a method of this name, as `file:function`."""
+    found = []
+    for file in FILES:
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                found += [
+                    f"{file.name}:{function.name}"
+                    for node in ast.walk(function)
+                    if isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Attribute)
+                    and node.func.attr == method
+                ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("method", "places"),
+    [
+        ("open_call", ["lifecycle.py:open"]),
+        ("close_call", ["lifecycle.py:_write_once"]),
+        # What closes a call is the end of its context, and nothing else.
+        ("_close", ["lifecycle.py:__aexit__"]),
+    ],
+)
+def test_calls_open_and_close_in_one_place(method: str, places: list[str]) -> None:
+    assert callers(method) == places
+
+
+def test_one_module_decides_where_a_call_goes() -> None:
+    assert {place.partition(":")[0] for place in callers("route")} == {"placement.py"}
+
+
+@pytest.mark.parametrize(
+    ("step", "part"), [("place", "_placement"), ("open", "_lifecycle"), ("send", "_engines")]
+)
+def test_chat_and_prefill_take_the_same_steps(step: str, part: str) -> None:
+    step = f"self.{part}.{step}("
+    users = {file.name for file in FILES if step in (ROOT / file).read_text(encoding="utf-8")}
+    assert users == {"path.py", "prefills.py"}

@@ -1,0 +1,204 @@
+"""The wheel: what it contains, and that it works in a fresh environment.
+
+The tests install packages from PyPI, real ones and with pip. If PyPI cannot be reached, these tests
+are skipped and the reason is printed, so that the suite runs on a machine without a network. Any
+other failure of pip fails them. What the wheel contains is always tested.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from collections import Counter
+from pathlib import Path
+from zipfile import ZipFile
+
+import httpx
+import pytest
+from support.dockerfile import parse
+from support.sources import ROOT
+from support.wheel import Environment, build_wheel, clean_environment
+from weft_bench.stack.processes import free_port, running
+
+pytestmark = pytest.mark.system
+
+PACKAGES = {"weft", "weft_gateway", "weft_engine", "weft_kernels", "weft_bench", "weft_deploy"}
+NEIGHBOURS = ("-r", ROOT / "requirements/neighbours.txt")
+# Imports every module of Weft, without an engine. Examples need the frameworks that they show.
+IMPORT_ALL = f"""
+import importlib, pathlib, pkgutil, sys
+engine = ("torch", "triton", "vllm")
+sys.modules.update(dict.fromkeys(engine))
+needs_engine, names = set(), []
+for top in {sorted(PACKAGES)}:
+    package = importlib.import_module(top)
+    assert pathlib.Path(package.__file__).is_relative_to(sys.prefix), package.__file__
+    names += [module.name for module in pkgutil.walk_packages(package.__path__, top + ".")]
+for name in names:
+    if name.startswith("weft.examples.") or name.endswith(".__main__"):
+        continue
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name.partition(".")[0] not in engine:
+            raise
+        needs_engine.add(name.partition(".")[0])
+assert needs_engine <= {{"weft_engine", "weft_kernels", "weft_bench"}}, needs_engine
+for name in engine:
+    del sys.modules[name]
+"""
+IMPORT_NEIGHBOURS = """
+import kernels, transformers
+from kernels import LayerRepository, get_kernel
+from transformers import PreTrainedModel
+for package in (kernels, transformers):
+    assert pathlib.Path(package.__file__).is_relative_to(sys.prefix), package.__file__
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> list[str]:
+    return ZipFile(wheel).namelist()
+
+
+def test_it_installs_the_packages_of_weft_and_nothing_else(names: list[str]) -> None:
+    assert {name.partition("/")[0] for name in names} == {*PACKAGES, "weft-0.1.0.dist-info"}
+
+
+def test_it_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
+    assert wheel.stat().st_size < 1_000_000
+    kinds = Counter(Path(name).suffix for name in names if ".dist-info/" not in name)
+    assert kinds.keys() == {".py", ".typed", ".lua", ".txt", ".jinja"}
+
+
+def test_it_tells_type_checkers_that_the_client_has_types(names: list[str]) -> None:
+    # The client returns types of the gateway's parsers.
+    assert {"weft/py.typed", "weft_gateway/py.typed"} <= set(names)
+
+
+def serves_one_call(environment: Environment, folder: Path) -> None:
+    """`weft serve` of the environment answers one call with a canned engine."""
+    engine, port = free_port(), free_port()
+    script = [str(ROOT / "tests/support/fake_engine.py"), str(engine), str(folder)]
+    serve = [str(environment.bin / "weft"), "serve", "--port", str(port)]
+    python = str(environment.bin / "python")
+    body = {"model": "fake", "messages": [{"role": "user", "content": "Who are you?"}]}
+    bare = clean_environment()
+    with (
+        running(
+            [python, *script], f"http://127.0.0.1:{engine}/health", folder / "engine.log", bare
+        ),
+        running(
+            [*serve, "--replica", f"http://127.0.0.1:{engine}"],
+            f"http://127.0.0.1:{port}/health",
+            folder / "gateway.log",
+            bare,
+        ),
+    ):
+        url = f"http://127.0.0.1:{port}/v1/chat/completions"
+        answer = httpx.post(url, json=body, trust_env=False, timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["choices"][0]["message"]["content"] == "I am fake."
+
+
+@pytest.fixture(scope="module")
+def gateway_environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """What the gateway's image installs: its lock, and the wheel without the bench."""
+    folder = tmp_path_factory.mktemp("gateway")
+    environment = Environment(folder / "environment")
+    image = build_wheel(folder, parse((ROOT / "Dockerfile").read_text()).sources())
+    environment.install("-r", ROOT / "requirements/gateway.txt", image)
+    return environment
+
+
+def test_the_environment_of_the_gateways_image_has_neither_an_engine_nor_the_bench(
+    gateway_environment: Environment, tmp_path: Path
+) -> None:
+    environment = gateway_environment
+    installed = {path.name for path in environment.site.iterdir()}
+    assert {"weft", "weft_gateway"} <= installed
+    assert not installed & {"torch", "vllm", "transformers", "numpy", "matplotlib", "weft_bench"}
+    bench = environment.run("weft", "bench", "list", folder=tmp_path)
+    assert (bench.returncode, bench.stdout) == (2, "")
+    assert bench.stderr.count("\n") == 1
+    assert "pip install 'weft[bench]'" in bench.stderr
+    assert environment.run("weft", "--help", folder=tmp_path).returncode == 0
+    serves_one_call(environment, tmp_path)
+
+
+USAGE = """
+from weft import Hints, Run, Session, Tool, ToolCall, ToolCalls
+
+def blocking(session: Session) -> list[ToolCall]:
+    hints: Hints = session.hints()
+    hints.set_reuse_priority(1, ttl_s=60)
+    calls = session.tool_calls([], in_text=True)
+    assert_type(calls, ToolCalls)
+    assert_type([call.arguments for call in calls], list[str])
+    return list(calls)
+
+async def looping(session: Session, tool: Tool) -> str:
+    run = await session.run_tools(model="m", messages=[], tools=[tool], temperature=0)
+    assert_type(run, Run)
+    assert_type(run.tool_runs[0].call, ToolCall)
+    return run.answer
+
+Session("http://127.0.0.1:8080", port=1)
+blocking("no session")
+"""
+
+
+def test_type_checkers_read_the_types_of_the_installed_client(
+    gateway_environment: Environment, tmp_path: Path
+) -> None:
+    guide = re.findall(r"```python\n(.+?)```", (ROOT / "docs/client.md").read_text(), re.DOTALL)
+    assert len(guide) == 3
+    files = [tmp_path / f"guide_{number}.py" for number in range(len(guide))]
+    for file, text in zip(files, guide, strict=True):
+        file.write_text(text)
+    usage = tmp_path / "usage.py"
+    usage.write_text("from typing import assert_type\n" + USAGE)
+    options = ["--strict", "--no-incremental", "--python-executable"]
+    # The gateway's environment has no `openai`.
+    options += [str(gateway_environment.bin / "python"), "--disable-error-code", "import-not-found"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", os.devnull, *options, usage, *files],
+        cwd=tmp_path,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    assert len(errors) == 2, done.stdout
+    assert 'Unexpected keyword argument "port"' in errors[0]
+    assert 'has incompatible type "str"; expected "Session"' in errors[1]
+
+
+@pytest.mark.parametrize("weft_first", [True, False], ids=["weft first", "weft last"])
+def test_it_works_beside_hugging_faces_packages(
+    weft_first: bool, wheel: Path, tmp_path: Path
+) -> None:
+    environment = Environment(tmp_path / "environment")
+    order = [(wheel,), NEIGHBOURS] if weft_first else [NEIGHBOURS, (wheel,)]
+    for arguments in order:
+        environment.install(*arguments)
+    files: Counter[str] = Counter()
+    for record in environment.site.glob("*.dist-info/RECORD"):
+        files.update(row[0] for row in csv.reader(record.read_text().splitlines()))
+    assert not [file for file, owners in files.items() if owners > 1]
+    # What the packages depend on comes from the environment of the tests, after its own.
+    (environment.site / "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    done = environment.run("python", "-c", IMPORT_ALL + IMPORT_NEIGHBOURS, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    serves_one_call(environment, tmp_path)

@@ -1,0 +1,188 @@
+"""Calls opened and closed, on the real memory table."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import httpx
+import pytest
+from weft_engine.wire import CallReport
+from weft_gateway.calls.call import Call, Placed
+from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
+from weft_gateway.calls.observers import CallObserver, Observers
+from weft_gateway.calls.placement import Placement
+from weft_gateway.engine.advice import KvAdvisor
+from weft_gateway.engine.endpoints import BY_PATH
+from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.pool import Timeouts
+from weft_gateway.engine.registry import Registry
+from weft_gateway.model import Decision, Outcome, ProgramKey
+from weft_gateway.policies.retain.idle import IdlePolicy
+from weft_gateway.programs.identity import Identity
+from weft_gateway.programs.idle import IdleTimes
+from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.telemetry.metrics import Metrics
+from weft_gateway.telemetry.tasks import Spawner
+
+pytestmark = pytest.mark.anyio
+
+KEY = ProgramKey("tenant", "run")
+USED = CallReport(call="c1", service_s=2.0, prompt_tokens=500)
+PLACED = Placed("r0", False, Decision("r0", False, frozenset({"r0"}), "only one"), 1, "", None)
+
+
+class NoPlacement:
+    """Takes note of where a call went."""
+
+    def settled(self, placed: Placed, replica: str) -> None:
+        assert replica == "r0"
+
+
+class Counts(CallObserver):
+    """Counts the calls that it sees closed. fails: raises then."""
+
+    def __init__(self) -> None:
+        self.closings: list[tuple[str, Outcome]] = []
+        self.fails = False
+
+    def closed(self, call: Call) -> None:
+        if self.fails:
+            raise RuntimeError("an observer failed")
+        self.closings.append((call.id, call.outcome))
+
+
+class House:
+    """A lifecycle and what it writes to. said: by the engine, when it is asked."""
+
+    def __init__(self) -> None:
+        self.table = MemoryTable()
+        self.counts = Counts()
+        self.ask: Callable[[Call], CallReport] = lambda _: USED
+        self.observers = Observers()
+        self.observers.add(self.counts)
+        metrics = Metrics()
+        self.spawner = Spawner("ledger", metrics.task_failures)
+
+        async def ask(call: Call) -> CallReport:
+            return self.ask(call)
+
+        self.lifecycle = Lifecycle(
+            self.table,
+            cast(Placement, NoPlacement()),
+            # Advice goes to replicas, and there are none.
+            KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), ""),
+            IdleTimes(IdlePolicy(60.0, 60.0)),
+            ask,
+            self.spawner,
+            metrics.error,
+        )
+
+    async def open(self, name: str, *, ephemeral: bool = False, final: bool = False) -> OpenCall:
+        chat = BY_PATH["/v1/chat/completions"]
+        call = Call(name, chat, [], b"req", 0.0, self.observers.of(chat))
+        call.identity = Identity(KEY, "main", "", "path", ephemeral, final)
+        return await self.lifecycle.open(call, PLACED)
+
+    async def programs(self) -> int:
+        return (await self.table.census()).alive
+
+    async def program(self) -> Any:
+        program = await self.table.get(KEY)
+        assert program is not None
+        return program
+
+
+async def test_leaving_the_context_closes_the_call() -> None:
+    house = House()
+    async with await house.open("c1") as call:
+        assert house.table.in_flight() == {"r0": 1}
+        call.outcome, call.report = Outcome.OK, USED
+    program = await house.program()
+    assert (program.calls, program.errors, program.service_s) == (1, 0, 2.0)
+    assert house.counts.closings == [("c1", Outcome.OK)]
+
+
+async def test_a_call_that_raises_is_closed_as_an_error() -> None:
+    house = House()
+    with pytest.raises(KeyError):
+        async with await house.open("c1"):
+            raise KeyError
+    assert (await house.program()).errors == 1
+
+
+async def test_an_observer_that_fails_keeps_no_call_open(caplog: pytest.LogCaptureFixture) -> None:
+    house = House()
+    house.counts.fails = True
+    async with await house.open("c1") as call:
+        call.outcome = Outcome.OK
+    program = await house.program()
+    assert (program.calls_closed, program.threads) == (1, ())
+    assert "an observer of call c1 failed" in caplog.text
+
+
+async def test_after_a_disconnect_the_engine_is_asked_before_the_call_closes() -> None:
+    house = House()
+    open_when_asked = []
+
+    def ask(call: Call) -> CallReport:
+        open_when_asked.append(house.table.in_flight().get("r0"))
+        return USED
+
+    house.ask = ask
+    with pytest.raises(ClientGone):
+        async with await house.open("c1"):
+            raise ClientGone
+    await house.spawner.settle(10)
+    program = await house.program()
+    assert (open_when_asked, program.service_s, program.threads) == ([1], 2.0, ())
+    assert house.counts.closings == [("c1", Outcome.ABORTED)]
+
+
+async def test_an_engine_that_cannot_be_asked_keeps_no_call_open() -> None:
+    house = House()
+
+    def ask(call: Call) -> CallReport:
+        raise RuntimeError("no answer")
+
+    house.ask = ask
+    with pytest.raises(ClientGone):
+        async with await house.open("c1"):
+            raise ClientGone
+    await house.spawner.settle(10)
+    assert house.table.in_flight().get("r0", 0) == 0
+
+
+async def test_a_superseded_attempt_is_closed_after_the_next_one_is_open() -> None:
+    house = House()
+    first = await house.open("c1", ephemeral=True)
+    async with first as call:
+        first.supersede("c2")
+        second = await house.lifecycle.open(call, PLACED)
+    async with second as call:
+        await house.spawner.settle(10)
+        assert house.counts.closings == [("c1", Outcome.ERROR)]
+        assert house.table.in_flight() == {"r0": 1}
+        call.outcome = Outcome.OK
+    assert house.counts.closings == [("c1", Outcome.ERROR), ("c2", Outcome.OK)]
+    assert (await house.table.census())[:2] == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "left"), [({}, 1), ({"ephemeral": True}, 0), ({"final": True}, 0)]
+)
+async def test_the_count_of_programs_follows_the_table(options: Any, left: int) -> None:
+    house = House()
+    async with await house.open("c1", **options) as call:
+        assert await house.programs() == 1
+        call.outcome = Outcome.OK
+    assert await house.programs() == left
+    assert (await house.table.get(KEY) is not None) == bool(left)
+
+
+async def test_a_final_call_ends_its_program_after_the_calls_beside_it() -> None:
+    house = House()
+    async with await house.open("c1"):
+        async with await house.open("c2", final=True):
+            pass
+        assert await house.programs() == 1
+    assert await house.programs() == 0
+    assert await house.table.check() == []

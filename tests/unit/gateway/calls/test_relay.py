@@ -1,0 +1,137 @@
+"""Answers on their way to the client, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from weft_engine.wire import REPORT_COMMENT, CallReport
+from weft_gateway.calls import relay
+from weft_gateway.calls.call import Call, Hooks, Tap
+from weft_gateway.calls.relay import Step, StreamRelay
+from weft_gateway.engine.endpoints import BY_PATH
+from weft_gateway.engine.errors import ReplicaBadAnswer, ReplicaClosed, ReplicaWrongCall
+from weft_gateway.errors import ApiError
+from weft_gateway.model import Outcome
+
+ID = "call-0123456789ab-1"
+WORD = b'data: {"choices":[]}\n\n'
+DONE = b"data: [DONE]\n\n"
+REPORT = REPORT_COMMENT + CallReport(ID, service_s=1.0).to_json().encode() + b"\n\n"
+
+
+def call(path: str = "/v1/chat/completions", status: int = 200) -> Call:
+    made = Call(ID, BY_PATH[path], [], b"req", 0.0, Hooks())
+    made.status, made.replica = status, "r0"
+    return made
+
+
+def streamed(of: Call, *taps: Tap, record: int = 0) -> StreamRelay:
+    def head(begun: Call) -> Sequence[Tap]:
+        assert begun is of
+        if record:
+            of.record(record)
+        return taps
+
+    return StreamRelay(of, head)
+
+
+def test_a_report_before_the_end_lets_the_call_close() -> None:
+    one = call()
+    stream = streamed(one)
+    assert stream.feed(WORD, False) == WORD
+    assert stream.step is None
+    assert stream.feed(DONE, False) == b""  # Held until the report is there.
+    assert stream.step is Step.END_SOON
+    assert stream.feed(REPORT, False) == DONE
+    assert stream.step is Step.CLOSE
+    assert (one.outcome, one.report) == (Outcome.OK, CallReport(ID, service_s=1.0))
+    assert stream.feed(b"", True) == b""
+    assert stream.step is Step.OVER
+
+
+def test_a_stream_without_a_report_is_over_at_its_end() -> None:
+    one = call()
+    stream = streamed(one)
+    assert stream.feed(WORD + DONE, True) == WORD + DONE
+    assert (stream.step, one.outcome, one.report) == (Step.OVER, Outcome.OK, None)
+
+
+def test_a_stream_that_ends_early_gives_what_came_and_an_error() -> None:
+    one = call()
+    stream = streamed(one)
+    stream.feed(WORD, False)
+    with pytest.raises(ReplicaClosed) as early:
+        stream.feed(WORD, True)
+    last = stream.broken(early.value)
+    assert last.startswith(WORD)
+    assert b'"code":"replica_closed"' in last
+    assert (stream.step, one.outcome) == (Step.OVER, Outcome.ERROR)
+
+
+def test_what_breaks_off_after_the_last_frame_was_a_whole_answer() -> None:
+    one = call()
+    stream = streamed(one)
+    stream.feed(WORD + DONE, False)
+    assert stream.broken(ReplicaClosed("gone")) == DONE
+    assert one.outcome is Outcome.OK
+
+
+def test_the_answer_to_another_call_is_disowned() -> None:
+    one = call()
+    stream = streamed(one)
+    other = REPORT.replace(ID.encode(), b"call-0123456789ab-2")
+    with pytest.raises(ReplicaWrongCall) as wrong:
+        stream.feed(WORD + DONE + other, False)
+    assert DONE not in stream.broken(wrong.value)
+    assert (one.outcome, one.disowned) == (Outcome.ERROR, True)
+
+
+def test_taps_see_and_change_what_the_client_gets_and_records_do_not() -> None:
+    one = call()
+    stream = streamed(one, lambda data: data + b": more\n\n", record=100)
+    assert stream.feed(WORD, False) == WORD + b": more\n\n"
+    assert stream.feed(DONE, True).startswith(DONE)
+    assert one.answer() == WORD + DONE
+
+
+def test_of_a_stream_over_the_limit_nothing_is_recorded() -> None:
+    one = call()
+    stream = streamed(one, record=len(WORD))
+    for _ in range(3):
+        stream.feed(WORD, False)
+    assert one.answer() == b""
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "is_stream"),
+    [(200, b"text/event-stream", True), (200, b"application/json", False), (500, b"", False)],
+)
+def test_the_head_tells_a_stream_from_a_whole_answer(
+    status: int, kind: bytes, is_stream: bool
+) -> None:
+    one = call()
+    headers, found = relay.start(one, status, [(b"content-type", kind), (b"set-cookie", b"a=b")])
+    assert (found, one.is_stream, one.status) == (is_stream, is_stream, status)
+    assert (b"x-weft-replica", b"r0") in headers
+    assert b"set-cookie" not in dict(headers)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(302, b"application/json"), (200, b"text/html")])
+def test_what_no_engine_answers_is_refused(status: int, kind: bytes) -> None:
+    with pytest.raises(ReplicaBadAnswer):
+        relay.start(call(), status, [(b"content-type", kind)])
+
+
+def test_an_empty_answer_is_refused_and_an_empty_error_is_not() -> None:
+    with pytest.raises(ReplicaBadAnswer):
+        relay.check_body(200, b"")
+    relay.check_body(500, b"")
+
+
+def test_a_lost_answer_that_the_call_continues_is_not_found() -> None:
+    one = call("/v1/responses", 404)
+    one.holder, one.body = "r0", {"previous_response_id": "resp_1"}
+    with pytest.raises(ApiError) as lost:
+        relay.whole(one, b"{}")
+    assert (lost.value.status, lost.value.code) == (404, "previous_response_not_found")

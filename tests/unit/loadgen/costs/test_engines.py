@@ -1,0 +1,54 @@
+"""Engines by name and from files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from weft_bench.costs.engines import find, shapes, to_json
+from weft_bench.costs.presets import preset
+
+
+def test_replicas_take_the_named_engines_in_turn():
+    found = shapes("8b-a100, 8b-l40", 3)
+    assert found == [preset("8b-a100"), preset("8b-l40"), preset("8b-a100")]
+    small = shapes("8b-a100", 1, slots=3, kv_blocks=50)[0]
+    assert (small.slots, small.kv_blocks, small.cost) == (3, 50, found[0].cost)
+
+
+def test_an_engine_is_written_and_read_back_without_loss(tmp_path):
+    file = tmp_path / "engine.json"
+    file.write_text(json.dumps({"engine": to_json(preset("70b-h100"))}))
+    assert find(str(file)) == preset("70b-h100")
+
+
+@pytest.mark.parametrize("text", ["{}", "nothing", '{"engine": {"slots": 1}}', '{"engine": 3}'])
+def test_a_file_without_an_engine_is_refused(tmp_path, text):
+    file = tmp_path / "engine.json"
+    file.write_text(text)
+    with pytest.raises(ValueError, match="holds no engine"):
+        find(str(file))
+
+
+def test_no_name_is_no_engine():
+    with pytest.raises(ValueError, match="no engine is named"):
+        shapes(" ,", 1)
+    with pytest.raises(ValueError, match="unknown preset"):
+        shapes("13b-a100", 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"slots": 0}, "slots must be a whole number from 1"),
+        ({"kv_blocks": -4}, "kv_blocks must be"),
+        ({"step_tokens": 1.5}, "step_tokens must be"),
+        ({"context": "4096"}, "context must be"),
+        ({"call_s": -1.0}, "call_s must not be negative"),
+    ],
+)
+def test_an_engine_without_room_is_refused(tmp_path, change, why):
+    file = tmp_path / "engine.json"
+    file.write_text(json.dumps({"engine": {**to_json(preset("8b-a100")), **change}}))
+    with pytest.raises(ValueError, match=why):
+        find(str(file))

@@ -1,0 +1,54 @@
+"""What a step takes."""
+
+from __future__ import annotations
+
+import pytest
+from weft_bench.costs.model import TICK_S, CostModel, on_tick
+
+MODEL = CostModel(
+    step_s=0.001,
+    weights_s=0.010,
+    prefill_token_s=0.0001,
+    decode_sequence_s=0.0002,
+    context_token_s=1e-7,
+    swapped_block_s=1e-4,
+)
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds"),
+    [
+        ((0, 1, 0), 0.011),
+        ((0, 1, 10_000), 0.012),
+        ((50, 10, 0), 0.011),
+        ((200, 10, 0), 0.023),
+        ((0, 0, 0, 30), 0.014),
+    ],
+)
+def test_arithmetic_hides_behind_the_weights_until_it_is_more(step, seconds):
+    assert MODEL.step(*step) == pytest.approx(seconds, abs=TICK_S)
+
+
+def test_durations_are_whole_ticks_so_that_their_sums_are_exact():
+    durations = [MODEL.step(n, n % 7, 13 * n) for n in range(1000)]
+    assert all((d / TICK_S).is_integer() for d in durations)
+    forwards, backwards = 0.0, 0.0
+    for a, b in zip(durations, reversed(durations), strict=True):
+        forwards, backwards = forwards + a, backwards + b
+    assert forwards == backwards
+    assert on_tick(0.1) == pytest.approx(0.1, abs=TICK_S)
+
+
+def test_a_step_takes_a_tick_at_least():
+    assert CostModel(step_s=1e-12).step(0, 0, 0) == TICK_S
+
+
+def test_a_call_alone_reads_what_is_fresh_and_writes_token_by_token():
+    assert MODEL.alone(0, 10) == pytest.approx(0.001 + 0.010 + 10 * 0.011)
+    assert MODEL.alone(1000, 0) == pytest.approx(0.001 + 0.1)
+
+
+@pytest.mark.parametrize("wrong", [{"step_s": -1.0}, {"step_s": float("nan")}, {"step_s": 0.0}])
+def test_times_are_not_negative_and_a_step_is_not_free(wrong):
+    with pytest.raises(ValueError, match="step_s"):
+        CostModel(**wrong)

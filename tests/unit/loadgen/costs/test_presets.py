@@ -1,0 +1,76 @@
+"""Cost models by specification."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from weft_bench.costs.presets import GPUS, MODELS, PRESETS, derive, preset
+
+
+def test_every_model_is_there_for_every_gpu():
+    assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "14b", "70b") for g in GPUS}
+    assert {"a100", "h100", "l40", "a6000"} == set(GPUS)
+
+
+def test_a_14b_model_on_an_a100_has_room_for_a_dozen_of_the_production_traces_prompts():
+    assert 12 < preset("14b-a100").kv_blocks * 16 / 20_000 < 14
+
+
+def test_an_8b_model_on_an_a100_by_hand():
+    shape = preset("8b-a100")
+    # 16.06 GB at three quarters of 2,039 GB/s; 16.06 GFLOP at half of 312 TFLOP/s.
+    assert shape.cost.weights_s == pytest.approx(16.06 / (2039 * 0.75))
+    assert shape.cost.prefill_token_s == pytest.approx(16.06e9 / 156e12)
+    # 128 KiB a token.
+    assert shape.block_bytes == 16 * 131_072
+    assert shape.cost.context_token_s == pytest.approx(131_072 / (2.039e12 * 0.75))
+    assert shape.kv_blocks == int((73.6e9 - 16.06e9 - 2e9) / shape.block_bytes)
+    assert (shape.slots, shape.step_tokens) == (256, 2048)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gigabytes", "bandwidth", "arithmetic", "peers", "host", "slots", "step_tokens"),
+    [
+        ("a100", 80, 2.039e12, 312e12, 300e9, 32e9, 256, 2048),
+        ("h100", 80, 3.35e12, 989e12, 450e9, 64e9, 1024, 8192),
+        ("l40", 48, 0.864e12, 181.05e12, 32e9, 32e9, 256, 2048),
+        ("a6000", 48, 0.768e12, 154.85e12, 32e9, 32e9, 256, 2048),
+    ],
+)
+def test_every_gpu_by_its_data_sheet(
+    gpu, gigabytes, bandwidth, arithmetic, peers, host, slots, step_tokens
+):
+    one, four = preset(f"8b-{gpu}"), preset(f"70b-{gpu}")
+    assert (one.slots, one.step_tokens) == (four.slots, four.step_tokens) == (slots, step_tokens)
+    assert one.cost.weights_s == pytest.approx(16.06e9 / (0.75 * bandwidth))
+    assert one.cost.prefill_token_s == pytest.approx(16.06e9 / (0.5 * arithmetic))
+    assert one.cost.swapped_block_s == pytest.approx(2**21 / host)
+    assert one.kv_blocks == int((0.92 * gigabytes * 1e9 - 16.06e9 - 2e9) / 2**21)
+    # 70.6 billion parameters on four; 80 layers tell each other 8,192 numbers twice.
+    told = 2 * 80 * 2 * 3 / 4 * 8192 * 2 / peers
+    assert four.cost.weights_s == pytest.approx(141.2e9 / (4 * 0.75 * bandwidth))
+    assert four.cost.prefill_token_s == pytest.approx(141.2e9 / (4 * 0.5 * arithmetic) + told)
+    assert four.kv_blocks == int(4 * (0.92 * gigabytes * 1e9 - 35.3e9 - 2e9) / (5 * 2**20))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_faster_gpu_is_faster_in_everything(model):
+    fast, slow = preset(f"{model}-h100").cost, preset(f"{model}-a6000").cost
+    for name in ("weights_s", "prefill_token_s", "context_token_s", "swapped_block_s"):
+        assert getattr(fast, name) < getattr(slow, name)
+
+
+def test_several_gpus_pay_for_what_they_tell_each_other():
+    one = derive(replace(MODELS["8b"], gpus=1), GPUS["l40"]).cost
+    four = derive(replace(MODELS["8b"], gpus=4), GPUS["l40"]).cost
+    assert four.weights_s == pytest.approx(one.weights_s / 4)
+    assert four.prefill_token_s > one.prefill_token_s / 4
+    assert four.step_s > one.step_s
+
+
+def test_what_is_unknown_or_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="8b-a100"):
+        preset("8b-b200")
+    with pytest.raises(ValueError, match="no room"):
+        derive(replace(MODELS["70b"], gpus=1), GPUS["l40"])

@@ -1,0 +1,115 @@
+"""Measuring an engine over HTTP, with an engine that takes what a cost model says."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import httpx
+import pytest
+import respx
+from weft_bench.costs.fit import fit_costs
+from weft_bench.costs.model import CostModel
+from weft_bench.costs.step_probe import (
+    DECODES,
+    PREFILLS,
+    ProbeError,
+    decodes,
+    measurements,
+    prefills,
+    probe,
+)
+from weft_engine.wire import REPORT_HEADER, CallReport
+
+URL = "http://engine"
+COST = CostModel(
+    step_s=0.004, prefill_token_s=0.0002, decode_sequence_s=0.001, context_token_s=2e-6
+)
+BETWEEN_S = 0.001
+CALL_S = 0.02
+
+
+class Engine:
+    """Answers Completions; its clock goes on by what each takes."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.prompts = []
+
+    def models(self, request):
+        return httpx.Response(200, json={"data": [{"id": "demo"}]})
+
+    def complete(self, request):
+        body = json.loads(request.content)
+        self.prompts += body["prompt"]
+        sequences, length = len(body["prompt"]), len(body["prompt"][0])
+        steps = [COST.step(sequences * length, 0, 0)]
+        for made in range(1, body["max_tokens"]):
+            steps.append(COST.step(0, sequences, sequences * (length + made)))  # noqa: PERF401
+        service = sum(steps)
+        self.now += CALL_S + service + len(steps) * BETWEEN_S
+        report = CallReport(body["vllm_xargs"]["weft_call"], service_s=service)
+        return httpx.Response(200, json={}, headers={REPORT_HEADER: report.to_json()})
+
+
+@pytest.fixture
+def engine():
+    found = Engine()
+    with respx.mock(base_url=URL, assert_all_called=False) as router:
+        router.get("/v1/models").mock(side_effect=found.models)
+        router.post("/v1/completions").mock(side_effect=found.complete)
+        yield found
+
+
+def test_an_engines_own_costs_are_found(engine):
+    told = []
+    probed = probe(URL, 16, 8192, 2, lambda: told.append(1), lambda: engine.now)
+    cost = fit_costs(probed.steps)
+    # What the engine does between two steps is part of each.
+    assert cost.step_s == pytest.approx(COST.step_s + BETWEEN_S, rel=0.02)
+    assert cost.prefill_token_s == pytest.approx(COST.prefill_token_s, rel=0.02)
+    assert cost.decode_sequence_s == pytest.approx(COST.decode_sequence_s, rel=0.02)
+    assert cost.context_token_s == pytest.approx(COST.context_token_s, rel=0.02)
+    assert probed.call_s == pytest.approx(CALL_S, rel=0.02)
+    assert len(told) == measurements(16, 8192) < len(DECODES) + len(PREFILLS)
+
+
+def test_no_prompt_is_sent_twice(engine):
+    probe(URL, 4, 2048, 2, lambda: None, lambda: engine.now)
+    assert all(a != b for a, b in pairwise(sorted(engine.prompts)))
+
+
+def test_what_an_engine_cannot_hold_is_left_out(engine):
+    probe(URL, 2, 300, 1, lambda: None, lambda: engine.now)
+    assert max(map(len, engine.prompts)) < 300
+    assert measurements(2, 300) < measurements(2, 2000) < measurements(8, 8000)
+
+
+def test_several_prompts_are_read_in_one_step_and_a_single_one_in_as_many_as_it_takes():
+    assert measurements(256, 40_000, 8192) == len(DECODES) + len(PREFILLS)
+    several = [(n, length) for n, length in decodes(256, 40_000, 2048) if n > 1]
+    assert all(n * length < 2048 for n, length in several)
+    assert (1, 32_000) in decodes(256, 40_000, 2048)
+    assert all(n * length < 2048 for n, length in prefills(256, 40_000, 2048))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (httpx.Response(200, json={}), "reports no service"),
+        (httpx.Response(400, text="too long"), "400: too long"),
+    ],
+)
+def test_an_engine_that_does_not_tell_is_refused(answer, why):
+    with respx.mock(base_url=URL) as router:
+        router.get("/v1/models").respond(json={"data": [{"id": "demo"}]})
+        router.post("/v1/completions").mock(return_value=answer)
+        with pytest.raises(ProbeError, match=why):
+            probe(URL, 4, 2048, 1, lambda: None)
+
+
+def test_nobody_at_the_address():
+    with respx.mock(base_url=URL) as router:
+        router.get("/v1/models").mock(side_effect=httpx.ConnectError("refused"))
+        with pytest.raises(ProbeError, match="refused"):
+            probe(URL, 4, 2048, 1, lambda: None)

@@ -1,0 +1,150 @@
+"""Measuring swaps over HTTP, with an engine whose copies take what is known."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from weft_bench.costs import swap_probe
+from weft_bench.costs.step_probe import ProbeError
+from weft_bench.costs.swap_probe import Moved, per_block, probe_swap, scenes
+
+URL = "http://engine"
+BLOCK = 16
+CONTEXT = 1024
+BLOCK_S = 0.002
+STEP_S = 0.05
+
+
+class Engine(httpx.AsyncBaseTransport):
+    """One slot: a call that is told to be short displaces the long one, and one of a whole context
+    overwrites its blocks. Its clock goes on by what each takes."""
+
+    def __init__(self, swap=True, experiments=True):
+        self.now = 0.0
+        self.swap = {"swapped_out": 0, "swapped_in": 0} if swap else None
+        self.experiments = experiments
+        self.policy = "plas"
+        self.policies: list[str] = []
+        self.blocks = 0
+        self.saved = self.lost = False
+        self.resume = asyncio.Event()
+        self.lengths: list[int] = []
+
+    async def handle_async_request(self, request):
+        path = request.url.path
+        if path == "/v1/models":
+            card = {"id": "demo", "max_model_len": CONTEXT}
+            return httpx.Response(200, json={"data": [card]})
+        if path == "/weft/state":
+            engine = {"policy": self.policy, "swap": dict(self.swap) if self.swap else None}
+            return httpx.Response(200, json={"engines": [engine]})
+        body = json.loads(await request.aread())
+        if path == "/weft/policy":
+            if body["policy"] == "srpt" and not self.experiments:
+                return httpx.Response(400, text="experiments")
+            self.policy = body["policy"]
+            self.policies.append(self.policy)
+            return httpx.Response(200, json={"engines": []})
+        assert path == "/v1/completions"
+        self.lengths.append(len(body["prompt"]))
+        if body.get("stream"):
+            self.blocks, self.saved, self.lost = len(body["prompt"]) // BLOCK, False, False
+            self.resume.clear()
+            return httpx.Response(200, content=self.answer())
+        assert body["vllm_xargs"]["weft_remaining"] == 0.0
+        if not self.saved:
+            self.saved = True
+            self.swap["swapped_out"] += self.blocks
+            self.now += self.blocks * BLOCK_S
+        self.now += STEP_S
+        if len(body["prompt"]) > CONTEXT // 2:
+            self.lost = True
+            self.resume.set()
+        return httpx.Response(200, json={})
+
+    async def answer(self):
+        for _ in range(5):
+            self.now += STEP_S
+            yield b'data: {"token": 1}\n\n'
+        async with asyncio.timeout(20):
+            await self.resume.wait()
+        # The call that displaced it is answered first.
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.swap["swapped_in"] += self.blocks
+        self.now += STEP_S + self.blocks * BLOCK_S
+        yield b'data: {"token": 2}\n\ndata: [DONE]\n\n'
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    real = httpx.AsyncClient
+
+    def to(engine):
+        monkeypatch.setattr(
+            swap_probe.httpx, "AsyncClient", lambda **_: real(transport=engine, base_url=URL)
+        )
+        return engine
+
+    return to
+
+
+def measure(engine, rounds=2):
+    told = []
+    found = asyncio.run(probe_swap(URL, rounds, lambda: told.append(1), lambda: engine.now))
+    assert len(told) == scenes(rounds)
+    return found
+
+
+def test_what_a_block_takes_is_told_from_everything_else(connect):
+    engine = connect(Engine())
+    assert measure(engine) == pytest.approx(BLOCK_S, rel=0.01)
+    # The order that was there is back.
+    assert engine.policies == ["srpt", "plas"]
+    assert max(engine.lengths) < CONTEXT
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [(Engine(swap=False), "without swap"), (Engine(experiments=False), "experiments")],
+)
+def test_an_engine_that_cannot_be_measured_is_told(connect, engine, why):
+    connect(engine)
+    with pytest.raises(ProbeError, match=why):
+        measure(engine)
+
+
+@pytest.mark.parametrize("tokens", [2, 5])
+def test_a_call_that_ends_too_early_is_told_and_not_waited_for(connect, monkeypatch, tokens):
+    engine = connect(Engine())
+
+    async def short():
+        for _ in range(tokens):
+            yield b'data: {"token": 1}\n\n'
+
+    monkeypatch.setattr(engine, "answer", short)
+    with pytest.raises(ProbeError, match="had ended"):
+        measure(engine)
+    assert engine.policy == "plas"
+
+
+def test_a_context_that_holds_too_little_is_refused(connect, monkeypatch):
+    engine = connect(Engine())
+    monkeypatch.setattr(swap_probe, "_TOKENS", CONTEXT)
+    with pytest.raises(ProbeError, match="context"):
+        measure(engine)
+    assert engine.policies == []
+
+
+def test_both_directions_count_alike_and_noise_is_never_a_gain():
+    few, many = Moved(10, 10, 0.1, 0.2), Moved(110, 110, 0.3, 0.6)
+    assert per_block([few], [many]) == pytest.approx((0.002 + 0.004) / 2)
+    assert per_block([few], [Moved(110, 110, 0.05, 0.1)]) == 0.0
+
+
+def test_where_nothing_moved_there_is_nothing_to_tell():
+    with pytest.raises(ProbeError, match="no blocks were swapped"):
+        per_block([Moved(0, 0, 0.1, 0.1)], [Moved(0, 0, 0.2, 0.2)])

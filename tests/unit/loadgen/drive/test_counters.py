@@ -1,0 +1,50 @@
+"""What the engines count, summed and by difference."""
+
+from __future__ import annotations
+
+import pytest
+from weft_bench.drive.counters import EngineCounters, simulated
+
+
+def state(*engines):
+    replicas = {f"r{n}": {"status": 200, "answer": {"engines": [e]}} for n, e in enumerate(engines)}
+    return {"replicas": replicas, "table": {}}
+
+
+SWAPS = {
+    "displacements": 3, "recomputed_tokens": 40,
+    "swap": {"swapped_out": 9, "swapped_in": 4, "slots": 100},
+}  # fmt: skip
+
+
+def test_replicas_are_summed_and_no_swap_counts_as_none():
+    plain = {"displacements": 1, "recomputed_tokens": 2, "swap": None}
+    assert EngineCounters.of_state(state(SWAPS, plain)) == EngineCounters(4, 42, 9, 4)
+
+
+def test_what_was_before_is_taken_away():
+    later = {**SWAPS, "recomputed_tokens": 50, "swap": {"swapped_out": 12, "swapped_in": 4}}
+    before, after = (EngineCounters.of_state(state(s)) for s in (SWAPS, later))
+    assert after.since(before) == EngineCounters(0, 10, 3, 0)
+
+
+@pytest.mark.parametrize("answer", ["Not Found", {"detail": "Not Found"}, None])
+def test_engines_that_do_not_tell_count_as_nothing(answer):
+    silent = {"replicas": {"r0": {"status": 404, "answer": answer}, "r1": {"status": None}}}
+    assert EngineCounters.of_state(silent) == EngineCounters()
+
+
+@pytest.mark.parametrize("other", [{}, [], {"replicas": 3}, {"error": "forbidden"}])
+def test_another_answer_is_an_error(other):
+    with pytest.raises(ValueError, match="no state of a gateway"):
+        EngineCounters.of_state(other)
+
+
+def test_simulated_engines_are_told_from_real_ones_and_never_mixed():
+    real = {"answer": {"weft": {"vllm": "0.32.0"}, "engines": []}}
+    fake = {"answer": {"weft": {"simulated": True}, "engines": []}}
+    assert simulated({"replicas": {"a": fake, "b": fake}})
+    assert not simulated({"replicas": {"a": real}})
+    assert not simulated({"replicas": {"a": {"answer": "nothing"}}})
+    with pytest.raises(ValueError, match="side by side"):
+        simulated({"replicas": {"a": real, "b": fake}})

@@ -1,0 +1,85 @@
+"""The order in a gateway's engines: read, set, put back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from weft_bench.drive.order import OrderError, kept_order, order_of, set_order
+
+pytestmark = pytest.mark.anyio
+
+
+class Gateway:
+    """Engines with an order each, behind a gateway's two routes."""
+
+    def __init__(self, *orders: str, refuses: str = "") -> None:
+        self.orders = list(orders)
+        self.refuses = refuses
+        self.resets: list[bool] = []
+        self.client = httpx.AsyncClient(
+            transport=httpx.MockTransport(self._answer), base_url="http://gateway"
+        )
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "GET":
+            engines: Any = {
+                f"r{n}": {"status": 200, "answer": {"engines": [{"policy": order}]}}
+                for n, order in enumerate(self.orders)
+            }
+            return httpx.Response(200, json={"replicas": engines})
+        body = json.loads(request.content)
+        if body["policy"] == self.refuses:
+            return httpx.Response(200, json={"applied": False})
+        self.resets.append(body["reset_cache"])
+        self.orders = [body["policy"] for _ in self.orders]
+        return httpx.Response(200, json={"applied": True})
+
+
+async def test_engines_get_their_order_back_with_their_caches() -> None:
+    gateway = Gateway("atlas", "atlas")
+    async with kept_order(gateway.client, ""):
+        await set_order(gateway.client, "", "fcfs", reset_cache=True)
+        assert await order_of(gateway.client, "") == "fcfs"
+    assert gateway.orders == ["atlas", "atlas"]
+    assert gateway.resets == [True, False]
+
+
+async def test_also_where_the_replay_fails() -> None:
+    gateway = Gateway("atlas")
+
+    async def replay() -> None:
+        async with kept_order(gateway.client, ""):
+            await set_order(gateway.client, "", "fcfs", reset_cache=True)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await replay()
+    assert gateway.orders == ["atlas"]
+
+
+@pytest.mark.parametrize("orders", [("atlas", "plas"), ()])
+async def test_orders_that_differ_cannot_be_put_back_and_that_is_said(
+    orders: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway = Gateway(*orders)
+    assert await order_of(gateway.client, "") == ""
+    async with kept_order(gateway.client, ""):
+        pass
+    assert gateway.resets == []
+    assert "the engines keep the last order" in capsys.readouterr().err
+
+
+async def test_an_order_that_an_engine_refuses_is_an_error() -> None:
+    gateway = Gateway("fcfs", refuses="plas")
+    with pytest.raises(OrderError, match="plas: an engine refused it"):
+        await set_order(gateway.client, "", "plas", reset_cache=False)
+
+
+async def test_a_gateway_that_is_gone_is_an_error() -> None:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        assert await order_of(client, "http://127.0.0.1:9") == ""
+        with pytest.raises(OrderError, match="no answer"):
+            await set_order(client, "http://127.0.0.1:9", "plas", reset_cache=False)

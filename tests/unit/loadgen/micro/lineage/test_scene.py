@@ -1,0 +1,65 @@
+"""The goals of lineage, on programs made here and, where they are, on recorded ones."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+from support.lineage import synthetic
+from weft_bench.micro.lineage.data import read
+from weft_bench.micro.lineage.scene import costs, play
+from weft_bench.micro.lineage.variants import VARIANTS
+from weft_bench.report.lineage import pairs
+from weft_bench.workloads.streams import stream
+
+DATA = Path(__file__).resolve().parents[6] / "shared" / "data"
+SEEN = [name for name in VARIANTS if name != "answers unseen"]
+
+
+def reached(programs, variant):
+    """Precision and recall of a variant, of the calls whose prompt says anything."""
+    played = asyncio.run(play([VARIANTS[variant](calls) for calls in programs]))
+    found = pairs(played.with_text)
+    return found[0] >= 0.99 and found[1] >= 0.95, (variant, found)
+
+
+@pytest.mark.parametrize("variant", SEEN)
+def test_programs_at_once_are_found(variant):
+    # With answers to both, a call that is repeated is no other than a second program's.
+    tasks = 40 if variant == "asked twice" else 30
+    good, figures = reached(synthetic(seed=1, tasks=tasks), variant)
+    assert good, figures
+
+
+def test_programs_of_one_task_that_begin_together_are_told_apart_in_the_end():
+    programs = synthetic(seed=1, tasks=10)
+    played = asyncio.run(play(programs))
+    assert pairs(played.in_the_end) == (1.0, 1.0)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the recorded programs are not here")
+@pytest.mark.parametrize(("name", "most"), [("tau_airline", 60), ("miniswe", 20), ("magagent", 12)])
+def test_recorded_programs_are_found(name, most):
+    programs = read(DATA, name, seed=3)
+    sample = stream(3, name).sample(programs, most)
+    for variant in SEEN:
+        good, figures = reached(sample, variant)
+        assert good, figures
+
+
+def test_what_is_played_is_counted_and_weighed():
+    programs = synthetic(seed=2, programs=8)
+    played = asyncio.run(play(programs, weigh=True))
+    calls = sum(map(len, programs))
+    assert len(played.at_once) == len(played.in_the_end) == len(played.ask_s) == calls
+    assert len(played.answer_s) == calls
+    assert played.fingerprints > calls
+    assert played.held_bytes > 50 * played.fingerprints
+
+
+def test_costs_are_taken_of_each_kind_of_call():
+    found = asyncio.run(costs(2, Random(1)))
+    assert len(found) == 6
+    assert all(len(seconds) == 2 for seconds in found.values())

@@ -1,0 +1,52 @@
+"""Engines on cores of their own, with processes in their place."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from weft_bench.stack.cores import descendants, engines_apart
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="needs Linux and two cores",
+)
+# It says when it runs, and ends with its input.
+CHILD = "import sys; print('here', flush=True); sys.stdin.read()"
+PARENT = (
+    "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1], "
+    "'the-' + 'engine'], stdout=subprocess.PIPE); child.stdout.readline(); "
+    "print(child.pid, flush=True); sys.stdin.read(); child.wait()"
+)
+
+
+@pytest.fixture
+def family():
+    """A process that has started an engine; their ids."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        yield parent.pid, int(parent.stdout.readline())
+        assert parent.stdin is not None
+        parent.stdin.close()
+
+
+def test_engines_have_a_core_and_all_others_the_rest(family):
+    parent, engine = family
+    mine = os.sched_getaffinity(0)
+    assert {parent, engine} <= set(descendants(os.getpid()))
+    with engines_apart("the-engine") as apart:
+        assert apart
+        assert os.sched_getaffinity(engine) == {min(mine)}
+        assert os.sched_getaffinity(parent) == os.sched_getaffinity(0) == mine - {min(mine)}
+    assert os.sched_getaffinity(0) == mine
+
+
+def test_without_an_engine_all_stay_where_they_are(family):
+    before = os.sched_getaffinity(0)
+    with engines_apart("no-such-name") as apart:
+        assert not apart
+        assert os.sched_getaffinity(0) == before

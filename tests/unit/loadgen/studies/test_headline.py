@@ -1,0 +1,39 @@
+"""What an experiment comes to."""
+
+from __future__ import annotations
+
+from math import nan
+
+import pytest
+from weft_bench.studies.cells import Estimate
+from weft_bench.studies.experiment import Headline, less, more
+
+
+@pytest.mark.parametrize(
+    ("ends", "fewer", "greater"),
+    [
+        ((0.5, 0.4, 0.6), "won", "lost"),
+        ((1.5, 1.2, 1.9), "lost", "won"),
+        ((0.9, 0.7, 1.2), "open", "open"),
+        ((1.0, 1.0, 1.0), "open", "open"),
+        ((nan, nan, nan), "open", "open"),
+    ],
+)
+def test_what_is_won_follows_from_the_interval(
+    ends: tuple[float, float, float], fewer: str, greater: str
+) -> None:
+    assert less("x", Estimate(*ends)).outcome == fewer
+    assert more("x", Estimate(*ends)).outcome == greater
+
+
+def test_a_saving_is_won_above_none_and_shown_with_its_unit() -> None:
+    score = more("light", Estimate(22.3, 20.0, 24.5), 0.0, "%")
+    assert (score.shown, score.outcome) == ("22.3% (20.0 to 24.5)", "won")
+    assert more("light", Estimate(-3.0, -4.0, -2.0), 0.0, "%").outcome == "lost"
+    assert more("light", Estimate(nan, nan, nan), 0.0, "%").shown == "-"
+
+
+def test_outcomes_are_counted() -> None:
+    scores = [less("a", Estimate(0.5, 0.4, 0.6)), less("b", Estimate(0.9, 0.7, 1.2))]
+    found = Headline("latency over fcfs's", scores)
+    assert sorted(score.outcome for score in found.scores) == ["open", "won"]

@@ -1,0 +1,66 @@
+"""What holds for every experiment."""
+
+from __future__ import annotations
+
+import re
+from collections import UserDict
+
+import pytest
+from weft_bench.studies.cells import Measured, measured
+from weft_bench.studies.experiment import Experiment
+from weft_bench.studies.registry import EXPERIMENTS
+from weft_bench.studies.store import Store
+
+_ALL = pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=EXPERIMENTS)
+
+
+@_ALL
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+def test_every_setting_has_three_seeds_at_least(experiment: Experiment, quick: bool) -> None:
+    cells = list(experiment.cells(quick))
+    seeds: dict[object, set[int]] = {}
+    for cell in cells:
+        seeds.setdefault(cell.settings, set()).add(cell.seed)
+    assert cells
+    assert len(set(cells)) == len(cells)
+    assert all(len(found) >= 3 for found in seeds.values())
+
+
+@_ALL
+def test_it_says_where_it_comes_from(experiment: Experiment) -> None:
+    assert re.fullmatch(r"[a-z0-9][a-z0-9-]*", experiment.name)
+    assert experiment.title
+    assert experiment.source
+    assert not experiment.published.endswith(".")
+
+
+@_ALL
+def test_the_code_that_decides_is_there(experiment: Experiment) -> None:
+    Store(experiment)
+
+
+@_ALL
+def test_nothing_measured_gives_nothing_to_show(experiment: Experiment) -> None:
+    empty = Measured({})
+    assert all(not table.rows for table in experiment.tables(empty))
+    assert not experiment.headline(empty).scores
+
+
+class _Every(UserDict[str, float]):
+    """Any figure."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> float:
+        return 0.5
+
+
+@_ALL
+@pytest.mark.parametrize("quick", [False, True], ids=["full", "quick"])
+def test_it_says_in_a_line_what_it_comes_to(experiment: Experiment, quick: bool) -> None:
+    found = experiment.headline(measured((cell, _Every()) for cell in experiment.cells(quick)))
+    assert found.what
+    assert found.scores
+    # Equal figures everywhere: nobody has won.
+    assert {score.outcome for score in found.scores} == {"open"}

@@ -1,0 +1,153 @@
+"""`weft bench`: its commands, their options and the checks before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.recorder import Recorder
+from typer.testing import CliRunner
+from weft_bench.cli import bench
+
+runner = CliRunner()
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.simulated.command"], indirect=True)
+def test_a_simulated_replica_gets_its_options(recorder: Recorder) -> None:
+    arguments = ["replica", "--preset", "70b-h100", "--slots", "4"]
+    assert runner.invoke(bench, [*arguments, "--speed-up", "2.5"]).exit_code == 7
+    (options,) = recorder.calls
+    assert (options["preset"], options["slots"], options["speed_up"]) == ("70b-h100", 4, 2.5)
+    assert (options["model"], options["scheduler"]) == ("simulated", "plain")
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
+def test_a_replay_hands_its_options_on(recorder: Recorder) -> None:
+    arguments = ["replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]
+    assert runner.invoke(bench, arguments).exit_code == 7
+    (options,) = recorder.calls
+    assert options["policies"] == ("fcfs", "plas")
+    assert (options["json_file"], options["seed"]) == ("f", 3)
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [("zzz", "zzz"), ("plas,zzz", "zzz"), ("", "the list is empty"), (" , ", "the list is empty")],
+)
+def test_a_replay_of_unknown_orders_starts_nothing(
+    policy: str, told: str, recorder: Recorder
+) -> None:
+    result = runner.invoke(bench, ["replay", "--policy", policy])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert told in result.output
+    assert "--policy" in result.output
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--replicas", "2"],
+        ["--slots", "4"],
+        ["--kv-blocks", "1"],
+        ["--max-model-len", "1"],
+        ["--swap-gib", "0"],
+        ["--first-quantum", "0.1"],
+    ],
+    ids=lambda more: str(more[0]),
+)
+def test_a_replay_on_a_running_gateway_refuses_what_only_new_engines_can_take(
+    more: list[str], recorder: Recorder
+) -> None:
+    result = runner.invoke(bench, ["replay", "--base-url", "http://h", *more])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert more[0] in result.output
+    assert "--base-url" in result.output
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.overhead.command"], indirect=True)
+@pytest.mark.parametrize("value", ["abc", "0", "1,-2", "", "1,,x", "1.5"])
+def test_overhead_wants_numbers_of_calls(value: str, recorder: Recorder) -> None:
+    result = runner.invoke(bench, ["overhead", "--concurrency", value])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert "--concurrency" in result.output
+
+
+BENCHES = [
+    ("weft_bench.replay.command", "replay", "--json"),
+    ("weft_bench.replay.command", "replay", "--plot"),
+    ("weft_bench.overhead.command", "overhead", "--json"),
+    ("weft_bench.micro.swap.command", "swap", "--json"),
+    ("weft_bench.micro.scheduler.command", "scheduler", "--json"),
+    ("weft_bench.workloads.command", "workload", "--out"),
+    ("weft_bench.workloads.command", "workload", "--json"),
+]
+
+
+@pytest.mark.parametrize(
+    ("recorder", "command", "kind"),
+    [
+        ("weft_bench.replay.command", "replay", "weekly"),
+        ("weft_bench.workloads.command", "workload", "weekly"),
+        ("weft_bench.workloads.command", "workload", "recorded"),
+    ],
+    indirect=["recorder"],
+)
+def test_unknown_arrivals_are_rejected(recorder: Recorder, command: str, kind: str) -> None:
+    result = runner.invoke(bench, [command, "--arrivals", kind])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert kind in result.output
+    assert "stepped" in result.output
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.workloads.command"], indirect=True)
+def test_a_workload_hands_its_options_on(recorder: Recorder) -> None:
+    line = ["workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
+    assert runner.invoke(bench, line).exit_code == 7
+    (options,) = recorder.calls
+    assert (options["name"], options["arrivals"]) == ("bfcl", "bursty")
+    assert options["describe"] == ("a", "b")
+
+
+@pytest.mark.parametrize(("recorder", "command", "option"), BENCHES, indirect=["recorder"])
+@pytest.mark.parametrize("kind", ["folder", "below a file"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
+    recorder: Recorder, command: str, option: str, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    target = tmp_path if kind == "folder" else tmp_path / "file" / "x"
+    result = runner.invoke(bench, [command, option, str(target)])
+    assert (result.exit_code, recorder.calls) == (2, [])
+    assert option in result.output
+
+
+@pytest.mark.parametrize(("recorder", "command", "option"), BENCHES, indirect=["recorder"])
+def test_a_file_that_can_be_written_is_left_as_it_was(
+    recorder: Recorder, command: str, option: str, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "a" / "new"
+    old.write_text("kept")
+    for target in (old, new):
+        assert runner.invoke(bench, [command, option, str(target)]).exit_code == 7
+    assert len(recorder.calls) == 2
+    assert old.read_text() == "kept"
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("recorder", ["weft_bench.overhead.command"], indirect=True)
+def test_overhead_can_be_measured_without_peers(recorder: Recorder) -> None:
+    arguments = ["overhead", "--peers", "none", "--concurrency", "1,64"]
+    assert runner.invoke(bench, arguments).exit_code == 7
+    (options,) = recorder.calls
+    assert options["peers"] == ()
+    assert options["concurrency"] == (1, 64)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["replay", "--rate", "0"], ["overhead", "--requests", "1"], ["fly"]],
+    ids=" ".join,
+)
+def test_wrong_options_are_refused(arguments: list[str]) -> None:
+    assert runner.invoke(bench, arguments).exit_code == 2

@@ -1,0 +1,39 @@
+"""Marks of simulated prompts, as the gateway's are of real ones."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from weft_bench.virtual.beginnings import STEP_TOKENS, beginning_of
+from weft_bench.workloads.schema import Part
+
+
+def marks(*parts: tuple[str, int]) -> tuple[int, ...]:
+    found = beginning_of([Part(name, tokens) for name, tokens in parts])
+    return () if found is None else found.marks
+
+
+def test_prompts_that_begin_alike_have_the_marks_in_common_that_end_there():
+    one = marks(("system", 100), ("document", 2000), ("question", 900))
+    other = marks(("system", 100), ("document", 2000), ("another", 900))
+    assert len(one) == len(other) == 3000 // STEP_TOKENS
+    shared = 2100 // STEP_TOKENS
+    assert one[:shared] == other[:shared]
+    assert not set(one[shared:]) & set(other[shared:])
+
+
+def test_the_same_after_another_beginning_has_no_mark_in_common():
+    assert not set(marks(("a", 100), ("same", 3000))) & set(marks(("b", 100), ("same", 3000)))
+    assert not set(marks(("a", 10), ("same", 3000))) & set(marks(("a", 11), ("same", 3000)))
+
+
+def test_what_is_shorter_than_a_step_has_no_beginning():
+    assert beginning_of([Part("a", STEP_TOKENS - 1)]) is None
+    assert beginning_of([]) is None
+
+
+@given(st.lists(st.integers(1, 1500), max_size=8))
+def test_there_is_a_mark_for_each_full_step_and_it_repeats(sizes):
+    parts = [(f"part-{i}", tokens) for i, tokens in enumerate(sizes)]
+    assert len(marks(*parts)) == sum(sizes) // STEP_TOKENS
+    assert marks(*parts) == marks(*parts)

@@ -1,0 +1,119 @@
+"""Work on many KV blocks at once, beside vLLM's own on one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.simulated import engine
+
+pytest.importorskip("vllm")
+
+from vllm import SamplingParams
+from vllm.v1.request import Request
+from weft_bench.virtual.blocks import work_in_bulk
+from weft_bench.virtual.engine import EngineSettings, build_scheduler
+from weft_bench.virtual.prompts import PromptBook
+from weft_bench.workloads.schema import Part
+
+pytestmark = pytest.mark.engine
+
+BLOCKS = 24
+
+
+@dataclass
+class World:
+    """A KV-cache manager, and the contexts that it holds."""
+
+    manager: Any
+    book: PromptBook
+    held: dict[int, Any]
+
+    @classmethod
+    def make(cls, *, naive: bool, tags: bool) -> World:
+        shape = engine(kv_blocks=BLOCKS)
+        scheduler = build_scheduler(shape, EngineSettings("fcfs", tags=tags, naive=naive))
+        return cls(scheduler.kv_cache_manager, PromptBook(16), {})
+
+    def hold(self, slot: int, name: str, tokens: int) -> Any:
+        """A new context takes its blocks, as far as there are any."""
+        if slot in self.held:
+            return None
+        prompt = self.book.prompt(name, (Part("system", 32), Part(name, tokens)))
+        request = Request(
+            f"request-{slot}", [0] * prompt.length, SamplingParams(max_tokens=1), None,
+            block_hasher=self.book.hasher(prompt),
+        )  # fmt: skip
+        hits, cached, junction = self.manager.get_computed_blocks(request)
+        found = [block.block_id for group in hits.blocks for block in group]
+        fresh = request.num_tokens - cached
+        got = self.manager.allocate_slots(request, fresh, cached, hits, full_sequence_must_fit=True)
+        if got is not None:
+            request.num_computed_tokens = request.num_tokens
+            self.held[slot] = request
+        return found, cached, junction, got is not None
+
+    def give_back(self, slot: int) -> Any:
+        request = self.held.pop(slot, None)
+        if request is None:
+            return None
+        told = self.manager.estimate_cached_tokens(request)
+        self.manager.free(request)
+        return told
+
+    def shown(self) -> Any:
+        pool = self.manager.block_pool
+        free = [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+        blocks = [(b.ref_cnt, b.block_hash, b.block_hash_num_tokens) for b in pool.blocks]
+        cached = {
+            key: list(found) if isinstance(found, dict) else [found.block_id]
+            for key, found in pool.cached_block_hash_to_block._cache.items()
+        }
+        return free, blocks, cached
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 4), st.sampled_from("abc"), st.integers(1, 150)), max_size=25
+)
+
+
+@settings(max_examples=40)
+@given(STEPS, st.booleans())
+def test_blocks_are_found_taken_and_given_back_as_one_by_one(steps, tags):
+    bulk, plain = (World.make(naive=naive, tags=tags) for naive in (False, True))
+    for slot, name, tokens in steps:
+        assert bulk.give_back(slot) == plain.give_back(slot)
+        assert bulk.shown() == plain.shown()
+        assert bulk.hold(slot, name, tokens) == plain.hold(slot, name, tokens)
+        assert bulk.shown() == plain.shown()
+
+
+def test_what_holds_the_same_twice_is_found_once():
+    """Two that compute the same at once both keep it; the first is found."""
+    world = World.make(naive=False, tags=True)
+    world.hold(0, "a", 64)
+    request = world.held[0]
+    pool = world.manager.block_pool
+    (double,) = pool.get_new_blocks(1)
+    pool.cache_full_blocks(request, [double], 0, 1, 16, 0)
+    found, *_ = world.hold(1, "a", 64)
+    assert found[0] != double.block_id
+    assert len(found) == 5
+    pool.free_blocks([double])
+    pool.get_new_blocks(world.manager.block_pool.get_num_free_blocks())
+    assert world.give_back(0) == 96
+
+
+def test_no_more_is_given_than_there_is():
+    world = World.make(naive=False, tags=True)
+    with pytest.raises(ValueError, match="free blocks"):
+        world.manager.block_pool.get_new_blocks(BLOCKS)
+
+
+def test_a_manager_of_another_kind_is_refused():
+    world = World.make(naive=False, tags=True)
+    with pytest.raises(TypeError, match="full attention"):
+        work_in_bulk(world.manager)

@@ -1,0 +1,82 @@
+"""The simulator as a command, at a small size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+from weft_bench import cli
+
+pytestmark = pytest.mark.engine
+
+SMALL = ["sim", "--programs", "6", "--seeds", "2", "--rate", "20", "--slots", "4"]
+
+
+def test_it_simulates_every_order_and_balancer_and_writes_figures(tmp_path):
+    file = tmp_path / "sim.json"
+    done = CliRunner().invoke(
+        cli.bench,
+        [*SMALL, "--policy", "fcfs,plas", "--balancer", "locality,round_robin", "--replicas", "2",
+         "--preset", "8b-a100,8b-l40", "--kv-blocks", "500", "--json", str(file)],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "simulated: dialogues, 6 programs" in done.output
+    document = json.loads(file.read_text())
+    assert document["configuration"]["simulated"] is True
+    names = {f["name"] for f in document["figures"]}
+    for kind in ("locality/fcfs", "locality/plas", "round_robin/fcfs", "round_robin/plas"):
+        assert f"simulated/{kind}/response_mean" in names
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--policy", "guess"], "unknown policy"),
+        (["--balancer", "guess"], "unknown balancer"),
+        (["--preset", "guess"], "unknown preset"),
+        (["--workload", "/nowhere"], "does not exist"),
+        (["--kv-blocks", "9"], "fits no replica"),
+    ],
+)
+def test_what_is_wrong_is_told(options, why):
+    done = CliRunner().invoke(cli.bench, [*SMALL, *options])
+    assert done.exit_code == 2
+    assert why in done.output
+
+
+def test_no_order_is_no_simulation():
+    assert CliRunner().invoke(cli.bench, [*SMALL, "--policy", " ,"]).exit_code == 2
+
+
+def test_a_recording_of_fewer_programs_is_told_as_what_it_is(tmp_path):
+    file = tmp_path / "two.jsonl.xz"
+    made = ["workload", "--name", "bfcl", "--programs", "2", "--out", str(file)]
+    assert CliRunner().invoke(cli.bench, made).exit_code == 0
+    done = CliRunner().invoke(cli.bench, [*SMALL, "--workload", str(file)])
+    assert done.exit_code == 0, done.output
+    assert "2 programs of 6 asked for" in done.output.replace("\n", " ")
+
+
+def test_programs_come_as_they_are_asked_to(tmp_path):
+    """The same programs at other times: nothing but the arrivals differs."""
+    file = tmp_path / "six.jsonl"
+    made = ["workload", "--name", "bfcl", "--programs", "6", "--arrivals", "bursty"]
+    assert CliRunner().invoke(cli.bench, [*made, "--out", str(file)]).exit_code == 0
+    ends = {}
+    for kind in ("poisson", "stepped", "recorded"):
+        out = tmp_path / f"{kind}.json"
+        options = ["--workload", str(file), "--arrivals", kind, "--json", str(out)]
+        done = CliRunner().invoke(cli.bench, [*SMALL, "--policy", "fcfs", *options])
+        assert done.exit_code == 0, done.output
+        assert (f"{kind} arrivals" in done.output.replace("\n", " ")) == (kind != "poisson")
+        figures = json.loads(out.read_text())["figures"]
+        (ends[kind],) = [f["value"] for f in figures if f["name"].endswith("/end")]
+    assert len(set(ends.values())) == 3
+
+
+@pytest.mark.parametrize("kind", ["weekly", "recorded"])
+def test_arrivals_that_cannot_be_are_refused(kind):
+    done = CliRunner().invoke(cli.bench, [*SMALL, "--arrivals", kind])
+    assert done.exit_code == 2
+    assert "known:" in done.output or "when its programs came" in done.output

@@ -1,0 +1,52 @@
+"""Shortcuts that change nothing: the same bytes as one step of vLLM's scheduler for each token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.simulated import chats, engine
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.world import Setup, simulate
+from weft_bench.workloads.streams import poisson_arrivals, stream
+
+pytestmark = pytest.mark.engine
+
+# A quantum that many calls use up, and a beta that lets them starve.
+OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
+CASES = {
+    "room": ([engine(kv_blocks=4000)], "plas", {}),
+    "short of slots": ([engine(slots=3)], "plas", {}),
+    "short of blocks": ([engine(slots=16, kv_blocks=150)], "fcfs", {}),
+    "short of both": ([engine(slots=4, kv_blocks=150)], "plas", {}),
+    "swap": ([engine(slots=4, kv_blocks=150)], "mlfq", {"swap_gib": 0.25}),
+    "no cache": ([engine(slots=6, kv_blocks=160)], "atlas", {"prefix_cache": False}),
+    "no tags": ([engine(slots=6, kv_blocks=160)], "plas", {"tags": False}),
+    "chunks": ([engine(slots=6, step_tokens=64)], "plas", {}),
+    "moving": ([engine(slots=4, kv_blocks=160)], "srpt", {}),
+    "fair": ([engine(slots=4, kv_blocks=160)], "vtc", {}),
+    "warm": ([engine(slots=6, kv_blocks=160)], "warm_plas", {}),
+    "warm and short of slots": ([engine(slots=3)], "warm_plas", {}),
+    "unequal": ([engine(), engine(slots=2, kv_blocks=150), engine(slots=3)], "plas", {}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_leaps_decide_as_single_steps_do(case):
+    shapes, policy, changes = CASES[case]
+    programs = chats(5, 30, wide=True)
+    arrivals = poisson_arrivals(stream(5, "arrivals"), 12.0 * len(shapes), len(programs))
+    settings = EngineSettings(policy, OPTIONS, **changes)
+    found = []
+    for naive in (False, True):
+        setup = Setup(shapes, replace(settings, naive=naive), threshold_tokens=200)
+        found.append(simulate(programs, arrivals, setup))
+    quick, naive = found
+    assert quick.lines() == naive.lines()
+    assert quick.violations == naive.violations == ()
+    if case not in ("room", "unequal", "chunks"):
+        assert max(call.waiting_s for call in quick.calls) > 0.1
+    if "short of b" in case or case == "swap":
+        assert sum(call.preemptions for call in quick.calls) > 0
+    if case == "swap":
+        assert sum(call.blocks_swapped_in for call in quick.calls) > 0

@@ -1,0 +1,57 @@
+"""A global tree of prefixes, to compare balancers with."""
+
+from __future__ import annotations
+
+from random import Random
+
+from weft_bench.virtual.front import Front
+from weft_bench.virtual.prefix_tree import PrefixTree
+from weft_bench.workloads.schema import Part
+
+_SYSTEM = Part("system", 100)
+
+
+def _prompt(*names: str) -> tuple[Part, ...]:
+    return (_SYSTEM, *(Part(name, 100) for name in names))
+
+
+def test_a_prompt_goes_where_most_of_it_is() -> None:
+    tree = PrefixTree({"a": 10_000, "b": 10_000, "c": 10_000})
+    assert tree.away(_prompt("x")) == frozenset()
+    tree.sent("a", _prompt("x", "y"))
+    tree.sent("b", _prompt("x"))
+    assert tree.away(_prompt("x", "y", "z")) == {"b", "c"}
+    assert tree.away(_prompt("x", "w")) == {"c"}
+
+
+def test_half_of_a_prompt_is_not_enough() -> None:
+    tree = PrefixTree({"a": 10_000, "b": 10_000})
+    tree.sent("a", _prompt("x"))
+    assert tree.away(_prompt("y")) == frozenset()
+    assert tree.away(_prompt("x", "y")) == {"b"}
+
+
+def test_equal_parts_after_other_ones_are_no_prefix() -> None:
+    tree = PrefixTree({"a": 10_000, "b": 10_000})
+    tree.sent("a", _prompt("x", "y", "z"))
+    assert tree.away((Part("other", 10), *_prompt("x", "y", "z"))) == frozenset()
+
+
+def test_what_was_used_longest_ago_is_taken_for_evicted_from_its_end() -> None:
+    tree = PrefixTree({"a": 400, "b": 400})
+    tree.sent("a", _prompt("x", "y"))
+    tree.sent("a", _prompt("u", "v"))
+    # "y" had to go, and "x" stays with the system prompt, which both have.
+    assert tree.away(_prompt("x", "y", "z")) == frozenset()
+    assert tree.away(_prompt("x")) == {"b"}
+    assert tree.away(_prompt("u", "v", "w")) == {"b"}
+
+
+def test_a_front_with_a_tree_sends_among_the_holders_to_the_least_used() -> None:
+    tree = PrefixTree({"a": 10_000, "b": 10_000})
+    gate = Front(("a", "b"), "least_used", Random(0), tree=tree)
+    first, _ = gate.place("p", "0", "p/0", 300, 0.0, parts=_prompt("x", "y"))
+    again, _ = gate.place("q", "0", "q/0", 400, 0.0, parts=_prompt("x", "y", "z"))
+    other, _ = gate.place("r", "0", "r/0", 400, 0.0, parts=(Part("another", 400),))
+    assert again == first
+    assert other != first

@@ -1,0 +1,21 @@
+"""A program before anything of it has happened."""
+
+from __future__ import annotations
+
+from support.simulated import ready
+from weft_bench.virtual.programs import begin_program
+from weft_bench.workloads.schema import Part, TraceCall
+
+
+def test_calls_know_what_they_wait_for_and_what_they_cost_alone():
+    calls = [
+        TraceCall(parts=(Part("a", 10),), output_tokens=1),
+        TraceCall(parts=(Part("a", 10), Part("b", 5)), output_tokens=2),
+        TraceCall(parts=(Part("a", 10), Part("c", 7)), output_tokens=3, after=(0,)),
+    ]
+    program = begin_program(ready("p", *calls), 4.0, lambda fresh, out: 100 * fresh + out, 4.0)
+    assert program.needs == [set(), {0}, {0}]
+    assert program.followers == [[1, 2], [], []]
+    assert program.costs == [1001, 502, 703]
+    assert program.due == [4.0, 4.0, 4.0]
+    assert (program.unanswered, program.records) == (3, [])

@@ -1,0 +1,35 @@
+"""Tokens of answers in time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from weft_bench.virtual.token_times import TokenTimes
+
+
+def requests(**done):
+    return {name: SimpleNamespace(_output_token_ids=[0] * count) for name, count in done.items()}
+
+
+def test_tokens_come_with_the_steps_that_make_them():
+    times = TokenTimes()
+    times.watch("a", [1, 3, 3, 6])
+    times.passed(requests(a=1, b=4), (1.0,))
+    # A leap of four steps.
+    times.passed(requests(a=5), (2.0, 3.0, 4.0, 5.0))
+    assert times.take("a", 6.0) == [1.0, 3.0, 3.0, 6.0]
+
+
+def test_who_waits_in_a_step_gets_nothing():
+    times = TokenTimes()
+    times.watch("a", [2])
+    times.passed(requests(a=1), (1.0,))
+    times.passed(requests(a=1), (2.0, 3.0))
+    times.passed(requests(a=2), (4.0,))
+    assert times.take("a", 9.0) == [4.0]
+
+
+def test_nobody_is_told_of_what_was_not_watched():
+    times = TokenTimes()
+    times.passed(requests(a=1), (1.0,))
+    assert times.take("a", 2.0) == []

@@ -1,0 +1,224 @@
+"""What holds for every simulation, and what queueing theory says of the simplest one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import sqrt
+from statistics import mean, stdev
+
+import pytest
+from support.shared_prompts import REPLICAS, document, hit_rate, homes, homes_of, latency, play
+from support.simulated import chats, engine, ready, single, ticking
+from weft_bench.costs.model import CostModel
+from weft_bench.virtual.engine import EngineSettings
+from weft_bench.virtual.replica import SimulationError
+from weft_bench.virtual.world import Setup, simulate
+from weft_bench.workloads.schema import Part, TraceCall
+from weft_bench.workloads.streams import poisson_arrivals, stream
+
+pytestmark = pytest.mark.engine
+
+
+def busy(policy="plas", seed=1, balancer="locality"):
+    """Two unequal replicas with more than they can do."""
+    programs = chats(seed, 25, wide=True)
+    shapes = [engine(slots=4, kv_blocks=150), engine(slots=2)]
+    arrivals = poisson_arrivals(stream(seed, "arrivals"), 20.0, len(programs))
+    options = {"first_quantum_s": 0.25}
+    return programs, simulate(
+        programs, arrivals, Setup(shapes, EngineSettings(policy, options), balancer, 300)
+    )
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "plas"])
+def test_every_call_ends_once_and_nothing_is_left(policy):
+    programs, played = busy(policy)
+    wanted = {(p.id, n): c for p in programs for n, c in enumerate(p.calls)}
+    assert sorted((c.program, c.number) for c in played.calls) == sorted(wanted)
+    for call in played.calls:
+        assert call.output_tokens == wanted[call.program, call.number].max_tokens
+        assert call.prompt_tokens == wanted[call.program, call.number].prompt_tokens
+    assert sum(p.calls for p in played.programs) == len(played.calls)
+    # Blocks in use, books open in the schedulers, rows and calls in the process table.
+    assert played.violations == ()
+
+
+def test_causes_come_before_effects():
+    programs, played = busy()
+    calls = {(c.program, c.number): c for c in played.calls}
+    for call in played.calls:
+        assert 0 <= call.arrival_s <= call.start_s < call.first_token_s <= call.end_s
+        assert 0 <= call.cached_tokens < call.prompt_tokens
+        assert call.service_s + call.waiting_s <= call.end_s - call.arrival_s + 1e-5
+    for program in programs:
+        for number, ready_call in enumerate(program.calls):
+            for needed in ready_call.call.needs(number):
+                gap = program.calls[needed].call.gap_s
+                earliest = calls[program.id, needed].end_s + gap
+                assert calls[program.id, number].arrival_s >= earliest - 1e-5
+
+
+@pytest.mark.parametrize("long_gap", [0, 1])
+def test_a_call_that_waits_for_two_comes_after_the_gaps_of_both(long_gap):
+    """Steps take a second: the first answers after 2, the second after 5 seconds."""
+    gaps = [0.0, 0.0]
+    gaps[long_gap] = 10.0
+    first = TraceCall(parts=(Part("a", 20),), output_tokens=2, gap_s=gaps[0])
+    second = TraceCall(parts=(Part("b", 20),), output_tokens=5, gap_s=gaps[1], after=())
+    join = TraceCall(parts=(Part("c", 20),), output_tokens=1, after=(0, 1))
+    played = simulate([ready("p", first, second, join)], [0.0], Setup([ticking()]))
+    ends = {call.number: call.end_s for call in played.calls}
+    assert (ends[0], ends[1]) == (2.0, 5.0)
+    (came,) = [call.arrival_s for call in played.calls if call.number == 2]
+    assert came == max(ends[number] + gaps[number] for number in (0, 1))
+
+
+def test_what_a_call_takes_outside_of_the_engine_comes_before_its_gap():
+    """Steps take a second, and two replicas differ in what is beside them."""
+    shapes = [ticking(call_s=0.5), ticking(call_s=0.25)]
+    ask = TraceCall(parts=(Part("a", 20),), output_tokens=3, gap_s=2.0)
+    setup = Setup(shapes, EngineSettings("fcfs"), "round_robin")
+    played = simulate([ready("p", ask, ask)], [0.0], setup)
+    outside = {"replica-0": 0.5, "replica-1": 0.25}
+    first, second = played.calls
+    assert first.replica != second.replica
+    assert first.end_s == 3.0 + outside[first.replica]
+    assert second.arrival_s == first.end_s + 2.0
+    assert second.end_s == second.arrival_s + 3.0 + outside[second.replica]
+    assert [call.service_s for call in played.calls] == [3.0, 3.0]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_policy_other_ones():
+    assert busy()[1].lines() == busy()[1].lines()
+    assert busy()[1].lines() != busy("fcfs")[1].lines()
+
+
+def test_all_replicas_are_used_and_programs_with_homes_stay_there():
+    _, spread = busy(balancer="round_robin")
+    assert {c.replica for c in spread.calls} == {"replica-0", "replica-1"}
+    _, homes = busy(balancer="locality")
+    assert sum(p.migrations for p in homes.programs) < sum(p.migrations for p in spread.programs)
+
+
+def test_a_tree_of_prefixes_finds_what_round_robin_computes_again():
+    _, blind = busy(balancer="round_robin")
+    _, seen = busy(balancer="prefix_tree")
+    assert len({call.replica for call in seen.calls}) == 2
+    assert seen.violations == ()
+    cached = [sum(call.cached_tokens for call in one.calls) for one in (seen, blind)]
+    assert cached[0] > cached[1]
+
+
+def test_answers_that_return_are_found_in_the_cache():
+    def program(answer):
+        first = TraceCall(parts=(Part("q", 64),), output_tokens=65, answer=answer)
+        second = TraceCall(parts=(Part("q", 64), Part("a", 65), Part("r", 9)), output_tokens=1)
+        return ready("p", first, second)
+
+    setup = Setup([ticking()], EngineSettings("fcfs"))
+    assert simulate([program("a")], [0.0], setup).calls[1].cached_tokens == 128
+    assert simulate([program("")], [0.0], setup).calls[1].cached_tokens == 64
+
+
+def test_what_is_swapped_takes_its_time():
+    programs = [single(f"p{i}", 300, 60) for i in range(6)]
+    arrivals = [0.1 * i for i in range(6)]
+    settings = EngineSettings("mlfq", {"first_quantum_s": 0.05}, swap_gib=1.0)
+    ends = []
+    for seconds in (0.0, 0.001):
+        shape = engine(slots=2, kv_blocks=40, cost=CostModel(0.01, swapped_block_s=seconds))
+        played = simulate(programs, arrivals, Setup([shape], settings))
+        assert sum(c.blocks_swapped_out for c in played.calls) > 0
+        assert played.violations == ()
+        ends.append(played.end_s)
+    assert ends[1] > ends[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_more_load_never_lowers_mean_latency(seed):
+    draw = stream(seed, "lengths")
+    programs = [single(f"p{i}", 50, 1 + int(draw.expovariate(1 / 40))) for i in range(80)]
+    base = poisson_arrivals(stream(seed, "arrivals"), 1.0, len(programs))
+    settings = EngineSettings("fcfs", prefix_cache=False)
+    setup = Setup([engine(slots=4, kv_blocks=2000)], settings)
+    means = []
+    for rate in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
+        played = simulate(programs, [t / rate for t in base], setup)
+        means.append(mean(p.response_s for p in played.programs))
+    assert means == sorted(means)
+    assert means[-1] > 2 * means[0]
+
+
+def test_one_server_first_come_first_served_waits_as_pollaczek_and_khinchine_say():
+    """Poisson arrivals, service of any distribution, one server: the mean wait is
+    rate * E[S^2] / (2 (1 - rate E[S])). A call of n tokens takes n steps of one second."""
+    lengths, shares = (2, 30), (0.8, 0.2)
+    first = sum(n * s for n, s in zip(lengths, shares, strict=True))
+    second = sum(n * n * s for n, s in zip(lengths, shares, strict=True))
+    rate = 0.4 / first
+    expected = rate * second / (2 * (1 - rate * first))
+    setup = Setup([ticking(slots=1)], EngineSettings("fcfs", prefix_cache=False))
+    waits = []
+    for seed in range(16):
+        draw = stream(seed, "lengths")
+        programs = [single(f"p{i}", 5, draw.choices(lengths, shares)[0]) for i in range(500)]
+        played = simulate(programs, poisson_arrivals(stream(seed, "gaps"), rate, 500), setup)
+        waits.append(mean(c.start_s - c.arrival_s for c in played.calls))
+    # Student's t for 99% at 15 degrees of freedom.
+    half = 2.947 * stdev(waits) / sqrt(len(waits))
+    assert half < 0.25 * expected
+    assert abs(mean(waits) - expected) < half
+
+
+def test_what_cannot_be_simulated_is_refused():
+    setup = Setup([engine(kv_blocks=20)])
+    with pytest.raises(SimulationError, match="fits no replica"):
+        simulate([single("p", 1000, 10)], [0.0], setup)
+    with pytest.raises(ValueError, match="names"):
+        simulate([single("p", 10, 1), single("p", 10, 1)], [0.0, 1.0], setup)
+    with pytest.raises(ValueError, match="zip"):
+        simulate([single("p", 10, 1)], [], setup)
+    with pytest.raises(ValueError, match="unknown policy"):
+        simulate([single("p", 10, 1)], [0.0], Setup([engine()], EngineSettings("guess")))
+
+
+def test_each_replica_keeps_a_few_of_the_documents_that_programs_share():
+    def asked(rng, _):
+        return document(rng.randrange(10))
+
+    ours, begins = play(asked, 80, 6.0)
+    tree, _ = play(asked, 80, 6.0, "prefix_tree")
+    assert latency(ours) <= 1.15 * latency(tree)
+    assert hit_rate(ours) > 0.85
+    places = defaultdict(set)
+    for program in ours.programs:
+        places[begins[program.id]].update(program.replicas)
+    assert mean([len(names) for names in places.values()]) < 2
+
+
+def test_one_system_prompt_of_all_programs_leaves_the_load_balanced():
+    found, _ = play(lambda *_: Part("system", 2000, "system"), 80, 6.0, said=600)
+    counts = homes(found)
+    assert len(counts) == REPLICAS
+    assert max(counts.values()) <= 1.3 * 80 / REPLICAS
+    assert hit_rate(found) > 0.8
+
+
+def test_programs_that_come_one_by_one_do_not_all_go_where_the_first_one_went():
+    found, _ = play(lambda *_: Part("system", 2000, "system"), 60, 0.5, said=600)
+    counts = homes(found)
+    assert len(counts) == REPLICAS
+    assert max(counts.values()) <= 30
+
+
+def test_a_document_that_most_ask_for_is_brought_to_more_replicas_and_rare_ones_are_not():
+    def asked(rng, _):
+        return document(0 if rng.random() < 0.7 else rng.randrange(1, 8))
+
+    ours, begins = play(asked, 100, 14.0, answered=100)
+    tree, _ = play(asked, 100, 14.0, "prefix_tree", answered=100)
+    hot = homes_of(ours, begins, document(0).name)
+    rare = [homes_of(ours, begins, document(n).name) for n in range(1, 8)]
+    assert len(hot) >= 2
+    assert mean([len(names) for names in rare if names]) < len(hot)
+    assert latency(ours) <= latency(tree)

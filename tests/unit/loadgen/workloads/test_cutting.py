@@ -1,0 +1,83 @@
+"""Cutting programs to a context."""
+
+from __future__ import annotations
+
+import pytest
+from weft_bench.workloads.cutting import fit, message_bytes
+from weft_bench.workloads.schema import Part, TraceCall, TraceError, TraceProgram
+
+
+def message(size, role="user"):
+    return {"role": role, "content": "x" * size}
+
+
+def program(*calls):
+    return TraceProgram("p", calls)
+
+
+def test_a_program_ends_where_it_would_pass_the_context():
+    calls = [TraceCall(messages=(message(400 * (i + 1)),), output_bytes=40) for i in range(10)]
+    ready = fit(program(*calls), 1000, 4.0)
+    assert ready.cut
+    assert 0 < len(ready.calls) < 10
+    for call in ready.calls:
+        assert call.prompt_tokens + call.max_tokens <= 930
+    whole = fit(program(*calls), 100_000, 4.0)
+    assert len(whole.calls) == 10
+    assert not whole.cut
+
+
+def test_a_first_message_that_is_too_long_is_shortened_everywhere():
+    big = message(9000, "system")
+    calls = [
+        TraceCall(messages=(big, message(20)), output_bytes=8),
+        TraceCall(messages=(big, message(20), message(20)), output_bytes=8),
+    ]
+    ready = fit(program(*calls), 1000, 4.0)
+    assert ready.trimmed
+    heads = {call.call.messages[0]["content"] for call in ready.calls}
+    assert len(ready.calls) == 2
+    assert len(heads) == 1
+    assert len(heads.pop()) < 9000
+
+
+def test_what_does_not_fit_at_all_is_none():
+    assert fit(program(TraceCall(prompt_ids=(5,) * 2000, output_tokens=4)), 1000, 4.0) is None
+
+
+def test_token_ids_are_counted_exactly_and_answers_scaled():
+    ready = fit(program(TraceCall(prompt_ids=(5,) * 100, output_tokens=10)), 1000, 4.0, 2.5)
+    assert (ready.calls[0].prompt_tokens, ready.calls[0].max_tokens) == (100, 25)
+
+
+def test_tool_calls_count_as_text():
+    plain = message_bytes([message(10)])
+    assert message_bytes([{**message(10), "tool_calls": [{"a": 1}]}]) > plain
+
+
+def test_parts_are_counted_exactly_and_arrivals_stay():
+    call = TraceCall(parts=(Part("a", 90), Part("b", 11)), output_tokens=10)
+    ready = fit(TraceProgram("p", (call,), 7.5), 1000, 4.0)
+    assert ready.calls[0].prompt_tokens == 101
+    assert ready.arrival_s == 7.5
+
+
+def test_tools_take_room():
+    plain = TraceCall(messages=(message(40),), output_tokens=1)
+    tools = TraceCall(messages=(message(40),), tools=({"type": "x" * 400},), output_tokens=1)
+    first, second = (fit(program(call), 1000, 4.0).calls[0] for call in (plain, tools))
+    assert second.prompt_tokens > first.prompt_tokens + 100
+
+
+def test_a_short_message_beside_long_tools_stays_as_it_is():
+    call = TraceCall(messages=(message(40),), tools=({"type": "x" * 3000},), output_tokens=1)
+    ready = fit(program(call), 1000, 4.0)
+    assert not ready.trimmed
+    assert ready.calls[0].call == call
+
+
+@pytest.mark.parametrize("nothing", [TraceCall(), TraceCall(parts=(Part("a", 0), Part("b", 0)))])
+def test_a_call_without_a_prompt_is_refused_by_its_name(nothing):
+    said = TraceCall(parts=(Part("a", 5),))
+    with pytest.raises(TraceError, match="call 1 of p has no prompt"):
+        fit(TraceProgram("p", (said, nothing)), 100, 4.0)

@@ -1,0 +1,55 @@
+"""Recorded agents, one call a line."""
+
+from __future__ import annotations
+
+from weft_bench.workloads.traces import agent_calls
+
+
+def call(second, prompt, answer="ok", session="s"):
+    return {
+        "timestamp": 1_000_000 * second,
+        "input": prompt,
+        "output": answer,
+        "session_id": session,
+    }
+
+
+def test_calls_of_a_session_are_one_program_in_the_order_of_their_times():
+    records = [call(30, "b", session="later"), call(12, "a2"), call(10, "a1", answer="\u00fc!")]
+    first, second = agent_calls.read(records)
+    assert [c.messages[0]["content"] for c in first.calls] == ["a1", "a2"]
+    assert first.calls[0].output_bytes == 3
+    assert (first.arrival_s, second.arrival_s) == (0.0, 20.0)
+    assert [c.gap_s for c in first.calls] == [agent_calls.GAP_SHARE * 2, 0.0]
+
+
+def test_a_prompt_that_grows_is_split_where_the_one_before_it_ended():
+    records = [
+        call(1, "task"),
+        call(2, "task and result"),
+        call(3, "task and result"),
+        call(4, "x"),
+    ]
+    (program,) = agent_calls.read(records)
+    said = [[m["content"] for m in c.messages] for c in program.calls]
+    assert said == [["task"], ["task", " and result"], ["task", " and result"], ["x"]]
+
+
+def test_a_prompt_that_names_who_speaks_becomes_messages():
+    text = "system: Plan.\n\nuser: Do it: now\n\nassistant: Done.\n\nMore."
+    (program,) = agent_calls.read([call(1, text)])
+    assert [(m["role"], m["content"]) for m in program.calls[0].messages] == [
+        ("system", "Plan."),
+        ("user", "Do it: now"),
+        ("assistant", "Done.\n\nMore."),
+    ]
+
+
+def test_an_empty_prompt_is_an_empty_message():
+    (program,) = agent_calls.read([call(1, ""), call(2, "")])
+    assert [c.messages for c in program.calls] == [({"role": "user", "content": ""},)] * 2
+
+
+def test_its_records_are_known():
+    assert agent_calls.matches(call(1, "x"))
+    assert not agent_calls.matches({"session_id": "x"})
