@@ -219,9 +219,9 @@ class WeftScheduler(SchedulerHooks):
             self._forgetting = True
             self._forget()
         if command.kv and self._eviction is not None:
-            self._eviction.obey(command, self.clock())
-        if command.kv == "forget" and self._affinity is not None:
-            self._affinity.ended(command.program)
+            self._eviction.obey(command.kv, self.clock())
+        if command.kv and command.kv.action == "forget" and self._affinity is not None:
+            self._affinity.ended(command.kv.program)
 
     def state(self) -> dict[str, Any]:
         """The answer of `GET /weft/state`. Another thread calls this, so it only reads counts."""

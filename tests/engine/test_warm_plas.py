@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 
 pytestmark = pytest.mark.engine
 
@@ -153,7 +154,7 @@ def test_nobody_is_held_back_by_a_program_that_has_ended(engine):
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:
         e.step()
-    e.scheduler.obey(Command(kv="forget", program="a"))
+    e.scheduler.obey(Command(kv=KvCommand("forget", "a")))
     e.add("cold", program="cold", prompt=text(2, 480))
     e.run()
     assert next(r for r in e.reports if r.call == "cold").waiting_s <= 1.0
