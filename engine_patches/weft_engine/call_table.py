@@ -180,7 +180,7 @@ class CallTable:
                 self._rank(call, now)
         self._served.clear()
 
-    def look(self, sequence: str, cached: int, uncached: int, now: float) -> None:
+    def update_context(self, sequence: str, cached: int, uncached: int, now: float) -> None:
         """Record a prefix cache lookup of a waiting sequence: cached and missing tokens."""
         call = self._of.get(sequence)
         if call is None:
