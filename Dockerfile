@@ -8,11 +8,11 @@ ARG PYTHON=3.12
 ARG VLLM=0.32.0
 ARG ENGINE=gpu
 
-# --- what is built, and stays behind ---------------------------------------------------------
+# --- build stages, not part of the images ----------------------------------------------------
 FROM python:${PYTHON}-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
-# First the locks, which change least: their layers are kept when only our code changes.
+# The locks first: their layers stay cached when only Weft's code changes.
 COPY requirements/ requirements/
 RUN --mount=type=cache,target=/root/.cache/pip \
     python -m venv --without-pip /opt/weft \
@@ -34,7 +34,7 @@ COPY --from=wheel /wheels /wheels
 RUN pip --python /opt/weft/bin/python install --no-deps /wheels/weft-*.whl
 
 FROM build AS cpu-environment
-# torch has no entry in the locks: plain pip would take its CUDA build.
+# The locks do not contain torch, because pip would install its CUDA build.
 RUN --mount=type=cache,target=/root/.cache/pip \
     pip --python /opt/weft/bin/python install --no-deps \
         --index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
@@ -55,20 +55,20 @@ USER weft
 WORKDIR /home/weft
 EXPOSE 8080
 STOPSIGNAL SIGTERM
-# 503 while no replica is healthy, so that `up --wait` waits for one.
+# /health returns 503 while no replica is healthy, so that `up --wait` waits for one.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as u; u.urlopen('http://127.0.0.1:' + os.environ['WEFT_PORT'] + '/health', timeout=2)"]
 ENTRYPOINT ["weft"]
 CMD ["serve"]
 
 # --- the replica -----------------------------------------------------------------------------
-# vLLM's own image has the CUDA libraries and the compiler that Triton needs at run time.
+# vLLM's image contains the CUDA libraries, and the compiler that Triton needs at run time.
 FROM vllm/vllm-openai:v${VLLM} AS replica-gpu
 COPY --from=wheel /wheels /wheels
 RUN python3 -m pip install --no-cache-dir --no-deps /wheels/weft-*.whl && rm -r /wheels
 
 FROM python:${PYTHON}-slim-bookworm AS replica-cpu
-# vLLM's CPU kernels are linked with it.
+# vLLM's CPU kernels link to libnuma.
 RUN apt-get update && apt-get install --yes --no-install-recommends libnuma1 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=cpu-environment /opt/weft /opt/weft
@@ -86,7 +86,7 @@ WORKDIR /home/weft
 VOLUME /models
 EXPOSE 8001
 STOPSIGNAL SIGTERM
-# A large model takes its time to be fetched and loaded; until then the container is "starting".
+# Downloading and loading a large model takes long. The container is "starting" until then.
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30m --retries=3 \
     CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8001/health', timeout=2)"]
 ENTRYPOINT ["weft", "replica", "--host", "0.0.0.0", "--port", "8001"]

@@ -1,9 +1,9 @@
-# Every habit of this project is a command here. `make help` lists them.
+# Commands for developers. `make help` lists them.
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(if $(shell $(p) -c 'import sys; print(int((3, 11) <= sys.version_info[:2] <= (3, 13)))' 2>/dev/null | grep 1),$(p))))
-INSTALL = $(or $(PYTHON),$(error Weft needs Python 3.11 to 3.13; name one with PYTHON=...)) deploy/weft_deploy/local/install.py
+INSTALL = $(or $(PYTHON),$(error Weft needs Python 3.11 to 3.13; choose one with PYTHON=...)) deploy/weft_deploy/local/install.py
 BIN = .venv/bin
 ARGS ?=
-# Test processes. More than one for each core makes tests of real processes time out.
+# Number of test processes. With more than one per core, tests with real processes time out.
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
@@ -16,46 +16,46 @@ up: ## start engines and the gateway; options: make up ARGS="--replicas 3"
 	@$(INSTALL)
 	@exec $(BIN)/weft up $(ARGS)
 
-test: ## install what the tests need and run all of them
+test: ## install the tests' packages and run all tests
 	@$(INSTALL) --with-test
 	@exec $(BIN)/python -m pytest --durations=15 -n $(JOBS) --dist loadgroup $(ARGS)
 
-test-fast: ## unit tests alone, without those that take seconds
+test-fast: ## run the quick unit tests only
 	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) --dist loadgroup $(ARGS)
 
-install: ## make .venv with everything, tests included
+install: ## create .venv with all packages, including the tests'
 	@$(INSTALL) --with-test
 
-lint: ## ruff: rules and format
+lint: ## check rules and format with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: ## ruff: format and fix
+format: ## format and fix with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-type: ## mypy, strict
+type: ## check types with mypy (strict)
 	$(BIN)/mypy
 
-imports: ## who may import whom
+imports: ## check the import contracts
 	$(BIN)/lint-imports
 
-check: lint type imports ## all checks that need no engine
+check: lint type imports ## run all checks that need no engine
 
-lock: ## write requirements/*.txt again (needs uv)
+lock: ## update requirements/*.txt (needs uv)
 	requirements/lock.sh
 
-generate: ## write dashboards and docs/reference again
+generate: ## generate the dashboards and docs/reference
 	$(BIN)/python -m weft_deploy.grafana.generate
 	$(BIN)/python -m weft_deploy.reference
 
-docs: ## build the documentation as a site in .weft/site; fails on warnings
+docs: ## build the documentation site in .weft/site; fails on warnings
 	@$(INSTALL) --with-test
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-bench: ## measure: make bench ARGS="overhead --session"; without ARGS: list the benches
+bench: ## run a bench: make bench ARGS="overhead --session"; without ARGS: list the benches
 	@$(INSTALL) --with-test
 	@exec $(BIN)/weft bench $(or $(ARGS),--help)
 
-clean: ## remove the environment and what commands have left
+clean: ## remove the environment and all generated files
 	rm -rf .venv .weft .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the locks: one resolution for all, so that gateway, engine and tests fit into one
-# environment, on Python 3.11 to 3.13; then one file for each.
+# Writes the locks. One resolution for gateway, engine and tests makes them fit into one environment
+# on Python 3.11 to 3.13. Each then gets its own file.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 UV=${UV:-uv}
@@ -17,8 +17,8 @@ options=("${plain[@]}" --overrides requirements/overrides.txt)
   -o requirements/engine-cpu.txt
 "$UV" pip compile "${options[@]}" -c "$work/all.txt" pyproject.toml --extra dev \
   -o requirements/test.txt
-# CUDA's torch and libraries, in another environment than the CPU build: it agrees with the gateway
-# and the tests only.
+# The GPU engine has its own environment with CUDA builds. It has to agree only with the gateway and
+# the tests.
 "$UV" pip compile "${plain[@]}" -c requirements/gateway.txt -c requirements/test.txt \
   requirements/engine-gpu.in -o requirements/engine-gpu.txt
 # neighbours.txt, which tests/system/test_wheel.py installs, is written by hand: its transformers is

@@ -1,4 +1,4 @@
-"""What every test shares."""
+"""Settings and hooks for all tests."""
 
 import sys
 from pathlib import Path
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import settings
 from support.recorder import Recorder
 
-# No test goes by the wall clock: a busy machine is no defect.
+# Tests do not depend on wall-clock time, because the machine may be busy.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-# Tests of this folder share one stack of real engines, which a second process would start again.
+# Tests in this folder share one stack of real engines. A second process would start another one.
 _ONE_STACK = Path(__file__).parent / "system" / "real"
 
 

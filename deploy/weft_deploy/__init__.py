@@ -1,1 +1,1 @@
-"""How Weft is run: the local supervisor behind `weft up`, compose files, dashboards."""
+"""Deployment: the supervisor behind `weft up`, the installer, dashboards and reference pages."""

@@ -72,7 +72,7 @@ async def run(
         raise ValueError(f"max_turns must be at least 1, got {max_turns}")
     if not {"n", "stream", "messages", "tools"}.isdisjoint(options):
         raise ValueError("the loop sets n, stream, messages and tools itself")
-    hints = _Ahead(AsyncHints(client, session_id), prefill_ttl_s) if prefill else None
+    hints = _NextPrefill(AsyncHints(client, session_id), prefill_ttl_s) if prefill else None
     loop = _Loop(client, hints, {tool.name: tool for tool in tools}, on_call, on_chunk)
     body = {"model": model, "stream": True, **options}
     if tools:
@@ -99,7 +99,7 @@ class _Loop:
     def __init__(
         self,
         client: openai.AsyncOpenAI,
-        hints: _Ahead | None,
+        hints: _NextPrefill | None,
         tools: dict[str, Tool],
         on_call: Callable[[ToolCall], object] | None,
         on_chunk: Callable[[Any], object] | None,
@@ -158,7 +158,7 @@ class _Loop:
         return await self._client.chat.completions.create(**body)
 
 
-class _Ahead:
+class _NextPrefill:
     """The prefill of the next prompt: submitted while tools run, then extended or discarded. If
     any of this fails, the call is made without it."""
 
@@ -189,7 +189,7 @@ class _Ahead:
         return None
 
     async def extend(self, body: Mapping[str, Any]) -> Any:
-        """Make the call as an extension of the prefill. Returns None if there is none."""
+        """Make the call as an extension of the prefill. Returns None if no prefill is available."""
         import openai
 
         prefill = await self._taken()

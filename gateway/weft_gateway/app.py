@@ -53,7 +53,7 @@ from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
-from weft_gateway.overlap.ahead import Ahead
+from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.retain.idle import IdlePolicy
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore, MemoryHandles
@@ -196,7 +196,7 @@ class Gateway:
         )
         self.turns = turns = Turns()
         self.disconnects = disconnects = DisconnectMonitor()
-        self.next_turns = next_turns = Ahead()
+        self.next_turns = next_turns = NextTurnPredictor()
         estimator, next_call = PromptEstimator(), call_ids()
         retry_after_s, max_body_bytes = s.retry_after_s, s.max_body_bytes
 

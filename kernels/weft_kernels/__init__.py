@@ -1,1 +1,1 @@
-"""KV block swap: layouts, the public copy functions and their Triton and torch forms."""
+"""KV block swap: layouts, public copy functions, and their Triton and torch implementations."""

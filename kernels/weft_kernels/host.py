@@ -1,6 +1,6 @@
-"""Host memory that a GPU copies to and from directly: exactly as large as asked for.
+"""Pinned host memory of an exact size, for direct copies to and from a GPU.
 
-torch's own pinned memory comes in powers of two: 40 GiB would take 64.
+torch rounds its own pinned memory up to a power of two: 40 GiB would take 64.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import torch
 
 
 def host_buffer(size: int, *, pinned: bool) -> torch.Tensor:
-    """A buffer of so many bytes, `[size]` uint8, all zero. pinned: registered with CUDA until the
-    buffer is freed; it lies on pages of its own. RuntimeError if CUDA refuses, such as for want of
-    lockable memory."""
+    """Return a zeroed buffer, `[size]` uint8.
+
+    pinned: register the buffer with CUDA until it is freed; it does not share pages with other
+    memory. Raises RuntimeError if CUDA refuses, for example for lack of lockable memory.
+    """
     if size <= 0:
         return torch.empty(0, dtype=torch.uint8)
     buffer = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)
@@ -29,7 +31,7 @@ def _register(buffer: torch.Tensor, size: int) -> None:
     error = int(cudart.cudaHostRegister(start, size, 0))
     if error:
         raise RuntimeError(
-            f"CUDA does not pin {size / 2**30:.1f} GiB of host memory (error {error}): give the "
+            f"CUDA cannot pin {size / 2**30:.1f} GiB of host memory (error {error}): give the "
             "process more lockable memory (ulimit -l), or ask for less"
         )
     weakref.finalize(buffer.untyped_storage(), cudart.cudaHostUnregister, start)

@@ -1,4 +1,4 @@
-"""The layers of one KV cache as a copy sees them: checked once, used for every swap."""
+"""Description of the layers of one KV cache: checked once, used for every swap."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from weft_kernels.layout import BlockLayout, Kind, Span, layout_of, share_memory
 
 @dataclass(frozen=True, eq=False)
 class KVLayers:
-    """Layers that one list of block numbers addresses. Make it with `prepare`.
+    """Layers that share one numbering of blocks. Use `prepare` to create it.
 
-    A staged block is the bytes of that block in every layer, layer after layer, `block_bytes` in
-    all; staged blocks follow each other without gaps.
+    A staged block holds the block's bytes of every layer, layer after layer, `block_bytes` in
+    total. Staged blocks follow each other without gaps.
     """
 
     tensors: tuple[torch.Tensor, ...]
@@ -25,7 +25,7 @@ class KVLayers:
 
     @cached_property
     def device(self) -> torch.device:
-        """Where the layers are."""
+        """The layers' device."""
         return self.tensors[0].device
 
     @cached_property
@@ -35,17 +35,17 @@ class KVLayers:
 
     @cached_property
     def blocks(self) -> int:
-        """How many blocks each layer has."""
+        """Number of blocks in each layer."""
         return self.layouts[0].blocks
 
     @cached_property
     def block_bytes(self) -> int:
-        """Bytes of one block over all layers."""
+        """Bytes of one block in all layers together."""
         return sum(layout.block_bytes for layout in self.layouts)
 
     @cached_property
     def spans(self) -> tuple[Span, ...]:
-        """The memory that the blocks occupy, in staging order: layers, then runs of a block."""
+        """The memory of the blocks in staging order: by layer, then by run of a block."""
         return tuple(
             span
             for tensor, layout in zip(self.tensors, self.layouts, strict=True)
@@ -54,7 +54,7 @@ class KVLayers:
 
     @cached_property
     def extent(self) -> tuple[tuple[int, int], ...]:
-        """First and one past the last address of each layer."""
+        """Address range of each layer: the first address and one past the last."""
         return tuple(
             (tensor.data_ptr(), max(span.end for span in spans_of(tensor, layout)))
             for tensor, layout in zip(self.tensors, self.layouts, strict=True)
@@ -67,15 +67,17 @@ class KVLayers:
 
     @cached_property
     def alignment(self) -> int:
-        """The largest power of two, 16 at most, that divides every address and every length."""
+        """The largest power of two, at most 16, that divides every address and every length."""
         numbers = [n for s in self.spans for n in (s.start, s.length, s.stride)]
         return gcd(16, *numbers)
 
     @cached_property
     def table(self) -> torch.Tensor:
-        """The spans on the device, for a kernel: `[spans, 4]` int64 of the address of the first
-        run, the distance between runs, where the run lies in a staged block, and its length; all
-        in bytes."""
+        """The spans as a table on the device, for a kernel: `[spans, 4]` int64.
+
+        Columns: address of the first run, distance between runs, offset of the run in a staged
+        block, and length of the run. All are in bytes.
+        """
         rows, staged = [], 0
         for span in self.spans:
             rows.append((span.start, span.stride, staged, span.length))
@@ -84,19 +86,19 @@ class KVLayers:
 
 
 def prepare(layers: Sequence[torch.Tensor] | KVLayers, kind: Kind = "fused") -> KVLayers:
-    """Check the layers and describe them. What is prepared already is returned as it is.
+    """Check the layers and describe them. A `KVLayers` is returned unchanged.
 
-    Whoever swaps often prepares once and hands the result to the functions of `weft_kernels.swap`;
-    it holds the tensors, and stays right as long as they are not resized.
-    Raises ValueError if there is no layer, if they are on neither a CPU nor a CUDA device, if they
-    differ in device, type or number of blocks, if two of them share memory, and as `layout_of`
-    does.
+    For frequent swaps, prepare once and pass the result to the functions of `weft_kernels.swap`.
+    The result keeps the tensors alive and stays valid until one of them is resized. Raises
+    ValueError if no layer is given, if the layers are on neither a CPU nor a CUDA device, if they
+    differ in device, type or number of blocks, if two of them share memory, and in the cases that
+    `layout_of` lists.
     """
     if isinstance(layers, KVLayers):
         return layers
     tensors = tuple(layers)
     if not tensors:
-        raise ValueError("there is no layer")
+        raise ValueError("no layer given")
     first = tensors[0]
     if first.device.type not in ("cpu", "cuda"):
         raise ValueError(f"layers are on {first.device}; a CPU or a CUDA device is needed")

@@ -1,8 +1,8 @@
-"""Where the bytes of one KV block lie in a layer's tensor.
+"""Byte layout of KV blocks in a layer's tensor.
 
-vLLM gives each layer a logical tensor and is free to permute its memory: block by block, head by
-head, or with the layers of a block side by side (`vllm.v1.kv_cache_layout`). All that a copy needs
-to know is the distance from block to block and the runs of contiguous bytes that make up a block.
+vLLM gives each layer a logical tensor and may permute its memory: block by block, head by head, or
+with the layers of a block side by side (`vllm.v1.kv_cache_layout`). A copy needs only the distance
+between blocks and the runs of contiguous bytes that make up a block.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, Literal
 
 import torch
 
-# `fused` is `[blocks, heads, block, 2 * dim]`, key and value side by side, as every layer of vLLM
-# 0.32 is. `kv_blocks` is `[2, blocks, block, heads, dim]` and `blocks_kv` is `[blocks, 2, block,
-# heads, dim]`, the split forms of attention backends before it.
+# `fused` is `[blocks, heads, block, 2 * dim]` with key and value side by side; all layers of vLLM
+# 0.32 have it. `kv_blocks` is `[2, blocks, block, heads, dim]` and `blocks_kv` is `[blocks, 2,
+# block, heads, dim]`: the split layouts of older attention backends.
 Kind = Literal["fused", "kv_blocks", "blocks_kv"]
 
 _BLOCK_AXIS: Final[dict[str, int]] = {"fused": 0, "kv_blocks": 1, "blocks_kv": 0}
@@ -25,10 +25,10 @@ _KV_AXIS: Final[dict[str, int]] = {"kv_blocks": 0, "blocks_kv": 1}
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """One layer's blocks in memory. All sizes are bytes, offsets count from the tensor's start.
+    """One layer's blocks in memory. Sizes are in bytes; offsets count from the tensor's start.
 
-    Block `b` is the runs of `run_bytes` at `b * block_stride + offset` for each offset in `runs`,
-    which ascend: a block's bytes are always taken in the order in which they lie in memory.
+    Block `b` consists of runs of `run_bytes` at `b * block_stride + offset` for each offset in
+    `runs`. The offsets ascend: a block's bytes are copied in memory order.
     """
 
     block_axis: int
@@ -45,10 +45,10 @@ class BlockLayout:
 
 
 def layout_of(tensor: torch.Tensor, kind: Kind = "fused") -> BlockLayout:
-    """The layout of a layer's tensor.
+    """Return the layout of a layer's tensor.
 
-    Raises ValueError for an unknown kind, a shape that is not of this kind, an empty block, and
-    elements or blocks that lie on top of each other.
+    Raises ValueError for an unknown kind, a shape that does not fit the kind, an empty block, and
+    elements or blocks that overlap.
     """
     axis = _block_axis(tensor, kind)
     item = tensor.element_size()
@@ -80,7 +80,7 @@ def _block_axis(tensor: torch.Tensor, kind: str) -> int:
     if kind not in _BLOCK_AXIS:
         raise ValueError(f"unknown kind of layout {kind!r}; known are {', '.join(_BLOCK_AXIS)}")
     if tensor.layout is not torch.strided:
-        raise ValueError(f"a layer is a dense tensor, not {tensor.layout}")
+        raise ValueError(f"a layer must be a dense tensor, not {tensor.layout}")
     axis = _BLOCK_AXIS[kind]
     if tensor.ndim < axis + 2:
         raise ValueError(f"{kind} needs more axes than shape {tuple(tensor.shape)} has")
@@ -92,7 +92,7 @@ def _block_axis(tensor: torch.Tensor, kind: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Equal runs of bytes at a constant distance: one run of every block of a layer."""
+    """Runs of equal length at a constant distance: one run of every block of a layer."""
 
     start: int
     length: int
@@ -106,7 +106,7 @@ class Span:
 
 
 def spans_of(tensor: torch.Tensor, layout: BlockLayout) -> list[Span]:
-    """The memory of a layer's blocks, one span for each run of a block, by address."""
+    """Return the memory of a layer's blocks: one span for each run of a block, by address."""
     start = tensor.data_ptr()
     return [
         Span(start + offset, layout.run_bytes, layout.block_stride, layout.blocks)
@@ -115,10 +115,10 @@ def spans_of(tensor: torch.Tensor, layout: BlockLayout) -> list[Span]:
 
 
 def share_memory(spans: Sequence[Span]) -> bool:
-    """Whether two of the spans hold a byte in common.
+    """Whether any two spans share a byte.
 
-    Spans may interleave, as layers do where the block is the outermost axis. Interleaved spans of
-    different strides count as sharing: no cache is laid out so.
+    Spans may interleave, as layers do if the block is the outermost axis. Interleaved spans with
+    different strides count as sharing, because no cache has such a layout.
     """
     cluster: list[Span] = []
     end = 0
@@ -133,7 +133,7 @@ def share_memory(spans: Sequence[Span]) -> bool:
 
 
 def _collide(cluster: Sequence[Span]) -> bool:
-    """Whether spans whose extents overlap collide in any period of their common stride."""
+    """Whether spans with overlapping extents share a byte in any period of their stride."""
     if len(cluster) < 2:
         return False
     stride = cluster[0].stride

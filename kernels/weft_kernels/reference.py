@@ -1,6 +1,6 @@
-"""Gather and scatter in plain torch: what the Triton kernels must equal, and the path on CPUs.
+"""Gather and scatter in plain torch: the reference for the Triton kernels, and the path on CPUs.
 
-Arguments are checked already; see `weft_kernels.swap` for what they mean.
+The caller has checked the arguments; `weft_kernels.swap` documents them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def gather(layers: KVLayers, blocks: torch.Tensor, staging: torch.Tensor) -> Non
 
 
 def scatter(layers: KVLayers, blocks: torch.Tensor, staging: torch.Tensor) -> None:
-    """Copy from the front of the staging buffer to the blocks (int64, on the layers' device)."""
+    """Copy the front of the staging buffer to the blocks (int64, on the layers' device)."""
     for blocks_of_run, staged in _pairs(layers, len(blocks), staging):
         blocks_of_run.index_copy_(0, blocks, staged)
 
@@ -30,7 +30,7 @@ def scatter(layers: KVLayers, blocks: torch.Tensor, staging: torch.Tensor) -> No
 def _pairs(
     layers: KVLayers, count: int, staging: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """For each run of a block: all blocks of it `[blocks, words]`, its place `[count, words]`."""
+    """Yield views for each run of a block: layer `[blocks, words]` and staging `[count, words]`."""
     word = gcd(8, layers.alignment, staging.data_ptr())
     column = 0
     for tensor, layout in zip(layers.tensors, layers.layouts, strict=True):
@@ -46,7 +46,7 @@ def _pairs(
 def _words(
     tensor: torch.Tensor, word: int, offset: int, shape: tuple[int, int], stride: int
 ) -> torch.Tensor:
-    """A tensor's memory from a byte offset on, as words with rows a byte stride apart."""
+    """Return a view of a tensor's memory as rows of words: from `offset` bytes, `stride` apart."""
     start = tensor.storage_offset() * tensor.element_size() + offset
     view = torch.empty(0, dtype=_WORDS[word], device=tensor.device)
     return view.set_(tensor.untyped_storage(), start // word, shape, (stride // word, 1))

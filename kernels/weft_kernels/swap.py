@@ -1,16 +1,17 @@
-"""Move KV blocks between their scattered places and one contiguous buffer.
+"""Move KV blocks between their places in the cache and one contiguous buffer.
 
-Agentix (section 4.2.2) gathers a displaced call's blocks into one buffer and moves that in a single
+Agentix (section 4.2.2) gathers a preempted call's blocks into one buffer and moves it in a single
 transfer, instead of one transfer for each block and layer. `gather_blocks` and `scatter_blocks` do
-the first half, `swap_out` and `swap_in` the whole.
+the first half, `swap_out` and `swap_in` do both.
 
-`layers` are a cache's tensors, one a layer, or what `weft_kernels.layers.prepare` made of them:
-that saves looking at them each time. `blocks` are block numbers, the same for every layer. A
-buffer is a contiguous tensor of bytes or of the layers' type; it holds block after block, each
-`staging_bytes( layers, 1)` long, so that one block's bytes can be kept or dropped alone.
+`layers` are a cache's tensors, one for each layer, or the result of
+`weft_kernels.layers.prepare`, which saves the checks in each call. `blocks` are block numbers, the
+same for every layer. A buffer is a contiguous tensor of bytes or of the layers' type. It holds
+block after block, each `staging_bytes(layers, 1)` long, so that one block's bytes can be kept or
+dropped alone.
 
-Every function checks its arguments before it writes anything and raises ValueError; an empty list
-of blocks does nothing. Work on a GPU is put on the current stream.
+Every function checks its arguments before it writes anything and raises ValueError. An empty list
+of blocks does nothing. Work on a GPU goes to the current stream.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _CPU: Final = torch.device("cpu")
 
 
 def staging_bytes(layers: Layers, count: int, kind: Kind = "fused") -> int:
-    """The bytes that `count` blocks of all layers take in a buffer."""
+    """Return the bytes that `count` blocks of all layers take in a buffer."""
     if count < 0:
         raise ValueError(f"{count} blocks")
     return prepare(layers, kind).block_bytes * count
@@ -46,7 +47,7 @@ def gather_blocks(
 ) -> None:
     """Copy the blocks of all layers to the front of the staging buffer, in the list's order.
 
-    The staging buffer is on the layers' device. A block may be named twice.
+    The staging buffer is on the layers' device. The list may contain a block twice.
     """
     held = prepare(layers, kind)
     chosen = block_list(blocks, held.blocks, unique=False)
@@ -60,7 +61,7 @@ def scatter_blocks(
 ) -> None:
     """Copy the front of the staging buffer to the blocks of all layers: undoes `gather_blocks`.
 
-    Blocks that are not in the list stay as they are. No block may be named twice.
+    Blocks that are not in the list do not change. The list must not contain a block twice.
     """
     held = prepare(layers, kind)
     chosen = block_list(blocks, held.blocks, unique=True)
@@ -80,12 +81,12 @@ def swap_out(
 ) -> None:
     """Copy the blocks to the front of a host buffer.
 
-    From a GPU the buffer must be pinned, and holds the blocks when the current stream has come to
-    this point: record an event, and wait for it before reading. With `wait` off the current stream
-    is held up for the gathering only; the transfer runs beside it, and a later `swap_in` from the
-    same buffer waits for it by itself. The blocks themselves may be
-    overwritten by whatever is put on the stream from now on. `staging_limit` bounds the device
-    memory (bytes) used meanwhile, but for two blocks at least; up to it there is one transfer.
+    If the layers are on a GPU, the buffer must be pinned. It holds the blocks once the current
+    stream has reached this point: record an event, and wait for it before you read. Later work on
+    the stream may overwrite the blocks. With `wait=False` the current stream waits only for the
+    gathering; the transfer runs in parallel, and a later `swap_in` from the same buffer waits for
+    it. `staging_limit` bounds the device memory (bytes) for staging, except that two blocks always
+    fit. A swap within the limit takes one transfer.
     """
     held = prepare(layers, kind)
     chosen = block_list(blocks, held.blocks, unique=False)
@@ -111,10 +112,10 @@ def swap_in(
 ) -> torch.cuda.Event | None:
     """Copy the front of a host buffer to the blocks: undoes `swap_out`.
 
-    To a GPU the buffer must be pinned, and stay as it is until the current stream has come to this
-    point. No block may be named twice. `staging_limit` is as in `swap_out`. With `wait` off the
-    current stream goes on at once: the event that is returned says when the blocks are in place,
-    None that they are.
+    If the layers are on a GPU, the buffer must be pinned and must not change until the current
+    stream has reached this point. The list must not contain a block twice. `staging_limit` is as in
+    `swap_out`. With `wait=False` the current stream continues at once, and the returned event is
+    reached when the blocks are in place; None means that they are in place already.
     """
     held = prepare(layers, kind)
     chosen = block_list(blocks, held.blocks, unique=True)
@@ -130,8 +131,10 @@ def swap_in(
 
 
 def warm_up(layers: Layers, kind: Kind = "fused") -> None:
-    """Compile what swaps of these layers need, and wait for it: else the first swap would. Copies
-    the first block to a staging buffer and back, which changes nothing."""
+    """Compile the kernels for these layers and wait, so that the first swap does not have to.
+
+    Copies the first block to a staging buffer and back, which changes nothing.
+    """
     held = prepare(layers, kind)
     staging = torch.empty(held.block_bytes, dtype=torch.uint8, device=held.device)
     gather_blocks(held, [0], staging)
@@ -142,17 +145,20 @@ def warm_up(layers: Layers, kind: Kind = "fused") -> None:
 
 @cache
 def copies_for(device: torch.device) -> Copies:
-    """Triton's kernels for a GPU; plain torch for a CPU, and, with a warning, without Triton."""
+    """Return the Triton kernels for a GPU, and plain torch for a CPU.
+
+    Without Triton, a GPU gets plain torch as well, with a warning.
+    """
     if device.type == "cuda":
         try:
             from weft_kernels import triton_swap
         except ImportError as error:
-            warnings.warn(f"KV swaps without Triton, more slowly: {error}", stacklevel=2)
+            warnings.warn(f"KV swaps run without Triton, which is slower: {error}", stacklevel=2)
         else:
             return triton_swap
     return reference
 
 
 def _on(device: torch.device, blocks: torch.Tensor) -> torch.Tensor:
-    """The block numbers where the copy runs, without waiting for the device."""
+    """Return the block numbers on the device of the copy, without waiting for the device."""
     return blocks if device == _CPU else blocks.pin_memory().to(device, non_blocking=True)

@@ -1,10 +1,10 @@
 """Gather and scatter as one Triton launch over all blocks and layers.
 
-The kernel moves raw words, so every type is exact bit for bit. Each program copies one chunk of one
-run of contiguous bytes (`weft_kernels.layout`); where it starts comes from a table in device
-memory, so that layers of any layout and any number go in a single launch.
+The kernel moves raw words, so that copies of every type are exact bit for bit. Each program copies
+one chunk of one run of contiguous bytes (`weft_kernels.layout`). It reads the run's address from a
+table in device memory, so that one launch handles any layout and any number of layers.
 
-Arguments are checked already; see `weft_kernels.swap` for what they mean. Importing this needs
+The caller has checked the arguments; `weft_kernels.swap` documents them. This module imports
 Triton.
 """
 
@@ -31,7 +31,7 @@ def gather(layers: KVLayers, blocks: torch.Tensor, staging: torch.Tensor) -> Non
 
 
 def scatter(layers: KVLayers, blocks: torch.Tensor, staging: torch.Tensor) -> None:
-    """Copy from the front of the staging buffer to the blocks (int64, on the layers' device)."""
+    """Copy the front of the staging buffer to the blocks (int64, on the layers' device)."""
     _launch(layers, blocks, staging, to_staging=False)
 
 
@@ -43,9 +43,9 @@ def _launch(
     chunk = min(_CHUNK, triton.next_power_of_2(layers.longest_run))
     chunks = triton.cdiv(layers.longest_run, chunk)
     spans = len(layers.spans)
-    # Triton launches on the current device, whichever the tensors are on.
+    # Triton launches on the current device, which may not be the tensors' device.
     with torch.cuda.device(staging.device) if staging.is_cuda else nullcontext():
-        # One axis: the others end at 65,535 programs.
+        # Only the first axis of the grid allows more than 65,535 programs.
         copy_runs[(len(blocks) * spans * chunks,)](
             blocks, layers.table, staging.view(-1).view(torch.uint8), spans, chunks,
             layers.block_bytes, WORD=word, ALIGNED=aligned, WORDS=chunk // word,
@@ -66,11 +66,11 @@ def copy_runs(  # type: ignore[no-untyped-def]  # Triton would look the names up
     WORDS: tl.constexpr,
     TO_STAGING: tl.constexpr,
 ):
-    """Copy chunk `program % chunks` of a run of one block, to or from its place in staging.
+    """Copy chunk `program % chunks` of one run of one block to or from the staging buffer.
 
-    `blocks` int64 `[n]`; `table` int64 `[spans, 4]` as `KVLayers.table`; `staging` bytes. WORD is
-    the bytes moved as one element: 8, 4, 2 or 1. ALIGNED, a power of two up to 16, divides all
-    addresses and lengths: at 16 the compiler moves two words of 8 as one.
+    `blocks`: int64 `[n]`. `table`: int64 `[spans, 4]`, see `KVLayers.table`. `staging`: bytes.
+    WORD: bytes of one element: 8, 4, 2 or 1. ALIGNED: a power of two up to 16 that divides all
+    addresses and lengths; at 16 the compiler moves two 8-byte words at once.
     """
     if WORD == 8:
         kind = tl.int64
@@ -88,7 +88,7 @@ def copy_runs(  # type: ignore[no-untyped-def]  # Triton would look the names up
     block = tl.load(blocks + number)
     address = tl.load(row) + block * tl.load(row + 1)
     place = number.to(tl.int64) * block_bytes + tl.load(row + 2)
-    # Addresses and lengths out of memory: the compiler cannot know what they are multiples of, and
+    # The compiler cannot know the alignment of addresses and lengths that come from memory, and
     # would move single words.
     run = tl.multiple_of(address.to(tl.pointer_type(kind)), ALIGNED)
     staged = tl.multiple_of((staging + place).to(tl.pointer_type(kind)), ALIGNED)

@@ -1,4 +1,4 @@
-"""What `make check` checks, so that `make test` finds it too."""
+"""The checks of `make check`, as part of `make test`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.sources import ROOT
     [("ruff", "check", "."), ("ruff", "format", "--check", "."), ("mypy",)],
     ids=" ".join,
 )
-def test_the_tools_find_nothing(command: tuple[str, ...]) -> None:
+def test_the_tools_report_no_problem(command: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Documents name files that exist, and commands that work."""
+"""Files, modules and commands in the documentation exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for target in LINK.findall(text(page)):
         assert (ROOT / page.parent / target).exists(), target
 
@@ -38,7 +38,7 @@ def test_paths_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_modules_that_are_run_exist(page: Path) -> None:
+def test_modules_in_commands_exist(page: Path) -> None:
     for module in MODULE.findall(text(page)):
         spec = find_spec(module)
         assert spec, module
@@ -53,19 +53,19 @@ def test_make_commands_exist(page: Path) -> None:
         assert target in targets, target
 
 
-def test_the_structure_names_every_room() -> None:
+def test_the_structure_page_lists_every_package() -> None:
     page = text(Path("docs/structure.md"))
-    rooms = {
+    packages = {
         init.parent.relative_to(ROOT).as_posix() for init in ROOT.glob("gateway/*/*/__init__.py")
     }
-    for room in (*PACKAGES, *rooms):
-        assert room in page, room
+    for package in (*PACKAGES, *packages):
+        assert package in page, package
     suites = {path.name for path in (ROOT / "tests").iterdir() if list(path.rglob("test_*.py"))}
     for suite in suites:
         assert f"tests/{suite}" in page, suite
 
 
-def test_the_page_of_workloads_has_a_row_for_each() -> None:
+def test_the_workloads_page_has_a_row_for_each_workload() -> None:
     page = text(Path("docs/workloads.md"))
     for name in (*WORKLOADS, *PUBLISHED, *KINDS):
         assert f"| `{name}` |" in page, name

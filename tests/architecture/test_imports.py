@@ -1,4 +1,4 @@
-"""Who may import whom: the contracts of pyproject.toml, and what can run alone."""
+"""Imports: the contracts in pyproject.toml, and modules that need only the standard library."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from support.sources import PACKAGES, ROOT, imported, sources
 
-# No contract can say "the standard library only".
+# Import contracts cannot express "the standard library only".
 STANDARD_LIBRARY_ONLY = [
     *sources("gateway/weft_gateway/model"),
-    # What the Python client shares with the gateway.
+    # Modules that the Python client shares with the gateway.
     *(
         Path("gateway/weft_gateway/overlap") / f"{name}.py"
         for name in ("allowance", "dispatch", "events", "json_end", "text_calls", "tool_calls")
@@ -53,18 +53,18 @@ def test_a_file_needs_the_standard_library_only(file: Path) -> None:
 
 @pytest.mark.parametrize("module", ["weft_gateway.app", "weft_gateway.serve", "weft_gateway.cli"])
 def test_the_gateway_runs_without_an_engine(module: str) -> None:
-    # None in sys.modules makes an import fail, as if the package were not installed.
+    # None in sys.modules makes an import fail like a package that is not installed.
     blocked = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}));"
     done = run("-c", f"{blocked} import {module}")
     assert done.returncode == 0, done.stderr
 
 
-def test_a_blocked_import_does_fail() -> None:
+def test_a_blocked_import_fails() -> None:
     done = run("-c", "import sys; sys.modules['numpy'] = None; import numpy")
     assert done.returncode != 0
 
 
-def test_help_is_fast_since_it_imports_no_part() -> None:
+def test_help_imports_only_the_command_line() -> None:
     code = (
         "import sys, weft_gateway.cli as cli\n"
         "try: cli.app(['--help'])\n"
@@ -92,6 +92,6 @@ def test_help_of_a_command_imports_its_options_only(command: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_every_package_of_the_checkout_is_looked_at() -> None:
+def test_the_list_of_packages_is_complete() -> None:
     found = {file.parents[1].name for file in ROOT.glob("*/*/__init__.py")}
     assert found == set(PACKAGES)

@@ -1,4 +1,4 @@
-"""A call takes one path: what decides, opens and closes has one place in the sources."""
+"""All calls take one path: one place in the code places, opens and closes them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILES = [*sources("gateway/weft_gateway/calls"), *sources("gateway/weft_gateway/
 
 
 def callers(method: str) -> list[str]:
-    """The functions that call a method of this name, as `file:function`."""
+    """Return the functions that call a method of this name, as `file:function`."""
     found = []
     for file in FILES:
         tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
@@ -32,7 +32,7 @@ def callers(method: str) -> list[str]:
     [
         ("open_call", ["lifecycle.py:open"]),
         ("close_call", ["lifecycle.py:_write_once"]),
-        # What closes a call is the end of its context, and nothing else.
+        # Only the end of its context closes a call.
         ("_close", ["lifecycle.py:__aexit__"]),
     ],
 )
@@ -40,7 +40,7 @@ def test_calls_open_and_close_in_one_place(method: str, places: list[str]) -> No
     assert callers(method) == places
 
 
-def test_one_module_decides_where_a_call_goes() -> None:
+def test_one_module_places_calls() -> None:
     assert {place.partition(":")[0] for place in callers("route")} == {"placement.py"}
 
 

@@ -1,6 +1,6 @@
-"""Only the adapter, `engine_patches/weft_engine/compat*.py`, names parts of vLLM.
+"""Only the adapter, `engine_patches/weft_engine/compat*.py`, uses internal names of vLLM.
 
-`tests/engine/test_contract.py` holds that vLLM has the names that stand there.
+`tests/engine/test_contract.py` checks that vLLM has these names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PLUGIN = [file for file in sources("engine_patches") if not file.name.startswith
 
 
 def imports(tree: ast.AST) -> list[str]:
-    """The modules of vLLM that are imported, inside functions too."""
+    """Return the imported modules of vLLM, including imports inside functions."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -26,7 +26,10 @@ def imports(tree: ast.AST) -> list[str]:
 
 
 def private_names(tree: ast.AST) -> list[str]:
-    """Private attributes of anything but `self` and `cls`, and not of the module's own."""
+    """Return private attributes of objects other than `self` and `cls`.
+
+    Attributes that the module defines itself are left out.
+    """
     own = {
         node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
     } | {
@@ -49,13 +52,13 @@ def private_names(tree: ast.AST) -> list[str]:
 
 
 @pytest.mark.parametrize("file", PLUGIN, ids=str)
-def test_only_the_adapter_names_vllm_s_modules_and_private_attributes(file: Path) -> None:
+def test_only_the_adapter_uses_modules_and_private_attributes_of_vllm(file: Path) -> None:
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
     assert not imports(tree)
     assert not private_names(tree)
 
 
-def test_what_is_looked_for_is_found() -> None:
+def test_the_search_finds_imports_and_private_attributes() -> None:
     tree = ast.parse("def f():\n    from vllm.v1 import x\n    return a.b._c, self._d, a.__doc__")
     assert imports(tree) == ["vllm.v1"]
     assert private_names(tree) == ["a.b._c"]

@@ -1,4 +1,4 @@
-"""The bench of GPUs on a GPU: the path that docs/gpu.md describes, short, with a small shape."""
+"""A short run of the GPU bench of docs/gpu.md, with a small model shape."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def test_four_systems_and_a_fit(tmp_path):
     assert document["cells"]["bfcl/1/vllm"]["prefix_hit_rate"] == 0
     cost = find(str(engine)).cost
     assert cost.step_s > 0
-    # A block of a GPU takes long enough to be told from noise.
+    # The time of a block on a GPU is longer than the noise.
     assert cost.swapped_block_s > 0

@@ -1,4 +1,4 @@
-"""Swaps on a real GPU: bit for bit as plain torch, whether in one transfer or in many."""
+"""Swaps on a real GPU give the same bits as plain torch, in one transfer or in many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKS = [11, 3, 0, 7, 8, 2, 9]
 
 
 def on_gpu(cache: Cache) -> Cache:
-    """The same layers in one piece of device memory, laid out as they were."""
+    """Return the layers in one piece of device memory, with the same layout."""
     storage = cache.layers[0].untyped_storage().cuda()
     layers = [
         torch.empty(0, dtype=x.dtype, device="cuda").set_(
@@ -35,7 +35,7 @@ def invert(cache: Cache) -> None:
         layer.view(torch.uint8).bitwise_xor_(255)
 
 
-def test_triton_is_what_runs():
+def test_gpus_use_triton():
     assert copies_for(torch.device("cuda", 0)) is not reference
 
 
@@ -67,7 +67,7 @@ def test_a_swap_through_any_staging_buffer(layout, limit):
     buffer = torch.empty(len(BLOCKS) * layers.block_bytes, dtype=torch.uint8, pin_memory=True)
     before = cache.bytes()
     swap_out(layers, BLOCKS, buffer, staging_limit=limit)
-    # Put on the stream behind the swap, as a step of the engine that takes the blocks would be.
+    # Work on the stream after the swap, like an engine's step that reuses the blocks.
     invert(cache)
     torch.cuda.synchronize()
     assert torch.equal(buffer, host.expected(BLOCKS))
@@ -77,9 +77,12 @@ def test_a_swap_through_any_staging_buffer(layout, limit):
 
 
 @pytest.mark.parametrize("wait", [True, False], ids=["waits", "beside"])
-def test_a_big_swap_many_times_over_keeps_its_bytes(wait):
-    """Enough parts that a half used too early would show; also where the transfers out run beside
-    the stream that goes on. The buffer has exactly the bytes that it needs."""
+def test_repeated_big_swaps_keep_all_bytes(wait):
+    """Use enough parts to detect a half of the staging buffer that is reused too early.
+
+    Without `wait`, transfers to the host run in parallel to the current stream. The buffer has
+    exactly the required size.
+    """
     layers = [torch.randint(0, 256, (512, 8, 16, 256), dtype=torch.uint8).cuda() for _ in range(8)]
     prepared = prepare(layers)
     order = torch.randperm(512)
@@ -93,12 +96,12 @@ def test_a_big_swap_many_times_over_keeps_its_bytes(wait):
         event = swap_in(buffer, prepared, order, staging_limit=1 << 21, wait=wait)
         assert (event is None) == wait
         if event is not None:
-            # As a request waits whose KV is loaded beside other steps.
+            # Waits like a request whose KV is loaded in parallel to other steps.
             event.synchronize()
     assert all(map(torch.equal, before, layers))
 
 
-def test_what_a_swap_needs_is_compiled_before_the_first_one():
+def test_warm_up_compiles_the_kernels_of_a_swap():
     from weft_kernels.triton_swap import copy_runs
 
     cache = on_gpu(make(blocks=12))

@@ -1,7 +1,7 @@
-"""Real coding agents from npm, unmodified, kept from the internet.
+"""Real, unmodified coding agents from npm, without access to the internet.
 
-They are installed once, into the checkout's `.weft` folder. Where that is not possible the test
-that needs them is skipped and says why.
+They are installed once, into the checkout's `.weft` folder. If the installation fails, the test is
+skipped with the reason.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ CLAUDE_CODE = "@anthropic-ai/claude-code@2.1.197"
 OPENCODE = "opencode-ai@1.18.33"
 AI_SDK = ("ai@6.0.326", "@ai-sdk/anthropic@3.0.138", "@ai-sdk/openai@3.0.141")
 KEY = "test"
-# Nothing listens there: what an agent sends elsewhere than to this machine fails at once.
+# No process listens on this port: an agent's requests to other machines fail at once.
 _NOWHERE = "http://127.0.0.1:9"
 
 
 def install(*packages: str) -> Path:
-    """The folder with these npm packages. Skips the test where they cannot be had."""
+    """Return the folder with these npm packages. Skip the test if they cannot be installed."""
     name = "-".join(package.replace("/", "_").replace("@", "") for package in packages)
     folder = ROOT / ".weft" / "agents" / name
     if (folder / "installed").is_file():
@@ -54,14 +54,14 @@ def install(*packages: str) -> Path:
 
 @dataclass(frozen=True)
 class Ran:
-    """What an agent did. output: standard output and standard error."""
+    """Result of an agent's run. output: standard output and standard error."""
 
     status: int
     output: str
 
 
 def run(command: list[str], home: Path, folder: Path, wait_s: float = 240, **variables: str) -> Ran:
-    """Run an agent in `folder`, with a home of its own and with all of its processes ended."""
+    """Run an agent in `folder` with its own home directory, and end all its processes."""
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -84,7 +84,7 @@ def run(command: list[str], home: Path, folder: Path, wait_s: float = 240, **var
     try:
         output, _ = process.communicate(timeout=wait_s)
     finally:
-        # The whole group: agents start helpers, and some outlive them.
+        # Kill the whole group, because some helper processes outlive their agent.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -92,7 +92,7 @@ def run(command: list[str], home: Path, folder: Path, wait_s: float = 240, **var
 
 
 def codex(url: str, home: Path, folder: Path, task: str) -> Ran:
-    """`codex exec`, with nothing set but where OpenAI's API is."""
+    """Run `codex exec` with only the base URL of OpenAI's API changed."""
     home.mkdir(exist_ok=True)
     (home / "config.toml").write_text(
         f'model = "weft-demo"\nopenai_base_url = "{url}/v1"\nmodel_context_window = 49152\n'
@@ -104,7 +104,7 @@ def codex(url: str, home: Path, folder: Path, task: str) -> Ran:
 
 
 def claude_code(url: str, home: Path, folder: Path, task: str, *options: str) -> Ran:
-    """`claude -p`."""
+    """Run `claude -p`."""
     home.mkdir(exist_ok=True)
     program = install(CLAUDE_CODE) / "node_modules" / ".bin" / "claude"
     return run(
@@ -121,7 +121,7 @@ def claude_code(url: str, home: Path, folder: Path, task: str, *options: str) ->
 
 
 def opencode(url: str, home: Path, folder: Path, task: str) -> Ran:
-    """`opencode run`."""
+    """Run `opencode run`."""
     home.mkdir(exist_ok=True)
     model = {"name": "weft-demo", "limit": {"context": 49_152, "output": 256}}
     provider = {

@@ -1,5 +1,5 @@
-// One forced tool call through each of the AI SDK's providers, with the event of its dispatch asked
-// for. Prints a line of JSON for each: the parts of the stream by type, and errors.
+// Makes one forced tool call with each provider of the AI SDK, and requests the dispatch event.
+// Prints a JSON line for each: counts of the stream's parts by type, and errors.
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { jsonSchema, streamText, tool } from "ai";

@@ -1,4 +1,4 @@
-"""Calls for simulated engines, and a clock that plays them to their ends."""
+"""Calls for simulated engines, and a clock that runs them to their ends."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from weft_engine.wire import CallContext, CallReport
 
 
 def work(
-    name: str, prompt: int, output: int, *, begins: str = "", program: str = "", **told: Any
+    name: str, prompt: int, output: int, *, begins: str = "", program: str = "", **context: Any
 ) -> Work:
-    """A call of so many tokens. begins: what its prompt begins with, as other calls' may. told: of
-    its program, as service_s."""
+    """Return a call with `prompt` and `output` tokens.
+
+    begins: a prompt prefix that other calls may share. context: more fields of the CallContext,
+    such as service_s.
+    """
     text = (begins + f"<{name}>").encode().ljust(prompt * tokens.TOKEN_BYTES, b".")
     text = text[: prompt * tokens.TOKEN_BYTES] + tokens.words(output).encode()
-    return Work(CallContext(name, program or name, **told), text, prompt, output)
+    return Work(CallContext(name, program or name, **context), text, prompt, output)
 
 
 @dataclass
 class Played:
-    """reports, in the order in which calls ended; got: tokens of each; ended: when."""
+    """Result of a run. reports: in the order of the calls' ends. got: tokens of each call. ended:
+    the time of each call's end."""
 
     reports: list[CallReport] = field(default_factory=list)
     got: dict[str, int] = field(default_factory=dict)
@@ -32,17 +36,17 @@ class Played:
 
     @property
     def order(self) -> list[str]:
-        """Calls in the order in which they ended."""
+        """Calls in the order of their ends."""
         return [report.call for report in self.reports]
 
     def of(self, call: str) -> CallReport:
-        """A call's report."""
+        """Return a call's report."""
         (report,) = [r for r in self.reports if r.call == call]
         return report
 
 
 def play(engine: Engine, arrivals: Sequence[tuple[float, Work]], *, leaps: bool = True) -> Played:
-    """Until all have ended. The engine's books are looked through between any two steps."""
+    """Run until all calls have ended. Check the engine's consistency between any two steps."""
     played = Played()
     coming = sorted(arrivals, key=lambda arrival: arrival[0])
     now = 0.0

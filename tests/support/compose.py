@@ -1,4 +1,4 @@
-"""Reads compose files as Compose does: `!reset`, overrides over the base, variables. Pure."""
+"""Reads compose files like Compose: `!reset`, override files, and variables. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _REPLACED = frozenset({"command", "entrypoint", "test"})
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe, with Compose's tag for what an override takes away."""
+    """A safe loader with Compose's tag for values that an override removes."""
 
 
 _Loader.add_constructor("!reset", lambda *_: _RESET)
 
 
 def load(*files: Path) -> dict[str, Any]:
-    """The files merged, each over those before it. Variables are left as they are."""
+    """Return the files merged, each over the previous ones. Variables are not replaced."""
     merged: dict[str, Any] = {}
     for file in files:
         merged = _merge(merged, yaml.load(file.read_text(), _Loader))
@@ -31,12 +31,12 @@ def load(*files: Path) -> dict[str, Any]:
 
 
 def variables(file: Path) -> set[str]:
-    """The names of all variables that a file takes from its environment."""
+    """Return the names of all variables that a file takes from its environment."""
     return {match["name"] for match in _VARIABLE.finditer(_without_comments(file))}
 
 
 def interpolate(value: Any, environment: Mapping[str, str]) -> Any:
-    """Put variables in. KeyError names one that is required and missing or empty."""
+    """Replace variables. Raise KeyError with the name of a required one that is unset or empty."""
     if isinstance(value, dict):
         return {key: interpolate(item, environment) for key, item in value.items()}
     if isinstance(value, list):

@@ -2,9 +2,9 @@
 
     python crashing_engine.py LOG POINT WARM
 
-It prints its port. It serves WARM calls, and dies in the next one at POINT. LOG gets the line
-`read` for each call of which the process has read at least one byte, and the line `id ...` with the
-call's `x-request-id` once its head is read: what the process has read, it has logged.
+It prints its port. It serves WARM calls, and dies in the next one at POINT. It writes the line
+`read` to LOG when it has read the first byte of a call, and the line `id ...` with the call's
+`x-request-id` when it has read the head. It does so before anything else.
 
 Points: `head` (the first byte of a call is read), `half_head`, `after_head`, `mid_body`, `asked`
 (the whole call is read), `mid_answer_head`, `mid_answer`, `mid_stream`. Three more never kill it:
@@ -27,7 +27,7 @@ MODELS = b'{"object":"list","data":[{"id":"tiny","object":"model","owned_by":"vl
 
 
 def more(connection: socket.socket, size: int) -> bytes:
-    """Some bytes. ConnectionError at the end of the connection."""
+    """Receive some bytes. Raise ConnectionError at the end of the connection."""
     data = connection.recv(size)
     if not data:
         raise ConnectionError
@@ -35,13 +35,13 @@ def more(connection: socket.socket, size: int) -> bytes:
 
 
 def die() -> None:
-    """End as a crash does: no handler runs, and the kernel closes what is open."""
+    """End like a crash: no handler runs, and the kernel closes all sockets."""
     os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
 
 
 class Engine:
-    """One process. calls: how many calls it has read a byte of."""
+    """One process. calls: number of calls of which it has read at least one byte."""
 
     def __init__(self, log: str, point: str, warm: int) -> None:
         self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -51,7 +51,7 @@ class Engine:
         self.calls = 0
 
     def serve(self) -> None:
-        """Accept until killed."""
+        """Accept connections until killed."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         print(listener.getsockname()[1], flush=True)
         while True:
@@ -66,7 +66,7 @@ class Engine:
                     break
 
     def _request(self, connection: socket.socket) -> bool:
-        """Serve one request. False at the end of the connection."""
+        """Serve one request. Return False at the end of the connection."""
         first = connection.recv(1)
         if not first:
             return False
@@ -127,7 +127,7 @@ class Engine:
 
 
 def answer(connection: socket.socket, body: bytes, status: bytes = b"200 OK") -> None:
-    """Send a whole answer."""
+    """Send a complete answer."""
     connection.sendall(
         b"HTTP/1.1 %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
         % (status, len(body), body)

@@ -1,4 +1,4 @@
-"""Reads a Dockerfile into stages and instructions. Knows no heredocs: ours has none. Pure."""
+"""Parses a Dockerfile into stages and instructions. Does not support heredocs. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 @dataclass
 class Stage:
-    """One `FROM`. base: the image or stage that it starts from, with arguments put in."""
+    """One `FROM`. base: the image or stage that it builds on, with arguments replaced."""
 
     name: str
     base: str
     instructions: list[tuple[str, str]] = field(default_factory=list)
 
     def all(self, word: str) -> list[str]:
-        """The arguments of each instruction of a kind, in order."""
+        """Return the arguments of each instruction of a kind, in order."""
         return [argument for name, argument in self.instructions if name == word]
 
 
 @dataclass
 class Dockerfile:
-    """arguments: build arguments declared before the first stage, with their defaults."""
+    """A Dockerfile. arguments: build arguments before the first stage, with their defaults."""
 
     arguments: dict[str, str]
     stages: dict[str, Stage]
 
     def lineage(self, name: str) -> list[Stage]:
-        """A stage and the stages that it starts from, itself first."""
+        """Return a stage and the stages that it builds on, the stage itself first."""
         line = []
         while name in self.stages:
             line.append(self.stages[name])
@@ -36,7 +36,7 @@ class Dockerfile:
         return line
 
     def sources(self) -> set[str]:
-        """What is copied from the checkout, and not from other stages."""
+        """Return the paths that the stages copy from the checkout."""
         found: set[str] = set()
         for stage in self.stages.values():
             for argument in stage.all("COPY"):
@@ -46,7 +46,7 @@ class Dockerfile:
 
 
 def parse(text: str, given: dict[str, str] | None = None) -> Dockerfile:
-    """Read a Dockerfile; `given` build arguments replace the defaults."""
+    """Parse a Dockerfile. The build arguments in `given` replace the defaults."""
     arguments: dict[str, str] = {}
     stages: dict[str, Stage] = {}
     stage: Stage | None = None
@@ -65,7 +65,7 @@ def parse(text: str, given: dict[str, str] | None = None) -> Dockerfile:
 
 
 def exec_form(argument: str) -> list[str]:
-    """The words of an ENTRYPOINT, CMD or `HEALTHCHECK ... CMD` in its JSON form."""
+    """Return the words of an ENTRYPOINT, CMD or `HEALTHCHECK ... CMD` in JSON form."""
     words: Any = json.loads(argument[argument.index("[") :])
     return [str(word) for word in words]
 

@@ -1,4 +1,4 @@
-"""Cells of experiments with figures that nobody measured."""
+"""Cells of experiments with invented figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from weft_bench.studies.experiment import Experiment
 
 
 def made_up(experiment: Experiment, latency: Callable[[Cell], float]) -> Measured:
-    """All cells of an experiment, with figures that follow from one latency."""
+    """Return all cells of an experiment, with figures derived from one latency."""
 
     def values(cell: Cell) -> dict[str, float]:
         one = latency(cell)

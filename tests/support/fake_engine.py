@@ -1,11 +1,11 @@
-"""A process in the shape of an engine, without a model: an HTTP server with a stubborn helper.
+"""A fake engine without a model: an HTTP server with a child process that ignores SIGTERM.
 
     python fake_engine.py PORT FOLDER
 
-Like vLLM it has a process of its own below it; unlike vLLM that one ignores SIGTERM. `crash` in
-FOLDER ends the engine with status 3 and leaves its helper behind, each time that it is started, or
-once if the file says "once"; with `core-dies` it says what vLLM says when its engine core dies, and
-ends with status 0 as vLLM does. While `hold` is there the engine is not ready.
+Like vLLM it has a child process. Files in FOLDER control it. `crash` ends the engine with status 3
+and leaves the child behind, at each start, or at one start if the file contains "once". `core-dies`
+prints vLLM's messages about a dead engine core and ends with status 0, like vLLM. While `hold`
+exists, the engine is not ready.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def main(port: int, folder: Path) -> None:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the log is for what the tests look for."""
+            """Log nothing, so that the log has only the messages that tests look for."""
 
     def crash() -> None:
         while not (folder / "crash").exists():

@@ -1,4 +1,4 @@
-"""KV layers as vLLM lays them out, small and full of every bit pattern, and how to read a block."""
+"""Small KV layers in vLLM's layouts with random bits, and a reference for reading their blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = (*ORDERS, "kv_blocks", "blocks_kv")
 
 @dataclass(frozen=True)
 class Cache:
-    """Layers, and the kind that `weft_kernels.layout` calls them."""
+    """Layers, and the name of their kind in `weft_kernels.layout`."""
 
     layers: list[torch.Tensor]
     kind: str
@@ -32,24 +32,24 @@ class Cache:
         return self.layers[0].shape[1 if self.kind == "kv_blocks" else 0]
 
     def block(self, layer: int, number: int) -> torch.Tensor:
-        """A block's elements in the order of their addresses, as bytes: by torch's indexing."""
+        """Return a block's bytes in address order, by torch's indexing."""
         tensor = self.layers[layer]
         one = tensor[:, number] if self.kind == "kv_blocks" else tensor[number]
         order = sorted(range(one.ndim), key=lambda axis: (-one.stride(axis), axis))
         return one.permute(order).contiguous().view(-1).view(torch.uint8)
 
     def expected(self, blocks: list[int]) -> torch.Tensor:
-        """What a staging buffer holds after these blocks were gathered."""
+        """Return the staging buffer's contents after these blocks were gathered."""
         pieces = [self.block(i, b) for b in blocks for i in range(len(self.layers))]
         return torch.cat(pieces) if pieces else torch.empty(0, dtype=torch.uint8)
 
     def bytes(self) -> list[torch.Tensor]:
-        """A copy of everything, block by block."""
+        """Return a copy of all blocks."""
         return [self.expected([number]) for number in range(self.blocks)]
 
 
 def random_bytes(size: int, seed: int = 0) -> torch.Tensor:
-    """Every bit pattern: also those that are no numbers."""
+    """Return random bytes, which include the bit patterns of NaN."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (size,), dtype=torch.uint8, generator=generator)
 
@@ -64,7 +64,7 @@ def make(
     dtype: torch.dtype = torch.bfloat16,
     seed: int = 0,
 ) -> Cache:
-    """A cache of this layout: one of vLLM's memory orders, or one of the split kinds."""
+    """Return a cache in one of vLLM's memory orders or one of the split kinds."""
     elements = layers * blocks * heads * tokens * content
     raw = random_bytes(elements * dtype.itemsize, seed).view(dtype)
     if layout in ORDERS:
@@ -83,7 +83,7 @@ def make(
 
 @st.composite
 def caches(draw: st.DrawFn) -> Cache:
-    """Caches of every layout and type, of small odd shapes."""
+    """Draw a cache of any layout and type, with a small odd shape."""
     return make(
         layout=draw(st.sampled_from(KINDS)),
         layers=draw(st.integers(1, 4)),
@@ -98,7 +98,7 @@ def caches(draw: st.DrawFn) -> Cache:
 
 @st.composite
 def swaps(draw: st.DrawFn) -> tuple[Cache, list[int]]:
-    """A cache and a list of its blocks in any order: with gaps, empty, or full."""
+    """Draw a cache and a list of its blocks in any order: with gaps, empty, or full."""
     cache = draw(caches())
     order = draw(st.permutations(range(cache.blocks)))
     return cache, list(order[: draw(st.integers(0, cache.blocks))])

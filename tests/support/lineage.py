@@ -1,4 +1,4 @@
-"""Clients without keys, for tests of lineage: bodies, answers, and programs to play."""
+"""Clients without keys, for tests of lineage: bodies, answers, and whole programs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def result(text: str) -> dict[str, Any]:
 
 
 class Gateway:
-    """One gateway's lineage, with a clock that the test moves."""
+    """The lineage of one gateway, with a clock that the test controls."""
 
     def __init__(self, store: Any = None) -> None:
         self.store = MemoryLineage() if store is None else store
@@ -48,7 +48,7 @@ class Gateway:
         self._names = count()
 
     def ask(self, *messages: dict[str, Any], tenant: str = "t", **body: Any) -> Asked:
-        """A call: messages, or a body of another API."""
+        """Open a call with messages, or with a body of another API."""
         self.now += 1.0
         if messages:
             body["messages"] = list(messages)
@@ -56,34 +56,37 @@ class Gateway:
         return run(self.lineage.ask(tenant, made, f"p{next(self._names)}", self.now))
 
     def answer(self, call: Asked, *messages: dict[str, Any]) -> None:
-        """The answer of a call: a message for each choice."""
+        """Answer a call with a message for each choice."""
         self.now += 1.0
         choices = [{"message": message} for message in messages]
         self.answer_body(call, {"choices": choices})
 
     def answer_body(self, call: Asked, body: dict[str, Any]) -> None:
-        """The answer of a call, as a body of any API."""
+        """Answer a call with a body of any API."""
         run(self.lineage.answered(call, json.dumps(body).encode(), False, self.now))
 
     def turn(self, *messages: dict[str, Any], answer: dict[str, Any], **options: Any) -> Asked:
-        """A call and its answer."""
+        """Open a call and answer it."""
         call = self.ask(*messages, **options)
         self.answer(call, answer)
         return call
 
     def fail(self, call: Asked) -> None:
-        """The call ends without an answer."""
+        """End a call without an answer."""
         run(self.lineage.failed(call, self.now))
 
 
 def run(step: Coroutine[Any, Any, Any]) -> Any:
-    """Run one step of something that never waits."""
+    """Run a coroutine that never waits."""
     return asyncio.run(step)
 
 
 def synthetic(seed: int, programs: int = 40, tasks: int = 30) -> list[Calls]:
-    """Programs at once under one system prompt: dialogues with tools, several of one task each, and
-    orchestrators whose helpers are told and asked in texts that do not go on from each other."""
+    """Return concurrent programs with the same system prompt.
+
+    Some are dialogues with tools, several for each task. Others are orchestrators whose helpers get
+    prompts that do not extend each other.
+    """
     rng = Random(seed)
     words = ["".join(rng.choices("abcdefghijkl", k=rng.randint(3, 9))) for _ in range(3000)]
 

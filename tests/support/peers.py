@@ -1,4 +1,4 @@
-"""A small recorded workload, and replicas that nobody has started."""
+"""A small recorded workload, and replicas that do not run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft_bench.peers.replicas import Replicas
 
 
 def replicas(speed_up: float = 5.0, *, simulated: bool = True) -> Replicas:
-    """Two, as far as scripts and reports go."""
+    """Return two replicas for tests of scripts and reports. They do not run."""
     return Replicas(
         ("http://127.0.0.1:1", "http://127.0.0.1:2"),
         Place("simulated", 48_000, speed_up, SHAPE.cost),
@@ -26,8 +26,7 @@ def replicas(speed_up: float = 5.0, *, simulated: bool = True) -> Replicas:
 
 
 def dialogues(folder: Path, count: int, turns: int = 3) -> Path:
-    """A folder of data sets with `tau_airline` in it: dialogues with a tool's answer in between.
-    Returns the folder."""
+    """Write the data set `tau_airline`, with dialogues, to a folder. Return the folder."""
     lines = []
     for number in range(count):
         messages = [{"role": "system", "content": "You are an airline's agent. " * 40}]

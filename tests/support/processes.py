@@ -1,4 +1,4 @@
-"""Who is alive, and whose child is whom. Linux: reads /proc."""
+"""Process states and process trees on Linux, from /proc."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pathlib import Path
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """State and parent, or None where there is no such process."""
+    """Return the state and the parent, or None if the process does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name, in parentheses, may hold anything.
+    # The name, in parentheses, may contain any character.
     state, parent = text.rpartition(")")[2].split()[:2]
     return state, int(parent)
 
 
 def alive(pid: int) -> bool:
-    """Runs, or could: a zombie has ended."""
+    """Whether the process exists and is not a zombie."""
     stat = _stat(pid)
     return stat is not None and stat[0] not in "ZX"
 
 
 def descendants(pid: int) -> set[int]:
-    """Children, their children and so on, alive now."""
+    """Return all descendants that are alive."""
     parents = {
         int(entry.name): stat[1]
         for entry in Path("/proc").iterdir()

@@ -1,4 +1,4 @@
-"""What our PromQL names: metrics of the gateway's own and their labels. Pure."""
+"""Finds the metrics and labels of the gateway in PromQL expressions. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from weft_gateway.telemetry.metrics import Metrics
 _SELECTOR = re.compile(r"(?P<metric>weft_[a-z_]+)(?:\{(?P<labels>[^}]*)\})?")
 _GROUP = re.compile(r"\bby \((?P<labels>[^)]*)\)")
 _MATCHER = re.compile(r"(\w+)\s*[=!]~?\s*\"([^\"]*)\"")
-# Prometheus adds these to every series.
+# Labels that Prometheus adds to every series.
 SCRAPED = frozenset({"instance", "job"})
 
 
 def exposed() -> dict[str, set[str]]:
-    """The names of the series that the gateway exposes, each with its labels."""
+    """Return the names of the series that the gateway exposes, each with its labels."""
     metrics = Metrics()
     call = metrics.bind("chat", "replica-0")
     call.used(1.0, 1.0, 1, 1, 1, 1)
@@ -37,18 +37,18 @@ def exposed() -> dict[str, set[str]]:
 
 
 def selectors(expression: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each metric of ours in an expression, with its label matchers."""
+    """Yield each Weft metric in an expression, with its label matchers."""
     for match in _SELECTOR.finditer(expression):
         yield match["metric"], dict(_MATCHER.findall(match["labels"] or ""))
 
 
 def groupings(expression: str) -> set[str]:
-    """Every label that an expression groups by."""
+    """Return every label that an expression groups by."""
     return {label.strip() for match in _GROUP.finditer(expression) for label in match[1].split(",")}
 
 
 def check(expression: str) -> None:
-    """AssertionError unless every metric and label of ours in `expression` exists."""
+    """Raise AssertionError unless every Weft metric and label in `expression` exists."""
     series = exposed()
     labels = set(SCRAPED)
     for metric, matchers in selectors(expression):

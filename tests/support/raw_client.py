@@ -1,4 +1,4 @@
-"""Clients of the gateway that speak raw bytes."""
+"""Clients of the gateway that send and receive raw bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Raw:
         self.writer = writer
 
     async def send(self, *pieces: bytes) -> bool:
-        """Whether the gateway has taken them."""
+        """Send the bytes. Return whether the gateway accepted them."""
         try:
             for piece in pieces:
                 self.writer.write(piece)
@@ -34,7 +34,7 @@ class Raw:
         return True
 
     async def answer(self) -> tuple[int, dict[str, str], Any]:
-        """Status, headers and JSON body of one answer."""
+        """Return the status, headers and JSON body of one answer."""
         async with asyncio.timeout(DEADLINE_S):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
@@ -42,7 +42,7 @@ class Raw:
         return int(head[0].split()[1]), headers, json.loads(body)
 
     async def ended(self) -> bytes:
-        """All that comes until the gateway has closed the connection."""
+        """Return all bytes up to the end of the connection."""
         got = b""
         with contextlib.suppress(ConnectionError):
             async with asyncio.timeout(DEADLINE_S):
@@ -51,7 +51,7 @@ class Raw:
         return got
 
     async def refused(self, status: int, code: str) -> dict[str, str]:
-        """The answer is this error, in OpenAI's shape, and the connection is closed after it."""
+        """Assert that the answer is this error in OpenAI's shape, and that the connection ends."""
         got, headers, body = await self.answer()
         assert (got, body["error"]["code"]) == (status, code)
         assert headers["connection"] == "close"
@@ -61,7 +61,7 @@ class Raw:
 
 @contextlib.asynccontextmanager
 async def raw(gateway: Any, buffer: int = 0) -> AsyncIterator[Raw]:
-    """A connection to a gateway. buffer: of the socket, bytes."""
+    """Open a connection to a gateway. buffer: size of the socket's receive buffer in bytes."""
     plug = socket.socket()
     if buffer:
         plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)

@@ -1,4 +1,4 @@
-"""A client that writes bytes: what a library would not send, or would change on its way."""
+"""A client that sends raw bytes, for requests that libraries refuse or change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEADLINE_S = 20.0
 
 @dataclass
 class Answer:
-    """One answer. status 0: the connection ended without one."""
+    """One answer. status 0: the connection ended without an answer."""
 
     status: int = 0
     body: bytes = b""
@@ -33,7 +33,7 @@ class Answer:
 
 
 async def ask(url: str, request: bytes) -> Answer:
-    """Send these bytes on a connection of their own; the first answer."""
+    """Send these bytes on a new connection, and return the first answer."""
     parts = urlsplit(url)
     async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -45,7 +45,7 @@ async def ask(url: str, request: bytes) -> Answer:
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """One answer off a connection that has no other one after it."""
+    """Read the only answer of a connection."""
     answer = Answer()
     parser = httptools.HttpResponseParser(answer)
     while not answer.whole and (data := await reader.read(65536)):

@@ -1,7 +1,6 @@
-"""An engine that reads strictly, answers at once, and keeps what is wrong with what it was sent.
+"""A fake engine that parses strictly, answers at once, and records invalid requests.
 
-It reads heads byte by byte as they came, as a lenient parser would not: a head that two parsers
-could read in two ways is wrong.
+A request head is invalid if two parsers could read it in different ways.
 """
 
 from __future__ import annotations
@@ -47,8 +46,10 @@ def _answer(body: object) -> bytes:
 
 
 class Recorder:
-    """wrong: what no engine may be sent, each with the head that held it. served: requests by what
-    they were. marks: texts that no head and no call's body may hold."""
+    """Checks requests. wrong: findings, each with its request head. served: requests by kind.
+
+    marks: texts that must not appear in a head or in a call's body.
+    """
 
     def __init__(self, marks: tuple[bytes, ...]) -> None:
         self.wrong: list[str] = []
@@ -59,7 +60,7 @@ class Recorder:
         self._plain = _answer({})
 
     def take(self, head: bytes, body: bytes) -> bytes:
-        """Look at a request; the answer to it."""
+        """Check a request, and return the answer to it."""
         line, *fields = head.split(b"\r\n")
         found = _LINE.fullmatch(line)
         if found is None:
@@ -114,7 +115,7 @@ class Recorder:
 
 
 class RecordingProtocol(asyncio.Protocol):
-    """One connection of the gateway's."""
+    """One connection of the gateway."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""A line to a Redis server that a test can cut, and cut so that answers are lost on the way."""
+"""A proxy to a Redis server that can drop connections, or only the answers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from enum import Enum
 
 
 class Line(Enum):
-    """OPEN: bytes pass. CUT: nobody listens. MUTE: what is asked reaches the server, and the
-    connection breaks instead of bringing the answer."""
+    """State of the proxy. OPEN: bytes pass. CUT: the port is closed. MUTE: requests reach the
+    server, and the connection breaks before the answer."""
 
     OPEN = "open"
     CUT = "cut"
@@ -17,7 +17,7 @@ class Line(Enum):
 
 
 class RedisProxy:
-    """`async with RedisProxy(port) as proxy`: `proxy.url` leads to the server on `port`."""
+    """Proxy to the server on `port`. `async with RedisProxy(port) as proxy` sets `proxy.url`."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -38,7 +38,7 @@ class RedisProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def set(self, line: Line) -> None:
-        """From now on. CUT also ends the connections that are there."""
+        """Set the state. CUT also ends open connections."""
         self._line = line
         if line is Line.CUT:
             for writer in self._writers:

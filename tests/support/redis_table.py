@@ -1,4 +1,4 @@
-"""Several gateways' tables on one real server."""
+"""Process tables of several gateways on one real Redis server."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def run(
     gateways: int = 1,
     **options: float,
 ) -> None:
-    """Run the steps with that many gateways on one new table, whose integrity must hold after."""
+    """Run the steps with `gateways` tables on one new store, and check its integrity at the end."""
 
     async def main() -> None:
         prefix = next(_prefixes)
-        # A busy machine is no server that is gone.
+        # Long timeouts, so that a busy machine does not look like a server that is down.
         patient = {"timeout_s": 20.0} | options
         tables = [RedisTable(server.url, prefix, **patient) for _ in range(gateways)]
         try:

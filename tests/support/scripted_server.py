@@ -1,6 +1,6 @@
-"""An HTTP server that answers what a test says and keeps what it was asked, for clients' tests.
+"""An HTTP server with scripted answers that records requests, for tests of clients.
 
-It runs in threads of its own, so that blocking clients can be tried too.
+It runs in separate threads, so that tests can use blocking clients too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DEADLINE_S = 20.0
 
 @dataclass(frozen=True)
 class Asked:
-    """One request as it came."""
+    """One request."""
 
     method: str
     path: str
@@ -26,13 +26,13 @@ class Asked:
     json: Any
 
 
-# A status and a body; or the frames of a stream, each sent when the iterator gives it.
+# A status and a body, or the frames of a stream. A frame is sent when the iterator yields it.
 Answer = tuple[int, Any] | Iterable[bytes]
 
 
 @dataclass
 class ScriptedServer:
-    """answer: given a request, the answer to it. asked: all requests, in their order."""
+    """A scripted server. answer: returns the answer to a request. asked: all requests, in order."""
 
     answer: Callable[[Asked], Answer]
     url: str = ""
@@ -40,17 +40,17 @@ class ScriptedServer:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def to(self, method: str, path: str) -> list[Asked]:
-        """The requests of a method to a path, which may be the end of it."""
+        """Return the requests of a method whose path ends in `path`."""
         return [a for a in list(self.asked) if a.method == method and a.path.endswith(path)]
 
     def wait_for(self, method: str, path: str, times: int = 1) -> None:
-        """Wait, with a deadline, until a request was made so often."""
+        """Wait, with a deadline, until a request was made `times` times."""
         with self._changed:
             done = self._changed.wait_for(lambda: len(self.to(method, path)) >= times, DEADLINE_S)
         assert done, f"{method} {path} was not asked {times} times"
 
     def record(self, asked: Asked) -> None:
-        """Keep a request, and wake those who wait for it."""
+        """Record a request, and wake waiting threads."""
         with self._changed:
             self.asked.append(asked)
             self._changed.notify_all()
@@ -58,7 +58,7 @@ class ScriptedServer:
 
 @contextmanager
 def scripted(answer: Callable[[Asked], Answer]) -> Iterator[ScriptedServer]:
-    """A running server, on a port of its own."""
+    """Run a server on a free port."""
     script = ScriptedServer(answer)
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,7 +95,7 @@ def scripted(answer: Callable[[Asked], Answer]) -> Iterator[ScriptedServer]:
                     self.wfile.write(b"%x\r\n%b\r\n" % (len(frame), frame))
                     self.wfile.flush()
                 self.wfile.write(b"0\r\n\r\n")
-            except (ConnectionError, EOFError):  # EOFError: how a script breaks off.
+            except (ConnectionError, EOFError):  # A script raises EOFError to break off.
                 self.close_connection = True
 
         def log_message(self, *_: Any) -> None:
@@ -115,14 +115,14 @@ def scripted(answer: Callable[[Asked], Answer]) -> Iterator[ScriptedServer]:
 
 
 def frame(delta: dict[str, Any], finish: str | None = None) -> bytes:
-    """A frame of a chat stream."""
+    """Return a frame of a chat stream."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
     return f"data: {json.dumps(chunk | {'choices': [choice]})}\n\n".encode()
 
 
 def call_frames(index: int, name: str, arguments: str) -> Iterator[bytes]:
-    """The frames of one tool call, its arguments in two pieces."""
+    """Return the frames of one tool call, with its arguments in two pieces."""
     head = {"index": index, "id": f"call-{index}", "type": "function"}
     yield frame({"tool_calls": [head | {"function": {"name": name, "arguments": ""}}]})
     middle = len(arguments) // 2
@@ -131,7 +131,7 @@ def call_frames(index: int, name: str, arguments: str) -> Iterator[bytes]:
 
 
 def answer_frames(text: str) -> list[bytes]:
-    """The frames of an answer that calls no tool."""
+    """Return the frames of an answer without tool calls."""
     return [frame({"role": "assistant", "content": text}), frame({}, "stop"), DONE]
 
 

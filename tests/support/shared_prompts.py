@@ -1,4 +1,4 @@
-"""Simulated programs that share what their prompts begin with."""
+"""Simulated programs with shared prompt prefixes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
 REPLICAS = 4
-# Of each replica: room for five documents.
+# Blocks of each replica: enough for five documents.
 KV_BLOCKS = 3310
 
 
@@ -32,8 +32,10 @@ def play(
     said: int = 60,
     answered: int = 12,
 ) -> tuple[Simulation, dict[str, str]]:
-    """Programs of two calls, each replica with blocks for five documents; what each program begins
-    with, too."""
+    """Simulate programs of two calls each, on replicas with blocks for five documents.
+
+    Returns the simulation and the name of each program's prefix.
+    """
     traces = []
     for number in range(programs):
         name = f"p{number}"
@@ -58,7 +60,7 @@ def play(
 
 
 def homes(found: Simulation) -> Counter[str]:
-    """Programs by the replica where they began."""
+    """Count programs by the replica of their first call."""
     return Counter(program.replicas[0] for program in found.programs)
 
 
@@ -72,5 +74,5 @@ def hit_rate(found: Simulation) -> float:
 
 
 def homes_of(found: Simulation, begins: dict[str, str], name: str) -> Counter[str]:
-    """The same of those that begin with that."""
+    """Like `homes`, for the programs whose prefix is `name`."""
     return Counter(p.replicas[0] for p in found.programs if begins[p.id] == name)

@@ -15,31 +15,34 @@ CONTEXT = 131_072
 
 
 def engine(**changes: Any) -> EngineShape:
-    """An 8B model on an A100 with room for little."""
+    """Return an 8B model on an A100 with a small KV cache."""
     return replace(preset("8b-a100"), **{"slots": 8, "kv_blocks": 400, **changes})
 
 
 def ticking(step_s: float = 1.0, **changes: Any) -> EngineShape:
-    """An engine whose steps all take the same."""
+    """Return an engine whose steps all take the same time."""
     return engine(cost=CostModel(step_s=step_s), **changes)
 
 
 def ready(name: str, *calls: TraceCall) -> ReadyProgram:
-    """A program that fits any context of these tests."""
+    """Return a program that fits into the contexts of these tests."""
     program = fit(TraceProgram(name, calls), CONTEXT, 4.0)
     assert program is not None
     return program
 
 
 def single(name: str, prompt: int, output: int) -> ReadyProgram:
-    """A program of one call."""
+    """Return a program of one call."""
     parts = (Part(f"{name}/prompt", prompt, "user"),)
     return ready(name, TraceCall(parts=parts, output_tokens=output))
 
 
 def chat(seed: int, number: int, *, wide: bool = False) -> ReadyProgram:
-    """A dialogue with a shared system prompt, growing context and tool gaps, of at most 2,200
-    tokens and most often far fewer; with `wide` each second call is asked twice, side by side."""
+    """Return a dialogue with a shared system prompt, growing context and pauses for tools.
+
+    It has at most 2,200 tokens, and usually far fewer. wide: each second call runs twice in
+    parallel.
+    """
     draw = stream(seed, f"chat/{number}")
     name = f"chat-{number}"
     parts: tuple[Part, ...] = (Part("system", 150, "system"),)
@@ -65,5 +68,5 @@ def chat(seed: int, number: int, *, wide: bool = False) -> ReadyProgram:
 
 
 def chats(seed: int, count: int, *, wide: bool = False) -> list[ReadyProgram]:
-    """So many dialogues."""
+    """Return `count` dialogues."""
     return [chat(seed, number, wide=wide) for number in range(count)]

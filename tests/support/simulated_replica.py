@@ -1,4 +1,4 @@
-"""A simulated replica as a process of its own, as a user starts it."""
+"""A simulated replica in a separate process, started like a user starts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_bench.stack.processes import free_port, running
 
 @contextmanager
 def simulated_replica(folder: Path, *options: str) -> Iterator[str]:
-    """Its base URL, while the block runs. Its log is `FOLDER/PORT.log`."""
+    """Run a replica and yield its base URL. Its log is `FOLDER/PORT.log`."""
     port = free_port()
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""The project's own source files, as the architecture tests read them."""
+"""The project's source files, for the architecture tests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def sources(*tops: str) -> list[Path]:
-    """Every Python file under the top-level folders, relative to the checkout."""
+    """Return every Python file under the top-level folders, relative to the checkout."""
     return sorted(file.relative_to(ROOT) for top in tops for file in (ROOT / top).rglob("*.py"))
 
 
 @cache
 def tree(file: Path) -> ast.Module:
-    """A file's syntax tree."""
+    """Return a file's syntax tree."""
     return ast.parse((ROOT / file).read_text(encoding="utf-8"), str(file))
 
 
 def imported(file: Path) -> set[str]:
-    """The absolute names of the modules that a file imports, wherever in it."""
+    """Return the absolute names of all modules that a file imports, also inside functions."""
     names: set[str] = set()
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
@@ -36,7 +36,7 @@ def imported(file: Path) -> set[str]:
 
 
 def public_definitions(file: Path) -> Iterator[tuple[str, Documented]]:
-    """(name, node) of a module and of each public class, function and method in it."""
+    """Yield (name, node) of a module and of each public class, function and method in it."""
     module = tree(file)
     yield "the module", module
     for node in module.body:

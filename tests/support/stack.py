@@ -1,4 +1,4 @@
-"""`weft up` as a user starts it, for tests: real engines, the real gateway, real processes."""
+"""Runs `weft up` for tests: real engines, the real gateway, real processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _end_with_parent() -> None:
-    """In the new process: a test run that is killed takes its stack with it."""
+    """End the new process if the test run is killed. Runs in the new process."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
 
 
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 class Stack:
-    """One `weft up`, ready to be used. `output` is what it printed."""
+    """A running `weft up` that is ready. output: the lines that it has printed."""
 
     def __init__(self, *options: str, wait_s: float = 300) -> None:
         self.port = free_port()
@@ -58,7 +58,7 @@ class Stack:
         self._reader.start()
         if not self._ready.wait(wait_s) or self.process.poll() is not None:
             self.stop()
-            raise AssertionError("weft up did not get ready:\n" + "".join(self.output))
+            raise AssertionError("weft up did not become ready:\n" + "".join(self.output))
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -70,17 +70,17 @@ class Stack:
 
     @property
     def replicas(self) -> list[str]:
-        """URLs of the engines."""
+        """The engines' URLs."""
         health = httpx.get(f"{self.url}/health").json()
         return [replica["url"] for replica in health["replicas"]]
 
     def violations(self) -> list[str]:
-        """What the gateway's integrity check finds."""
+        """Return the violations that the gateway's integrity check finds."""
         found: list[str] = httpx.get(f"{self.url}/weft/state").json()["table"]["violations"]
         return found
 
     def stop(self) -> int:
-        """Ctrl-C. Returns the exit status."""
+        """Send Ctrl-C. Return the exit status."""
         self.process.send_signal(signal.SIGINT)
         try:
             return self.process.wait(60)
@@ -95,7 +95,7 @@ def in_flight(stack: Stack) -> dict[str, int]:
 
 
 def engine_load(stack: Stack) -> int:
-    """Requests that the engines run or queue."""
+    """Return the number of requests that the engines run or queue."""
     total = 0
     for url in stack.replicas:
         state = httpx.get(f"{url}/weft/state", headers={"x-weft-secret": SECRET}).json()
@@ -110,13 +110,15 @@ def until(condition: Callable[[], bool], message: str, wait_s: float = 20.0) -> 
         time.sleep(0.02)
 
 
-# Every key that a test shows, and none.
+# All API keys that tests use; "" is no key.
 KEYS = ("", "test", "none")
 
 
 def end_programs(url: str) -> int:
-    """End every program that somebody can name. Returns how many the table then still has: those
-    that nobody could ever end."""
+    """End every program that the API lists for one of the keys.
+
+    Returns the number of programs that are left in the table: no client could end them.
+    """
     for key in KEYS:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         with httpx.Client(base_url=url, headers=headers, timeout=30) as client:

@@ -1,4 +1,4 @@
-"""Made-up measurements of Sutradhara's experiments."""
+"""Invented measurements for Sutradhara's experiments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft_bench.studies.cells import Cell, Measured, measured
 from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.orchestrated import ALL, BASELINE, DISPATCH, FORGET, PINNED, SPLIT, TAGS
 
-# Latency beside the baseline's.
+# Latency relative to the baseline.
 GOOD: Mapping[str, float] = {
     BASELINE: 1.0,
     SPLIT: 0.94,
@@ -22,7 +22,7 @@ BAD: Mapping[str, float] = {**dict.fromkeys(GOOD, 1.2), BASELINE: 1.0}
 
 
 def _values(cell: Cell, factors: Mapping[str, float]) -> dict[str, float]:
-    """Latencies that grow with the load by the square."""
+    """Return latencies that grow with the square of the load."""
     factor = factors[cell.text("mode")]
     latency = (30.0 + cell.seed) * factor * (1 + (cell.number("rate") / 0.01) ** 2)
     kept = 0.2 / factor
@@ -36,5 +36,5 @@ def _values(cell: Cell, factors: Mapping[str, float]) -> dict[str, float]:
 
 
 def made(experiment: Experiment, factors: Mapping[str, float]) -> Measured:
-    """What an experiment would have measured, had each mode this latency beside the baseline's."""
+    """Return an experiment's measurements for these latencies of its modes."""
     return measured((cell, _values(cell, factors)) for cell in experiment.cells(False))

@@ -1,4 +1,4 @@
-"""What the process tables' tests share: calls to open and close, and a table to compare with."""
+"""Helpers for tests of process tables: opening, closing, and a reference table to compare with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def scenario(
     make_table: Callable[[], ProcessTable],
     steps: Callable[[ProcessTable], Coroutine[Any, Any, None]],
 ) -> None:
-    """Run the steps on a new table; the integrity check must hold afterwards."""
+    """Run the steps on a new table, and check its integrity afterwards."""
 
     async def main() -> None:
         table = make_table()
@@ -53,7 +53,7 @@ def scenario(
 
 
 class Twin:
-    """A table in memory beside the one under test, and the calls that are open in both."""
+    """A reference table in memory, and the calls that are open in both tables."""
 
     def __init__(self) -> None:
         self.table = MemoryTable()
@@ -61,7 +61,7 @@ class Twin:
         self.open_calls: list[Opening] = []
 
     async def step(self, table, action, which, flag, amount) -> None:
-        """Do one thing to both tables and compare what they answer."""
+        """Apply one action to both tables and compare the results."""
         self.now += amount if flag else 0.0
         if action == "open":
             eligible = {f"r{which % 2}", "r1"} if amount < 8 else {"r2"}
@@ -98,7 +98,7 @@ class Twin:
 
 
 def same(ours, theirs) -> None:
-    """Equal, but for the last bits of sums."""
+    """Assert that both are equal, except for rounding in sums."""
     if ours is None or theirs is None:
         assert ours is theirs
         return

@@ -1,8 +1,8 @@
-"""Messages of agents' turns that several tests send."""
+"""Messages of agents' turns that several tests use."""
 
 from __future__ import annotations
 
-# A turn that calls a tool, and the tool's result.
+# A turn with a tool call, and the tool's result.
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "How far?"}
 CALLS = {
@@ -13,7 +13,7 @@ CALLS = {
     ],
 }
 RESULT = {"role": "tool", "tool_call_id": "c", "content": "311 km"}
-# A conversation with a part of every kind, each of some blocks.
+# A conversation with a message of every role, each several blocks long.
 MESSAGES = [
     {"role": "system", "content": "You are an agent. " * 40},
     {"role": "user", "content": "What is the weather in Lyon? " * 10},

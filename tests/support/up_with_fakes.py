@@ -2,7 +2,7 @@
 
     python up_with_fakes.py PORT FOLDER [ATTACHED_URL...]
 
-Engine N is ruled by the files in FOLDER/N: see fake_engine.py. Logs go to FOLDER/logs.
+The files in FOLDER/N control engine N; see fake_engine.py. Logs go to FOLDER/logs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for conditions, with a deadline."""
+"""Functions that wait for a condition, with a deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft_gateway.programs.table import ProcessTable
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
-    """Until the condition holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline, what
@@ -18,5 +18,5 @@ async def until(condition: Callable[[], bool], what: str) -> None:
 
 
 async def back(*tables: ProcessTable) -> None:
-    """Until the tables have turned to their store again."""
-    await until(lambda: not any(table.local for table in tables), "the tables turned to Redis")
+    """Wait until the tables use their store again."""
+    await until(lambda: not any(table.local for table in tables), "the tables use Redis again")

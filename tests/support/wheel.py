@@ -1,4 +1,4 @@
-"""Builds the wheel of this project, and makes environments to install it into."""
+"""Builds the wheel of this project, and creates environments to install it into."""
 
 from __future__ import annotations
 

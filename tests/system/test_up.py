@@ -140,7 +140,7 @@ def test_an_engine_that_crashes_is_started_again_and_the_others_stay(start):
     up = start()
     pids = up.ready()
     (up.folder / "1" / "crash").write_text("once")
-    up.until_output("Starting replica-1 again (1 of 3)")
+    up.until_output("Restarting replica-1 (1 of 3)")
     assert "replica-1 ended with status 3" in up.output
     assert "the fake engine found a reason to die" in up.output
 
@@ -158,7 +158,7 @@ def test_an_engine_that_crashes_again_and_again_is_left_and_the_others_stay(star
     up = start()
     up.ready()
     (up.folder / "1" / "crash").touch()
-    up.until_output("replica-1 is not started again. replica-0 stays.")
+    up.until_output("replica-1 is not restarted. Still running: replica-0.")
     assert up.output.count("replica-1 ended with status 3") == 4
     body = {"model": "fake", "messages": []}
     answer = httpx.post(f"{up.url}/v1/chat/completions", json=body)
@@ -207,7 +207,7 @@ def test_a_guard_that_is_killed_takes_its_engine_along(start):
     started = descendants(engine)
     (helper,) = [p for p in started if b"time.sleep" in _command(p)]
     subprocess.run(["kill", "-KILL", str(engine)], check=True)
-    up.until_output("again (1 of 3)")
+    up.until_output("(1 of 3)")
     # The helper ignores what its dying engine could send; vLLM's own watch their parents.
     all_end({engine, *started} - {helper})
     if alive(helper):
@@ -283,7 +283,7 @@ def test_a_redis_that_is_not_there_is_named_before_anything_starts(start):
     where = f"127.0.0.1:{free_port()}"
     up = start(WEFT_REDIS_URL=f"redis://:hunter2@{where}/0")
     assert up.wait() == 2
-    assert f"weft up: WEFT_REDIS_URL {where}/0: no Redis answers there" in up.output
+    assert f"weft up: WEFT_REDIS_URL {where}/0: Redis does not answer" in up.output
     assert "hunter2" not in up.output
     assert not list(up.folder.iterdir())
 

@@ -1,1 +1,1 @@
-"""Grafana: provisioning, and dashboards that are generated from code."""
+"""Grafana dashboards, generated from code."""

@@ -1,5 +1,4 @@
-"""The dashboards. `python -m weft_deploy.grafana.generate` writes them as JSON to
-deploy/grafana/dashboards."""
+"""Grafana dashboards. `make generate` writes them as JSON to deploy/grafana/dashboards."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from typing import Final
 from weft_deploy.grafana.panels import JSON, Choice, Panel, Query, dashboard
 
 FOLDER: Final = Path(__file__).parents[2] / "grafana" / "dashboards"
-# Bounds of `weft_call_seconds`' buckets, as Prometheus writes them.
-_SLO: Final = Choice("slo", "A call is in time within (s)", ("10.0", "2.5", "5.0", "30.0", "60.0"))
+# Bucket bounds of `weft_call_seconds` in Prometheus's notation.
+_SLO: Final = Choice("slo", "Latency target (s)", ("10.0", "2.5", "5.0", "30.0", "60.0"))
 _WINDOW: Final = "[$__rate_interval]"
 
 
 def _rate(metric: str, by: str = "", where: str = "") -> str:
-    """The summed rate of a counter per second, for each value of the label `by`."""
+    """Return the query for a counter's summed rate per second, for each value of the label `by`."""
     selector = f"{{{where}}}" if where else ""
     group = f" by ({by})" if by else ""
     return f"sum{group} (rate({metric}{selector}{_WINDOW}))"
@@ -30,23 +29,23 @@ def _quantiles(histogram: str, *quantiles: float) -> tuple[Query, ...]:
 
 
 def latency() -> JSON:
-    """What clients see: how many calls, how fast, how many in time, how many fail."""
+    """Return the dashboard of the clients' view: calls, latency, targets met, and errors."""
     in_time = _rate("weft_call_seconds_bucket", where='le="$slo"')
     return dashboard(
         "weft-latency",
         "Weft: latency",
         [
             Panel(
-                "Calls in time",
-                "Share of the calls that ended within the bound chosen above.",
+                "Calls within the target",
+                "Share of calls that ended within the latency target above.",
                 "percentunit",
-                (Query(f"{in_time} / {_rate('weft_call_seconds_count')}", "in time"),),
+                (Query(f"{in_time} / {_rate('weft_call_seconds_count')}", "within target"),),
                 per_row=4,
                 kind="stat",
             ),
             Panel(
                 "Programs alive",
-                "Begun and not ended, over all gateways.",
+                "Programs that have begun and not ended, of all gateways.",
                 "short",
                 (Query("max(weft_programs)", "programs"),),
                 per_row=4,
@@ -54,7 +53,7 @@ def latency() -> JSON:
             ),
             Panel(
                 "Programs begun and ended",
-                "Per second. Every gateway on one process table tells of all of them.",
+                "Per second. Each gateway on a shared process table reports all programs.",
                 "short",
                 (
                     Query("max(rate(weft_programs_begun_total[5m]))", "begun"),
@@ -63,22 +62,22 @@ def latency() -> JSON:
             ),
             Panel(
                 "Time saved by overlap",
-                "Seconds a second: prefills ahead of their turns, tools told before their answers' "
-                "ends.",
+                "Seconds saved per second, by prefills before the turn and by tools that start "
+                "before the end of the answer.",
                 "short",
                 (Query(_rate("weft_saved_seconds_total", "overlap"), "{{overlap}}"),),
                 stacked=True,
             ),
             Panel(
                 "Gateways without their process table",
-                "They go on by a view of their own until Redis is back.",
+                "They use a local process table until Redis answers again.",
                 "short",
                 (Query("sum(weft_table_local)", "gateways"),),
             ),
             Panel(
                 "Calls in flight",
-                "Every gateway on one process table counts all of them; so the largest, not the "
-                "sum.",
+                "Each gateway on a shared process table counts all calls, so this is the maximum, "
+                "not the sum.",
                 "short",
                 (Query("sum(max by (replica) (weft_calls_in_flight))", "calls"),),
                 per_row=4,
@@ -86,42 +85,42 @@ def latency() -> JSON:
             ),
             Panel(
                 "Healthy replicas",
-                "Healthy to at least one gateway.",
+                "Replicas that at least one gateway considers healthy.",
                 "short",
                 (Query("sum(max by (replica) (weft_replica_healthy))", "replicas"),),
                 per_row=4,
                 kind="stat",
             ),
             Panel(
-                "From request to end",
-                "All endpoints; a stream ends with its last byte.",
+                "Call latency",
+                "Time from the request to the last byte, for all endpoints.",
                 "s",
                 _quantiles("weft_call_seconds", 0.5, 0.95, 0.99),
             ),
             Panel(
-                "From request to the first byte",
-                "The wait in the engine's queue and the prefill are in it.",
+                "Time to first byte",
+                "Includes the wait in the engine's queue and the prefill.",
                 "s",
                 _quantiles("weft_first_byte_seconds", 0.5, 0.95, 0.99),
             ),
             Panel(
                 "Calls by outcome",
-                "aborted: the client has gone.",
+                "aborted: the client disconnected.",
                 "reqps",
                 (Query(_rate("weft_calls_total", "outcome"), "{{outcome}}"),),
                 stacked=True,
             ),
             Panel(
-                "Errors of the gateway's own",
-                "By code. Those of engines pass through and are not in it.",
+                "Gateway errors",
+                "By error code. Errors of engines pass through and are not included.",
                 "reqps",
                 (Query(_rate("weft_errors_total", "code"), "{{code}}"),),
                 stacked=True,
             ),
             Panel(
-                "Reports of engines that were dropped",
-                "They were malformed, and what these calls used is not known: the replica runs "
-                "another version of the plugin, or something else than the plugin.",
+                "Dropped engine reports",
+                "The reports were malformed, so the usage of these calls is unknown. The replica "
+                "runs another version of the plugin, or does not run it.",
                 "short",
                 (
                     Query(
@@ -133,14 +132,14 @@ def latency() -> JSON:
             ),
             Panel(
                 "Failures of background tasks",
-                "Each was restarted; the gateways' logs have the errors.",
+                "The gateway restarts a failed task. Its log has the error.",
                 "short",
                 (Query("sum by (task) (increase(weft_task_failures_total[5m]))", "{{task}}"),),
                 stacked=True,
             ),
             Panel(
-                "Median call by endpoint",
-                "From request to end.",
+                "Median call latency by endpoint",
+                "Time from the request to the last byte.",
                 "s",
                 (
                     Query(
@@ -151,8 +150,8 @@ def latency() -> JSON:
                 ),
             ),
             Panel(
-                "The gateway's own time",
-                "Before a call is on its way to a replica.",
+                "Gateway overhead",
+                "Time in the gateway before it sends a call to a replica.",
                 "s",
                 _quantiles("weft_overhead_seconds", 0.5, 0.99),
             ),
@@ -162,14 +161,14 @@ def latency() -> JSON:
 
 
 def cache() -> JSON:
-    """What the engines do: prefix cache, tokens, service and waiting, for each replica."""
+    """Return the dashboard of the engines: prefix cache, tokens, service and waiting times."""
     return dashboard(
         "weft-cache",
         "Weft: cache and engines",
         [
             Panel(
                 "Prefix cache hit rate",
-                "Prompt tokens found in the cache, of all prompt tokens.",
+                "Share of prompt tokens that were in the prefix cache.",
                 "percentunit",
                 (
                     Query(
@@ -186,10 +185,10 @@ def cache() -> JSON:
             ),
             Panel(
                 "Prompt tokens",
-                "Per second: found in the cache, and computed.",
+                "Tokens per second that were in the cache, and tokens that were computed.",
                 "short",
                 (
-                    Query(_rate("weft_cached_tokens_total"), "found"),
+                    Query(_rate("weft_cached_tokens_total"), "cached"),
                     Query(
                         f"{_rate('weft_prompt_tokens_total')}"
                         f" - {_rate('weft_cached_tokens_total')}",
@@ -200,21 +199,21 @@ def cache() -> JSON:
             ),
             Panel(
                 "Output tokens",
-                "Per second.",
+                "Tokens per second.",
                 "short",
                 (Query(_rate("weft_output_tokens_total", "replica"), "{{replica}}"),),
                 stacked=True,
             ),
             Panel(
                 "Preemptions",
-                "Running calls that had to make room, per second.",
+                "Preempted calls per second.",
                 "short",
                 (Query(_rate("weft_preemptions_total", "replica"), "{{replica}}"),),
             ),
             Panel(
-                "Waiting for each second of service",
-                "Time of calls in engine queues over their execution time. Above 1, programs wait "
-                "for longer than they are served.",
+                "Waiting time per second of service",
+                "Time of calls in engine queues divided by their execution time. Above 1, programs "
+                "wait longer than they execute.",
                 "short",
                 (
                     Query(
@@ -226,7 +225,7 @@ def cache() -> JSON:
             ),
             Panel(
                 "Calls in flight",
-                "By replica: is the load even?",
+                "By replica.",
                 "short",
                 (Query("max by (replica) (weft_calls_in_flight)", "{{replica}}"),),
                 stacked=True,
@@ -237,7 +236,7 @@ def cache() -> JSON:
 
 
 def files() -> dict[Path, str]:
-    """Every dashboard's file and its text."""
+    """Return the path and the text of each dashboard file."""
     return {
         FOLDER / f"{board['uid']}.json": json.dumps(board, indent=2) + "\n"
         for board in (latency(), cache())

@@ -1,7 +1,4 @@
-"""The blocks that dashboards are built of: panels, their grid, and the dashboard around them. Pure.
-
-The output is Grafana's dashboard JSON, schema 39 and later.
-"""
+"""Builds Grafana dashboards from panels: dashboard JSON of schema 39 and later. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _HEIGHT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One PromQL expression and how its series are named, e.g. `{{replica}}`."""
+    """A PromQL expression and the legend of its series, for example `{{replica}}`."""
 
     expr: str
     legend: str
@@ -26,9 +23,9 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture. unit: Grafana's name of the unit (`s`, `percentunit`, `reqps`, `short`).
+    """A panel. unit: Grafana's name of the unit (`s`, `percentunit`, `reqps`, `short`).
 
-    per_row: how many of its kind stand beside each other. kind: `timeseries` or `stat`.
+    per_row: number of panels of this width in a row. kind: `timeseries` or `stat`.
     """
 
     title: str
@@ -50,7 +47,7 @@ class Choice:
 
 
 def dashboard(uid: str, title: str, panels: Sequence[Panel], choices: Sequence[Choice]) -> JSON:
-    """A dashboard that lays the panels out from left to right, top to bottom."""
+    """Return a dashboard with the panels laid out from left to right, top to bottom."""
     placed: list[JSON] = []
     x = y = 0
     for number, panel in enumerate(panels, start=1):

@@ -1,1 +1,1 @@
-"""One machine, one command: the installer, the demo model and the supervisor behind `weft up`."""
+"""Weft on one machine: the installer, the demo model and the supervisor behind `weft up`."""

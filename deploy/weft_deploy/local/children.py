@@ -1,4 +1,4 @@
-"""The supervisor's children: started under a guard, logged to files, ended together."""
+"""Child processes of the supervisor: each runs under a guard and logs to a file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _TAIL_BYTES: Final = 65_536
 
 @dataclass(slots=True)
 class Child:
-    """One process. name: what people call it. log: everything that it prints. environment: on top
-    of the supervisor's own."""
+    """One process.
+
+    name: its name in messages. log: file with its output. environment: variables added to those of
+    the supervisor.
+    """
 
     name: str
     log: Path
@@ -31,11 +34,11 @@ class Child:
 
     @property
     def exited(self) -> int | None:
-        """Its exit status, or None while it runs."""
+        """The exit status, or None while the process runs."""
         return self.process.poll()
 
     def tail(self) -> str:
-        """The last 64 KiB of its log, where there is one."""
+        """Return the last 64 KiB of the log, or "" if the log cannot be read."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -44,12 +47,12 @@ class Child:
             return ""
 
     def last_lines(self, count: int = 1) -> str:
-        """The end of its log, without noise."""
+        """Return the last lines of the log, without noise."""
         return logs.end(self.tail(), count)
 
 
 class Children:
-    """Starts children and ends every one of them. Use as a context manager."""
+    """Starts child processes and ends all of them. Use as a context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.logs = folder
@@ -63,7 +66,7 @@ class Children:
         self.stop()
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Child:
-        """Start a command under a guard, with `environment` on top of this process's own."""
+        """Start a command under a guard. `environment` is added to this process's variables."""
         log = self.logs / f"{name}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -72,7 +75,7 @@ class Children:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
-                # Ctrl-C reaches the supervisor alone; it ends its children in order.
+                # Only the supervisor gets Ctrl-C; it ends its children itself.
                 start_new_session=True,
             )
         assert process.stdin is not None
@@ -81,22 +84,21 @@ class Children:
         return child
 
     def crashed(self) -> Child | None:
-        """A child that has ended by itself, if there is one."""
+        """Return a child that has ended, or None if all children run."""
         return next((c for c in self._children if c.exited is not None), None)
 
     def forget(self, child: Child) -> None:
-        """Watch a child that has ended no longer."""
+        """Stop watching a child that has ended."""
         child.lifeline.close()
         self._children.remove(child)
 
     def restart(self, child: Child) -> None:
-        """Start a child that has ended, and that was forgotten, once more. Its log stays, under
-        another name."""
+        """Start a forgotten child again. Its old log is renamed to `*.old`."""
         child.log.replace(child.log.with_name(f"{child.log.name}.old"))
         self.start(child.name, child.command, child.environment)
 
     def stop(self) -> None:
-        """End all children, at once and together. Their guards see to grandchildren."""
+        """End all children in parallel. Their guards end the grandchildren."""
         for child in self._children:
             child.lifeline.close()
         deadline = time.monotonic() + _STOP_S

@@ -1,7 +1,7 @@
-"""The demo model: Qwen3-shaped, tiny, random. Built once, the same bytes for the same seed.
+"""Demo model: a tiny Qwen3 model with random weights, the same bytes for the same seed.
 
-It knows nothing; it is real enough for the engine to do everything that it does with a large
-model: chat templates, tools, structured output, prefix caching, preemption. Run
+Its answers are random words. The engine treats it like a large model: chat templates, tools,
+structured output, prefix caching and preemption all work. Run
 `python -m weft_deploy.local.demo_model` to build it and print its folder.
 """
 
@@ -46,7 +46,7 @@ _PARTS: Final = Path(__file__).parent / "demo"
 
 
 def version() -> str:
-    """Changes when anything that the model is made of changes."""
+    """Return a hash of everything that the model is built from."""
     digest = sha256(Path(__file__).read_bytes())
     for path in sorted(_PARTS.iterdir()):
         if path.is_file():
@@ -55,7 +55,7 @@ def version() -> str:
 
 
 def default_folder() -> Path:
-    """Where the model is kept: in the checkout, or in the user's cache outside of one."""
+    """Return the model's folder: in the checkout, or in the user's cache outside a checkout."""
     root = Path(__file__).resolve().parents[3]
     if (root / "pyproject.toml").is_file():
         return root / ".weft" / "demo-model" / version()
@@ -64,10 +64,10 @@ def default_folder() -> Path:
 
 
 def ensure_demo_model(folder: Path | None = None) -> Path:
-    """Build the model if it is not there. Returns its folder, complete or not at all.
+    """Build the model if it does not exist, and return its folder.
 
-    Raises ImportError where the packages that build it are not installed (they come with the
-    engine), OSError where the folder cannot be written.
+    The folder is either complete or absent. Raises ImportError if the packages for the build are
+    not installed (they come with the engine), OSError if the folder cannot be written.
     """
     target = folder or default_folder()
     if (target / "config.json").is_file():
@@ -76,14 +76,14 @@ def ensure_demo_model(folder: Path | None = None) -> Path:
     work = Path(tempfile.mkdtemp(prefix=".building-", dir=target.parent))
     try:
         _write(work)
-        # Others than the builder may serve it: a container's user, say.
+        # Another user, for example a container's, may serve the model.
         work.chmod(0o755)
         for file in work.iterdir():
             file.chmod(0o644)
         try:
             work.rename(target)
         except OSError:
-            # Somebody else has built it meanwhile.
+            # Another process has built it in the meantime.
             if not (target / "config.json").is_file():
                 raise
     finally:

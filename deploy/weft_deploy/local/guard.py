@@ -1,11 +1,9 @@
-"""Runs one command so that it can never be orphaned: `python -m weft_deploy.local.guard
-COMMAND...`.
+"""Runs a command that cannot be orphaned: `python -m weft_deploy.local.guard COMMAND...`.
 
-The guard holds the read end of a pipe (its standard input) whose write end only the supervisor
-has. When the supervisor goes away, killed or not, the pipe closes and the guard ends the command's
-whole process group. It does the same when the command itself ends: an engine that crashed must
-not leave its engine core behind. Should the guard itself be killed, the kernel ends the command
-(Linux).
+The guard's standard input is the read end of a pipe; only the supervisor has the write end. When
+the supervisor ends, even by SIGKILL, the pipe closes and the guard ends the command's process
+group. It also ends the group when the command ends, because a crashed engine must not leave its
+engine core behind. If the guard itself is killed, the kernel ends the command (Linux).
 """
 
 from __future__ import annotations
@@ -25,10 +23,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What the command does before it starts, so that it gets SIGTERM when its guard dies."""
+    """Return a hook for the new process that makes it get SIGTERM when its guard dies."""
     if not sys.platform.startswith("linux"):
         return None
-    # Loaded here: between fork and exec as little as possible should happen.
+    # Loaded before the fork, because code between fork and exec must do as little as possible.
     prctl = ctypes.CDLL(None).prctl
 
     def ask() -> None:
@@ -39,7 +37,7 @@ def _die_with_parent() -> Callable[[], None] | None:
 
 def main(command: list[str]) -> int:
     """Run the command until it ends or standard input closes. Returns its exit status."""
-    # The terminal's Ctrl-C is for the supervisor, which then closes the pipe.
+    # The supervisor handles Ctrl-C, and then closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process = subprocess.Popen(
         command,

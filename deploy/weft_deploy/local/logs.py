@@ -1,21 +1,21 @@
-"""What a child's log says, for people: without noise, and why an engine has ended. Pure."""
+"""Reads logs of child processes: removes noise, and finds why an engine has ended. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# What nanobind, under Triton, tells at the end of every process that was not quite tidy.
+# Leak reports that nanobind, a dependency of Triton, prints when a process ends.
 _NOISE: Final = re.compile(
     r"nanobind: | - leaked (?:instance|type|function) | - \.\.\. skipped remainder"
     r"|See https://nanobind\.|\s*$"
 )
-# vLLM's words, in the engine core itself and in the API server that lost it.
+# vLLM's messages, from the engine core itself and from its API server.
 _CORE_DIED: Final = re.compile(
     r"EngineCore encountered a fatal error|engine core exited unexpectedly|EngineDeadError"
 )
 
-# What vLLM says when it begins each part of its start, and how people would call the part.
+# vLLM's message at the beginning of each phase of its start, and the name to show for the phase.
 _PHASES: Final = (
     ("Starting to load model", "loading the model"),
     ("Loading weights took", "warming up"),
@@ -25,27 +25,27 @@ STARTING: Final = "starting"
 
 
 def phase(text: str, before: str = STARTING) -> str:
-    """Which part of its start an engine is in, in words. before: the part that it was in when it
-    was last looked at; a start does not go back."""
+    """Return the phase of an engine's start. before: the last known phase; phases only advance."""
     names = [STARTING, *(name for _, name in _PHASES)]
-    told = [name for mark, name in _PHASES if mark in text]
-    return max((before, *told), key=names.index)
+    logged = [name for mark, name in _PHASES if mark in text]
+    return max((before, *logged), key=names.index)
 
 
 def clean(text: str) -> list[str]:
-    """The lines that say something."""
+    """Return the lines that are not noise."""
     return [line for line in text.splitlines() if not _NOISE.match(line)]
 
 
 def engine_core_died(text: str) -> bool:
-    """Whether the log is that of an engine that lost its engine core. Its API server then ends in
-    good order."""
+    """Whether the engine core died. The API server then ends with status 0."""
     return _CORE_DIED.search(text) is not None
 
 
 def end(text: str, count: int) -> str:
-    """The last `count` lines that say something: after the death of an engine core, up to its last
-    mention, for what follows is tidying up."""
+    """Return the last `count` lines that are not noise.
+
+    If the engine core died, lines after its last message are left out: they are about the shutdown.
+    """
     lines = clean(text)
     died = [number for number, line in enumerate(lines) if _CORE_DIED.search(line)]
     if died:

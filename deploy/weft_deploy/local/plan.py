@@ -1,4 +1,4 @@
-"""What `weft up` starts: commands and variables, from the options. Pure."""
+"""Plans the processes of `weft up`: commands and variables, from the options. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from weft_gateway.config import Settings, SettingsError, exposed, load, unread
 from weft_deploy.local.demo_model import SERVED_NAME
 
 _WEFT: Final = (sys.executable, "-m", "weft_gateway.cli")
-# Coding agents begin with prompts of 10,000 to 40,000 of the demo model's tokens and ask for
-# answers of several thousand.
+# The first prompts of coding agents have 10,000 to 40,000 tokens of the demo model, and their
+# answers have several thousand.
 _DEMO_CONTEXT: Final = 49_152
-# Of an engine on the CPU (`weft_engine.launch`).
+# Block size of an engine on a CPU (`weft_engine.launch`).
 _BLOCK_TOKENS: Final = 32
-# The grammar for tools is enforced: the demo model does not write valid arguments by itself.
+# The engine enforces the grammar of tools, because the demo model writes random arguments.
 _DEMO_ARGUMENTS: Final = (
     "--enable-auto-tool-choice",
     "--tool-call-parser", "hermes",
@@ -29,13 +29,16 @@ _DEMO_ARGUMENTS: Final = (
 
 
 class OptionError(ValueError):
-    """Options of `weft up` are wrong; the message names them, each in a line."""
+    """Options of `weft up` are invalid. The message has one line for each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """The options of `weft up`. model "" is the demo model; attach: engines that run already;
-    engine_arguments: given to every engine, after ours."""
+    """The options of `weft up`.
+
+    model: "" means the demo model. attach: URLs of running engines. engine_arguments: added to the
+    arguments of every engine.
+    """
 
     replicas: int = 2
     model: str = ""
@@ -50,7 +53,7 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One process to start, and the URL that answers 200 when it is ready."""
+    """A process to start. ready_url: answers with status 200 once the process is ready."""
 
     name: str
     command: tuple[str, ...]
@@ -59,24 +62,28 @@ class Start:
 
 
 def check(options: UpOptions) -> str:
-    """Raise OptionError if the options cannot be carried out. Returns the URL of the process
-    table's Redis, from the options or the environment; "" for a table in memory."""
+    """Raise OptionError if the options are invalid. Return the URL of the process table's Redis.
+
+    The URL comes from the options or the environment; "" means a process table in memory.
+    """
     if options.policy not in ORDERS:
         raise OptionError(
-            f"--policy {options.policy}: unknown; known are {', '.join(sorted(ORDERS))}"
+            f"--policy {options.policy} is unknown; use one of {', '.join(sorted(ORDERS))}"
         )
-    # As the gateway will: what it would refuse after the engines' start is refused before.
+    # The gateway would refuse invalid settings too, but only after the engines have started.
     return _settings(options).redis_url
 
 
 def warnings(options: UpOptions, variables: Iterable[str]) -> list[str]:
-    """What is odd about these environment variables, and dangerous about the options, each in a
-    line. OptionError as `check`."""
+    """Return warnings about unused environment variables and about unsafe options.
+
+    Raises OptionError if the options are invalid.
+    """
     return [*unread(variables), *exposed(_settings(options))]
 
 
 def _settings(options: UpOptions) -> Settings:
-    """The gateway's settings. OptionError."""
+    """Return the gateway's settings. Raise OptionError if they are invalid."""
     try:
         return load(
             replicas=",".join(options.attach) or None,
@@ -90,15 +97,15 @@ def _settings(options: UpOptions) -> Settings:
 
 
 def attached(options: UpOptions) -> list[str]:
-    """The base URLs of engines that run already, without the names that they may have."""
-    # Without any, `load` would take what the environment names.
+    """Return the base URLs of the running engines, without their optional names."""
+    # An empty string, unlike None, keeps `load` from reading the environment variable.
     return list(load(replicas=",".join(options.attach)).replica_urls.values())
 
 
 def replica(
     options: UpOptions, number: int, port: int, model: Path | str, secret: str, gpus: int
 ) -> Start:
-    """One engine. `gpus`: devices on this machine; engines share them in turn."""
+    """Plan one engine. gpus: number of GPUs of this machine; engines are spread over them."""
     demo = not options.model
     command = [
         *_WEFT, "replica", "--model", str(model), "--host", "127.0.0.1", "--port", str(port),
@@ -121,8 +128,10 @@ def replica(
 
 
 def _demo_context(options: UpOptions) -> int:
-    """The demo model's context, tokens. vLLM starts only if the KV cache holds one context beside
-    the block that it keeps for itself."""
+    """Return the context length of the demo model.
+
+    vLLM starts only if the KV cache holds one context and the block that vLLM reserves.
+    """
     given = options.engine_arguments
     for name, value in pairwise(given):
         if name == "--num-gpu-blocks-override" and value.isdecimal():
@@ -131,19 +140,19 @@ def _demo_context(options: UpOptions) -> int:
 
 
 def gateway(options: UpOptions, urls: Sequence[str], secret: str) -> Start:
-    """The gateway in front of the engines."""
+    """Plan the gateway in front of the engines."""
     command = [*_WEFT, "serve", "--host", options.host, "--port", str(options.port)]
     command += ["--balancer", options.balancer]
     for url in urls:
         command += ["--replica", url]
     environment = {"WEFT_ENGINE_SECRET": secret} if secret else {}
     if options.redis_url:
-        # It may hold a password, and arguments show in the list of processes.
+        # The URL may contain a password, and the process list shows arguments.
         environment["WEFT_REDIS_URL"] = options.redis_url
     return Start("gateway", tuple(command), f"{base_url(options)}/ready", environment)
 
 
 def base_url(options: UpOptions) -> str:
-    """Where the gateway can be reached from this machine."""
+    """Return the gateway's URL for clients on this machine."""
     host = "127.0.0.1" if options.host in ("0.0.0.0", "::") else options.host
     return f"http://[{host}]:{options.port}" if ":" in host else f"http://{host}:{options.port}"

@@ -1,4 +1,4 @@
-"""Ports on this machine."""
+"""TCP ports on this machine."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import socket
 
 
 class PortTaken(Exception):
-    """Somebody listens on that port. The message names it."""
+    """The port is in use. The message contains it."""
 
 
 def check_free(host: str, port: int) -> None:
-    """Raise PortTaken if nothing new can listen there."""
+    """Raise PortTaken if a new process cannot listen on the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -19,12 +19,12 @@ def check_free(host: str, port: int) -> None:
         except OSError as error:
             raise PortTaken(
                 f"cannot listen on {host}:{port} ({error.strerror}); "
-                f"stop what runs there or choose another one with --port"
+                f"stop the process on this port or choose another port with --port"
             ) from None
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that were free a moment ago, all different."""
+    """Return different ports that are free at the time of the call."""
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

@@ -1,4 +1,4 @@
-"""What people see while processes start: one line each on a terminal, plain lines elsewhere."""
+"""Progress display while processes start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLAIN_EVERY_S: Final = 10.0
 
 
 class Progress:
-    """Use as a context manager around the waiting. `clock`: seconds, monotonic.
+    """Shows the processes that are not ready yet. Use as a context manager.
 
-    On a terminal the lines are redrawn in place and vanish at the end. Elsewhere (a pipe, a log
-    file) each waiting process gets one line every ten seconds.
+    On a terminal it redraws one line for each process, and clears them at the end. Elsewhere (a
+    pipe, a log file) it prints a line for each process every ten seconds. clock: monotonic seconds.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,15 +41,15 @@ class Progress:
 
     @property
     def elapsed_s(self) -> float:
-        """Since the waiting began, seconds."""
+        """Seconds since the display was created."""
         return self._clock() - self._begun
 
     def ready(self, name: str) -> None:
-        """A process answers: a line that stays."""
+        """Print a permanent line for a process that is ready."""
         self._console.print(f"{name} is ready after {self.elapsed_s:.1f} s")
 
     def waiting(self, children: Sequence[Child]) -> None:
-        """These do not answer yet: how long it has been, and which part of its start each is in."""
+        """Show the elapsed time and the start phase of each process that is not ready yet."""
         if self._console.is_terminal:
             width = max(20, self._console.width - 1)
             lines = [self._line(child)[:width] for child in children]

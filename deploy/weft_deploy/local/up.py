@@ -30,17 +30,17 @@ _READY_S: Final = 900.0
 _POLL_S: Final = 0.25
 _REDIS_S: Final = 5.0
 _LOG_LINES: Final = 30
-# How often an engine is started again, and the first pause before that, which grows.
+# Maximum restarts of an engine, and the pause before the first one. Later pauses are longer.
 _RESTARTS: Final = 3
 _RESTART_S: Final = 0.5
 
 
 class _Stopped(Exception):
-    """Ctrl-C, SIGTERM or a terminal that went away."""
+    """Ctrl-C, SIGTERM, or the terminal was closed."""
 
 
 class _Failed(Exception):
-    """A child did not do what it should; `what` says it."""
+    """A child failed. what: the end of a sentence that begins with the child's name."""
 
     def __init__(self, child: Child, what: str) -> None:
         super().__init__(f"{child.name} {what}")
@@ -50,12 +50,11 @@ class _Failed(Exception):
 def run(
     options: UpOptions, replica: Callable[..., Start] = plan.replica, logs: Path | None = None
 ) -> int:
-    """Start, wait, print how to use it, stay.
+    """Start everything, print how to use it, and keep it running.
 
-    Returns the exit status: 0 after Ctrl-C or SIGTERM, 1 when a child did not get ready, or when
-    the gateway or every engine has ended, 2 for a wrong option; all children have ended in each
-    case. `replica` makes an engine's
-    command: tests put theirs. `logs`: folder for what the children print.
+    Returns the exit status, after all children have ended: 0 after Ctrl-C or SIGTERM; 1 if a child
+    did not become ready, or the gateway or every engine ended; 2 for an invalid option. replica:
+    plans an engine; tests pass a fake one. logs: folder for the children's output.
     """
     console = Console(highlight=False, soft_wrap=True)
     try:
@@ -67,7 +66,7 @@ def run(
         return _refuse(error)
     for line in plan.warnings(options, os.environ):
         print(f"weft up: warning: {line}", file=sys.stderr)
-    # Two stacks of one checkout differ in their ports: neither writes over the other's logs.
+    # The port keeps the logs of several stacks of one checkout apart.
     logs = logs or default_folder().parents[1] / "logs" / str(options.port)
     with _signals(), Children(logs) as children:
         try:
@@ -91,8 +90,10 @@ def _report(failure: _Failed) -> None:
 
 
 def _keep(engines: list[str], console: Console, children: Children) -> NoReturn:
-    """Watch the children. An engine that ends is started again, _RESTARTS times at most; the others
-    go on. _Failed once the gateway, or the last engine, has ended."""
+    """Watch the children, and restart engines that end, at most _RESTARTS times each.
+
+    Raises _Failed when the gateway or the last engine has ended for good.
+    """
     restarts: Counter[str] = Counter()
     while True:
         ended = children.crashed()
@@ -104,12 +105,12 @@ def _keep(engines: list[str], console: Console, children: Children) -> NoReturn:
             children.forget(ended)
             if restarts[name] < _RESTARTS:
                 restarts[name] += 1
-                console.print(f"Starting {name} again ({restarts[name]} of {_RESTARTS}) ...")
+                console.print(f"Restarting {name} ({restarts[name]} of {_RESTARTS}) ...")
                 time.sleep(_RESTART_S * restarts[name])
                 children.restart(ended)
             else:
                 engines.remove(name)
-                console.print(f"{name} is not started again. {', '.join(engines)} stays.")
+                console.print(f"{name} is not restarted. Still running: {', '.join(engines)}.")
         time.sleep(_POLL_S)
 
 
@@ -120,19 +121,19 @@ def _refuse(error: Exception) -> int:
 
 
 def _check_attached(urls: Sequence[str]) -> None:
-    """Raise OptionError for an engine that cannot be reached; any answer of HTTP will do."""
+    """Raise OptionError for an engine that sends no HTTP response. Any status is accepted."""
     for url in urls:
         try:
             httpx.get(f"{url}/health", timeout=10.0, trust_env=False)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise OptionError(f"--attach {url}: no engine answers there ({error})") from None
+            raise OptionError(f"--attach {url}: the engine does not answer ({error})") from None
 
 
 def _check_redis(url: str, name: str) -> None:
-    """Raise OptionError if a Redis is wanted and none answers."""
+    """Raise OptionError if `url` is set and its Redis does not answer."""
     if not url:
         return
-    # Its client takes long to import, and most stacks of one machine have their table in memory.
+    # The import is slow, and most local stacks do not use Redis.
     from redis import Redis, RedisError
 
     try:
@@ -142,13 +143,13 @@ def _check_redis(url: str, name: str) -> None:
             client.ping()
     except (RedisError, OSError) as error:
         where = url.rpartition("@")[2].rpartition("//")[2].partition("?")[0]
-        raise OptionError(f"{name} {where}: no Redis answers there ({error})") from None
+        raise OptionError(f"{name} {where}: Redis does not answer ({error})") from None
 
 
 def _start(
     options: UpOptions, console: Console, children: Children, replica: Callable[..., Start]
 ) -> list[str]:
-    """Start everything, and print how to use it. The names of the engines that were started."""
+    """Start everything and print how to use it. Return the names of the started engines."""
     begun = time.monotonic()
     secret = os.environ.get("WEFT_ENGINE_SECRET", "")
     times: list[str] = []
@@ -158,7 +159,7 @@ def _start(
         secret = secret or secrets.token_hex(16)
         gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
         if gpus and not options.model:
-            console.print("An NVIDIA GPU is here: name a model with --model to serve a real one.")
+            console.print("This machine has an NVIDIA GPU. Use --model to serve a real model.")
         model = options.model or str(_demo_model())
         times.append(f"model {time.monotonic() - begun:.1f} s")
         ports = free_ports(options.replicas)
@@ -176,7 +177,7 @@ def _start(
     base = plan.base_url(options)
     total_s = time.monotonic() - begun
     for line in usage.lines(base, usage.served_model(base), children.logs, times, total_s):
-        # Not through the console: what is to be pasted must not be wrapped or marked up.
+        # Users paste these lines, so that they must not pass rich's wrapping and markup.
         print(line, flush=True)
     return engines
 
@@ -186,8 +187,8 @@ def _demo_model() -> Path:
         return ensure_demo_model()
     except ImportError as error:
         raise OptionError(
-            f"the engine is not installed here ({error}): run `make up`, or name engines that "
-            "run already with --attach"
+            f"the engine is not installed ({error}): run `make up`, or use --attach with the URLs "
+            "of running engines"
         ) from None
 
 
@@ -232,11 +233,11 @@ def _failure(ended: Child) -> _Failed:
 def _signals() -> Iterator[None]:
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
-        # Under nohup: it was asked to outlive its terminal.
+        # Under nohup, the process has to outlive its terminal.
         numbers.remove(signal.SIGHUP)
 
     def stop(*_: object) -> None:
-        # Once: a second Ctrl-C must not interrupt the stopping.
+        # A second Ctrl-C must not interrupt the shutdown.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
         raise _Stopped

@@ -1,4 +1,4 @@
-"""What `weft up` prints when everything is ready. Every line of it works as it is pasted."""
+"""The lines that `weft up` prints when it is ready. Users can paste the commands unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 
 
 def served_model(base_url: str) -> str:
-    """The first model that the gateway lists, or MODEL where it lists none."""
+    """Return the first model that the gateway lists, or MODEL if it lists no model."""
     try:
         answer = httpx.get(f"{base_url}/v1/models", timeout=5.0, trust_env=False).json()
         return str(answer["data"][0]["id"])
@@ -21,7 +21,7 @@ def served_model(base_url: str) -> str:
 
 
 def lines(base_url: str, model: str, logs: Path, times: Sequence[str], total_s: float) -> list[str]:
-    """`times` tells where the start's `total_s` seconds went. Pure, but for Python's own path."""
+    """Return the lines. times: the parts of the start, which took `total_s` seconds in total."""
     question = {"role": "user", "content": "Hello"}
     body = json.dumps({"model": model, "messages": [question], "max_tokens": 32})
     program = (
@@ -29,7 +29,7 @@ def lines(base_url: str, model: str, logs: Path, times: Sequence[str], total_s: 
         f".chat.completions.create(model={model!r}, max_tokens=32, messages=[{question!r}])"
         ".choices[0].message.content)"
     )
-    # This very Python: it has the client where the engine is installed, `python` may not be there.
+    # The path of the running Python, because PATH may have no `python`.
     python = shlex.quote(sys.executable)
     return [
         f"Ready after {total_s:.1f} s ({', '.join(times)}).",

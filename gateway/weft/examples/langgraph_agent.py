@@ -1,4 +1,4 @@
-"""An agent as a LangGraph graph, with LangChain's OpenAI model."""
+"""A LangGraph agent with LangChain's OpenAI model."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 @tool
 def get_weather(city: str, unit: Literal["celsius", "fahrenheit"]) -> str:
-    """The weather in a city."""
+    """Return the weather in a city."""
     return f"21 degrees {unit} in {city}"
 
 
 def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> list[BaseMessage]:
-    """Ask, run what the model calls, and ask again. The conversation."""
+    """Ask, run the tools that the model calls, and ask again. Return the conversation."""
     chat: Any = ChatOpenAI.model_validate(
         {"base_url": base_url, "api_key": "none", "model": model, "max_tokens": 200}
     )
@@ -27,7 +27,7 @@ def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> list
     free = chat.bind_tools([get_weather], tool_choice="none")
 
     def think(state: MessagesState) -> dict[str, Any]:
-        """The first turn looks the weather up, the later ones speak of it."""
+        """Call the model. Only the first turn calls the tool."""
         messages = state["messages"]
         return {"messages": [(forced if len(messages) == 1 else free).invoke(messages)]}
 
@@ -38,7 +38,7 @@ def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> list
     graph.add_conditional_edges("think", tools_condition)
     graph.add_edge("tools", "think")
     ask: Any = {"messages": [HumanMessage("What is the weather in Oslo?")]}
-    # A turn is two steps of the graph: the model and its tools.
+    # Each turn takes two steps of the graph: the model and its tools.
     found = graph.compile().invoke(ask, {"recursion_limit": 2 * max_turns})
     messages: list[BaseMessage] = found["messages"]
     return messages

@@ -1,4 +1,4 @@
-"""An agent of the OpenAI Agents SDK, over Chat Completions."""
+"""An OpenAI Agents SDK agent that uses Chat Completions."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from agents import (
 
 @function_tool
 def get_weather(city: str, unit: Literal["celsius", "fahrenheit"]) -> str:
-    """The weather in a city."""
+    """Return the weather in a city."""
     return f"21 degrees {unit} in {city}"
 
 
 async def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> RunResult:
-    """Run the agent. After a turn with tools, the SDK lets the model choose again."""
+    """Run the agent. The SDK forces a tool in the first turn only."""
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none") as client:
         agent = Agent(
             name="guide",
@@ -34,7 +34,7 @@ async def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -
             model=OpenAIChatCompletionsModel(model=model, openai_client=client),
             model_settings=ModelSettings(tool_choice="get_weather", max_tokens=200),
         )
-        # Traces would go to OpenAI.
+        # The SDK would send traces to OpenAI.
         config = RunConfig(tracing_disabled=True)
         ask = "What is the weather in Oslo?"
         return await Runner.run(agent, ask, max_turns=max_turns, run_config=config)

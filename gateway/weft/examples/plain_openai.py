@@ -1,4 +1,4 @@
-"""An agent with nothing but the OpenAI client."""
+"""An agent that uses only the OpenAI client."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FORCED: Any = {"type": "function", "function": {"name": "get_weather"}}
 
 
 def get_weather(city: str, unit: str) -> str:
-    """The weather, always the same."""
+    """Return the weather, which is always the same."""
     return f"21 degrees {unit} in {city}"
 
 
 def main(base_url: str, model: str = "weft-demo", *, max_turns: int = 3) -> list[Any]:
-    """Ask, run what the model calls, and ask again. The conversation."""
+    """Ask, run the tools that the model calls, and ask again. Return the conversation."""
     client = openai.OpenAI(base_url=base_url, api_key="none")
     messages: list[Any] = [{"role": "user", "content": "What is the weather in Oslo?"}]
     for turn in range(max_turns):

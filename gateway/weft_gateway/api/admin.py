@@ -91,7 +91,7 @@ def router(
         policy = await read_model(request, Policy, settings.max_body_bytes)
         answers = await ask("POST", "/weft/policy", policy.model_dump())
         for name in answers if policy.reset_cache else ():
-            registry.beginnings.forget(name)
+            registry.prefixes.forget(name)
         applied = all(answer["status"] == 200 for answer in answers.values())
         return {"policy": policy.policy, "applied": applied, "replicas": answers}
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from weft_gateway.calls.call import Caller
-from weft_gateway.engine.lower import tenant_salt
+from weft_gateway.engine.engine_request import tenant_salt
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.identity import tenant_of
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from weft_gateway import errors
 from weft_gateway.api.http import read_body
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
-from weft_gateway.engine.lower import must_be_written
+from weft_gateway.engine.engine_request import must_be_written
 from weft_gateway.errors import ApiError
 
 # Of routes that run no model: their bodies hold names and little else.

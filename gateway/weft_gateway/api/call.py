@@ -79,7 +79,19 @@ class CallEndpoint:
             call.prefill_id = prefill_id
         try:
             try:
-                await self._read(call, scope, headers, receive)
+                # Who calls is settled before a large body is taken in.
+                call.caller = caller = self._auth.caller(headers)
+                raw = await read_body(headers, receive, self._max_body_bytes)
+                if len(raw) <= LIGHT_BYTES:
+                    raw, body = light_body(raw)
+                else:
+                    most, turns = self._read_body_bytes, self._turns
+                    raw, body = await call_body(raw, most, turns, caller.tenant)
+                    call.skimmed = is_skimmed(body)
+                call.raw, call.body = raw, body
+                call.target = endpoint.path.encode() + query_of(scope["query_string"])
+                call.hints = read_hints(body, headers, DEFAULT_LIMITS, b"" if call.skimmed else raw)
+                call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), body.get("weft"))
                 pending = self._identifier.identify(call)
                 if pending is not None:
                     await pending
@@ -99,20 +111,3 @@ class CallEndpoint:
             return
         except Exception as error:
             await self._failures.respond(scope, send, error, endpoint.errors, request_id)
-
-    async def _read(
-        self, call: Call, scope: Scope, headers: dict[bytes, bytes], receive: Receive
-    ) -> None:
-        """Read the request into the call. ApiError; UnsafeHead; ClientGone."""
-        # Who calls is settled before a large body is taken in.
-        call.caller = caller = self._auth.caller(headers)
-        raw = await read_body(headers, receive, self._max_body_bytes)
-        if len(raw) <= LIGHT_BYTES:
-            raw, body = light_body(raw)
-        else:
-            raw, body = await call_body(raw, self._read_body_bytes, self._turns, caller.tenant)
-            call.skimmed = is_skimmed(body)
-        call.raw, call.body = raw, body
-        call.target = call.endpoint.path.encode() + query_of(scope["query_string"])
-        call.hints = read_hints(body, headers, DEFAULT_LIMITS, b"" if call.skimmed else raw)
-        call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), body.get("weft"))

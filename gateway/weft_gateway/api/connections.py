@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from weft_gateway.config import Settings
@@ -9,6 +12,8 @@ from weft_gateway.telemetry.metrics import Metrics
 
 # A client that reads less than this in a whole send timeout does not read.
 LEAST_READ_BYTES: Final = 16_384
+# WebSockets that are opened in one turn of the event loop: each costs as much as a small call.
+_OPENED_A_TURN: Final = 8
 
 
 class Connection(Protocol):
@@ -19,13 +24,34 @@ class Connection(Protocol):
         ...
 
 
+class Openings:
+    """Opens WebSockets, a few in each turn of the event loop: hundreds of clients that connect at
+    once would hold up all other connections. For one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, opening: Callable[[], None]) -> None:
+        """Call `opening` in a later turn. The first to come is the first to be called."""
+        self._waiting.append(opening)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._turn)
+
+    def _turn(self) -> None:
+        openings = [self._waiting.popleft() for _ in range(min(_OPENED_A_TURN, len(self._waiting)))]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._turn)
+        for opening in openings:
+            opening()
+
+
 class Edge:
     """What the connections of one process share.
 
     open: how many there are. fresh: those without a complete head so far; idle: between two
     requests; sockets: WebSockets on which no response is in progress; receiving: a body is not
     complete. Each holds the oldest first. by_key: connections with a request in progress, and
-    WebSockets, by API key.
+    WebSockets, by API key. openings: WebSockets to be opened.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, most: int = 0) -> None:
@@ -39,6 +65,7 @@ class Edge:
         self.sockets: dict[Connection, None] = {}
         self.receiving: dict[Connection, None] = {}
         self.by_key: dict[bytes, int] = {}
+        self.openings = Openings()
 
     def make_room(self) -> bool:
         """Whether there is room for one more connection. If not, the one that has waited longest

@@ -22,7 +22,7 @@ from weft_gateway.api.connections import Connection, Edge
 from weft_gateway.api.cork import CorkedProtocol
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
-from weft_gateway.api.websocket_server import DrainingSocket, handshake
+from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.errors import ApiError
 
@@ -34,7 +34,6 @@ _MOST_DROPPED: Final = 1 << 20
 # Requests that one connection may send ahead of their answers.
 _MOST_PIPELINED: Final = 32
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
-_OF_UPGRADES: Final = (b"upgrade", b"http2-settings")
 # Load balancers and monitoring ask here, with no key, also while clients without one are at their
 # limit.
 _UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")
@@ -159,14 +158,22 @@ class EdgeProtocol(CorkedProtocol):
         )
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to a WebSocket. It still counts, also for its API key."""
+        """Hand the connection over to a WebSocket, in a later turn of the event loop."""
         self._deadline.cancel()
+        self._among.pop(self, None)
+        self.flow.pause_reading()
+        self._edge.openings.add(self._open_websocket)
+
+    def _open_websocket(self) -> None:
+        """Open the WebSocket. The connection still counts, also for its API key."""
+        if self.transport.is_closing():
+            return
         try:
             request = handshake(self.url, self.headers)
         except ValueError as error:
             self.refuse(errors.invalid_upgrade(str(error)))
             return
-        self._among.pop(self, None)
+        self.flow.resume_reading()
         self.connections.discard(self)
         socket = DrainingSocket(
             self.config, self.server_state, self.app_state, edge=self._edge, lost=self._lost
@@ -180,18 +187,12 @@ class EdgeProtocol(CorkedProtocol):
         self._leave()
 
     def _without_upgrade(self, rest: bytes) -> None:
-        """Parse the request again without its upgrade, which a server may ignore (RFC 9110, 7.8).
-        The parser takes what follows the head of such a request for another protocol."""
-        lines = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
-        for name, value in self.headers:
-            if name == b"connection":
-                tokens = [token.strip() for token in value.split(b",")]
-                value = b", ".join([t for t in tokens if t.lower() not in _OF_UPGRADES])
-            if name not in _OF_UPGRADES and value:
-                lines += (name, b": ", value, b"\r\n")
+        """Parse the request again without its upgrade. The parser takes what follows the head of
+        such a request for another protocol."""
+        head = head_without_upgrade(self.parser.get_method(), self.url, self.headers)
         self._upgrades = False
         self.parser = httptools.HttpRequestParser(self)
-        self.data_received(b"".join((*lines, b"\r\n", rest)))
+        self.data_received(head + rest)
 
     @property
     def busy(self) -> bool:

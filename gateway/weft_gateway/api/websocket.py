@@ -54,6 +54,8 @@ _OF_THE_CONNECTION: Final = frozenset(
 # Messages that may wait while one is answered.
 _WAITING: Final = 8
 _ERROR_BYTES: Final = 1 << 20
+# Events of one read that are passed on in one turn of the event loop.
+_EVENTS_A_TURN: Final = 64
 _NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
 
 
@@ -272,6 +274,10 @@ class _Connection:
             self._keep()
         await self.tell(self._turns.as_asked(turn, event))
 
+    async def take_turn(self, size: int) -> None:
+        """Let other calls go on before more of this one is done. size: bytes it is about."""
+        await self._heavy.take(self._tenant, size)
+
     def _keep(self) -> None:
         self._kept.keep(self._tenant, self._turns, self._turns.kept_bytes)
 
@@ -315,7 +321,9 @@ class _Call:
             if not more:
                 await self._connection.tell(_error(self._status, b"".join(self._plain)))
             return
-        for name, event, _ in self._events.feed(data):
+        for number, (name, event, _) in enumerate(self._events.feed(data), 1):
+            if number % _EVENTS_A_TURN == 0:
+                await self._connection.take_turn(len(data))
             if event.startswith(b"{"):
                 self._ended |= name in TERMINAL or name == FAILED
                 await self._connection.pass_on(self._turn, name, event)

@@ -24,6 +24,7 @@ _TRY_AGAIN_LATER: Final = 1013
 # 40,000 of them, which would hold up all other connections. Large frames get more bytes a turn.
 _A_TURN: Final = 1024
 _MOST_A_TURN: Final = 65_536
+_OF_UPGRADES: Final = (b"upgrade", b"http2-settings")
 # The HTTP parser has read the head already, within bounds of its own. The WebSocket's parser needs
 # some head before it reads frames.
 _HEAD: Final = b"GET / HTTP/1.1\r\n\r\n"
@@ -42,6 +43,20 @@ def handshake(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
     except InvalidHandshake as error:
         raise ValueError(str(error)) from None
     return request
+
+
+def head_without_upgrade(
+    method: bytes, url: bytes, headers: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """The head of a request without its upgrade, which a server may ignore (RFC 9110, 7.8)."""
+    lines = [method, b" ", url, b" HTTP/1.1\r\n"]
+    for name, value in headers:
+        if name == b"connection":
+            tokens = [token.strip() for token in value.split(b",")]
+            value = b", ".join([t for t in tokens if t.lower() not in _OF_UPGRADES])
+        if name not in _OF_UPGRADES and value:
+            lines += (name, b": ", value, b"\r\n")
+    return b"".join((*lines, b"\r\n"))
 
 
 class DrainingSocket(WebSocketsSansIOProtocol):
@@ -134,8 +149,9 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         """A whole message has come. uvicorn logs a traceback for text that is not UTF-8."""
         self._edge.sockets.pop(self, None)
         if self.curr_msg_data_type == "text":
+            self.frames = [b"".join(self.frames)]
             try:
-                b"".join(self.frames).decode()
+                self.frames[0].decode()
             except UnicodeDecodeError:
                 self.frames = []
                 self.conn.send_close(CloseCode.INVALID_DATA)

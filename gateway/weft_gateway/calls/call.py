@@ -14,7 +14,7 @@ from weft_engine.wire import CallContext, CallReport
 from weft_gateway.calls.limits import Admitted
 from weft_gateway.engine.endpoints import BY_PATH, Endpoint
 from weft_gateway.engine.tokens import Counted
-from weft_gateway.model import Beginning, Decision, Outcome, Program, ProgramKey
+from weft_gateway.model import Decision, Outcome, Program, ProgramKey, PromptPrefix
 from weft_gateway.model.hint import NO_HINTS, Hints
 from weft_gateway.model.record import record
 from weft_gateway.overlap.prefill import Prefill
@@ -44,7 +44,7 @@ class Placed:
     decision: Decision
     prompt_tokens: int
     reason: str
-    prefix: Beginning | None
+    prefix: PromptPrefix | None
 
 
 # Takes bytes of a stream; returns those for the client.

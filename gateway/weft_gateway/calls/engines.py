@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from time import perf_counter, time
 from typing import Final
 
@@ -10,15 +11,15 @@ from weft_engine.wire import CALL_HEADER, CallContext
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.placement import PromptCounter
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
-from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
-from weft_gateway.engine.headers import for_engine
-from weft_gateway.engine.lower import (
+from weft_gateway.engine.engine_request import (
     CONTEXT_HEADER,
     ReplicaKind,
-    lower,
+    build_engine_request,
     program_digest,
     tenant_digest,
 )
+from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.headers import for_engine
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model.hint import OwnTag
@@ -49,6 +50,10 @@ class Engines:
         self._turns = turns
         self._tag_prompts = tag_prompts
 
+    def turn(self, call: Call, size: int) -> Awaitable[None]:
+        """To be awaited before `size` bytes of the call's answer are worked on."""
+        return self._turns.take(call.caller.tenant, size)
+
     def exchange(self, call: Call) -> Exchange:
         """For a call that is open. To be closed by the caller."""
         return Exchange(self._registry[call.replica].upstream)
@@ -61,7 +66,7 @@ class Engines:
         replica = self._registry[call.replica]
         weft = replica.kind is ReplicaKind.WEFT
         call.context = context = self._scheduling_context(call, weft=weft)
-        body, carried = lower(
+        body, carried = build_engine_request(
             call.raw, call.body, call.endpoint, replica.kind, context, call.caller.salt
         )
         name = call.id.encode()

@@ -15,14 +15,18 @@ from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
+from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
-from weft_gateway.engine.lower import TooDeep
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 from weft_gateway.programs.table import TableUnavailable
 
+# A stream that is ahead of its relaying takes a turn of the event loop for each piece. Smaller
+# pieces take none: a turn costs more than passing on what one step of an engine writes.
+PIECE_BYTES: Final = 16_384
+LIGHT_PIECE_BYTES: Final = 12_288
 # Once the client's last frame has come, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
@@ -83,7 +87,7 @@ class CallPath:
                             stream = StreamRelay(call, self._head)
                             last = await self._relay(stream, call, exchange, send)
                         else:
-                            last = await self._whole(call, exchange)
+                            last = self._whole(call, exchange, await exchange.read_all())
                     if not is_stream:
                         await send(_start(call, relay.whole_headers(call, headers, last)))
                     else:
@@ -124,9 +128,8 @@ class CallPath:
         call.first_byte_s = perf_counter() - call.begun
         return taps(call.hooks.head, call)
 
-    async def _whole(self, call: Call, exchange: Exchange) -> bytes:
-        """Read an answer that is no stream; its body for the client."""
-        body = await exchange.read_all()
+    def _whole(self, call: Call, exchange: Exchange, body: bytes) -> bytes:
+        """Take an answer that is no stream; its body for the client."""
         relay.check_body(call.status, body)
         exchange.close()
         self._head(call)
@@ -138,12 +141,15 @@ class CallPath:
     ) -> bytes:
         """Send `passed`, and relay a stream until its call can be closed; once it is closed, until
         its end. Returns what is left to send then."""
-        closed = stream.step
+        closed, feed, read = stream.step, stream.feed, exchange.read
         try:
             while True:
                 if passed:
                     await send({"type": "http.response.body", "body": passed, "more_body": True})
-                passed = stream.feed(await exchange.read(), exchange.complete)
+                data = await read(PIECE_BYTES)
+                if len(data) > LIGHT_PIECE_BYTES:
+                    await self._engines.turn(call, len(data))
+                passed = feed(data, exchange.complete)
                 if stream.step is None:
                     continue
                 if stream.step is Step.END_SOON:

@@ -17,12 +17,12 @@ from typing import Any
 
 from weft_gateway import errors
 from weft_gateway.calls.call import Call, Placed
-from weft_gateway.engine.beginnings import beginning_of
 from weft_gateway.engine.estimate import PromptEstimator
+from weft_gateway.engine.prefixes import prefix_of
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
 from weft_gateway.errors import ApiError
-from weft_gateway.model import Beginning, Decision, RouteRequest
+from weft_gateway.model import Decision, PromptPrefix, RouteRequest
 from weft_gateway.policies.route.registry import Router
 from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
 from weft_gateway.programs.table import ProcessTable
@@ -124,19 +124,19 @@ class Placement:
             decision, prefix = self._home(call, question, decision, now)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
-    def settled(self, prefix: Beginning, replica: str) -> None:
+    def settled(self, prefix: PromptPrefix, replica: str) -> None:
         """The process table has sent a call whose prompt begins so to `replica`."""
-        self._registry.beginnings.sent(replica, prefix)
+        self._registry.prefixes.sent(replica, prefix)
 
     def _home(
         self, call: Call, question: RouteRequest, decision: Decision, now: float
-    ) -> tuple[Decision, Beginning | None]:
+    ) -> tuple[Decision, PromptPrefix | None]:
         """The decision again for a call that gives its program a home, with the replicas in mind
         that hold what its prompt begins with; and that prefix."""
         per_token = len(call.raw) / question.prompt_tokens
-        prefix = beginning_of(call.body, call.model, call.caller.salt, per_token)
+        prefix = prefix_of(call.body, call.model, call.caller.salt, per_token)
         if prefix is not None:
-            shared = self._registry.beginnings.shared(prefix, decision.eligible)
+            shared = self._registry.prefixes.shared(prefix, decision.eligible)
             if shared is not None:
                 decision = self._router.route(replace(question, shared=shared), now, self._rng)
         return decision, prefix

@@ -172,7 +172,7 @@ class PrefillManager:
                 return
             prefill.state, prefill.report = now.state, now.report
 
-    async def foresee(
+    async def auto_prefill(
         self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
     ) -> None:
         """Prefill what the program's next turn is thought to begin with. Never raises."""

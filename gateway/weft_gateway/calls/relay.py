@@ -126,12 +126,14 @@ class StreamRelay:
         the client. ReplicaError if the stream is malformed or ends early; then see `broken`."""
         if self._head is not None:
             self._taps, self._head = self._head(self._call), None
-            self._looked_at = bool(self._taps) or self._call.recorded is not None
+            call = self._call
+            chained = call.endpoint.chained
+            self._looked_at = bool(self._taps) or call.recorded is not None or chained
         stream = self._filter
         passed = stream.feed(data)
         if self._looked_at and passed:
             passed = self._look(passed)
-        if not data or complete:
+        if complete or not data:
             self._unsent = passed
             rest = stream.finish()
             if rest:
@@ -143,8 +145,6 @@ class StreamRelay:
                 self.step = Step.END_SOON
             else:
                 self._end(Outcome.OK, Step.CLOSE)
-        if passed:
-            self._last = passed
         return passed
 
     def broken(self, error: ReplicaError) -> bytes:
@@ -177,6 +177,7 @@ class StreamRelay:
                 recorded.clear()
         for tap in self._taps:
             data = tap(data)
+        self._last = data
         return data
 
     def _end(self, outcome: Outcome, step: Step) -> None:

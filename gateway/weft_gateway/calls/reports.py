@@ -6,10 +6,10 @@ import httpx
 from weft_engine.wire import CallReport
 
 from weft_gateway.calls.call import Call
+from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.errors import ReplicaWrongCall
 from weft_gateway.engine.fetch import fetch
 from weft_gateway.engine.health import secret_headers
-from weft_gateway.engine.lower import ReplicaKind
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.sse import read_report
 

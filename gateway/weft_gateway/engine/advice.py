@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import httpx
 
+from weft_gateway.engine.engine_request import ReplicaKind, program_digest
 from weft_gateway.engine.fetch import fetch
 from weft_gateway.engine.health import secret_headers
-from weft_gateway.engine.lower import ReplicaKind, program_digest
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.model import ProgramKey
 

@@ -17,7 +17,9 @@ from weft_gateway.engine.errors import ReplicaClosed, ReplicaError, ReplicaLost
 from weft_gateway.engine.kernel import Peer
 from weft_gateway.engine.response import ResponseMachine
 
+# Reading stops above the one, and goes on below the other.
 HIGH_WATER_BYTES: Final = 262_144
+LOW_WATER_BYTES: Final = 65_536
 
 _CLOSED: Final = "The replica closed the connection before its answer was complete."
 LOST: Final = "The replica has gone away without closing its connection."
@@ -85,17 +87,19 @@ class Connection(asyncio.Protocol):
         while not self.machine.head_complete:
             await self._arrival()
 
-    async def read(self) -> bytes:
-        """The body bytes that have arrived, waiting for some; b"" at the end of the answer.
+    async def read(self, most: int = 0) -> bytes:
+        """The body bytes that have arrived, waiting for some; b"" at the end of the answer. most:
+        at most so many bytes; 0: all.
 
         Bytes that arrived before an error are delivered before it is raised.
         """
         machine = self.machine
         while True:
             if machine.buffered:
-                if self._paused:
+                data = machine.take(most)
+                if self._paused and machine.buffered <= LOW_WATER_BYTES:
                     self._resume()
-                return machine.take()
+                return data
             if machine.complete:
                 return b""
             await self._arrival()

@@ -9,8 +9,8 @@ from typing import Final
 import httpx
 
 from weft_gateway.engine.described import cache_room, models_of, owners, runs_plugin
+from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.fetch import Fetched, fetch
-from weft_gateway.engine.lower import ReplicaKind
 from weft_gateway.engine.registry import Registry, Replica
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class HealthLoop:
             else:
                 log.warning("replica %s is down (%s)", replica.name, error)
             # Who comes back may be another process, with an empty cache.
-            self._registry.beginnings.forget(replica.name)
+            self._registry.prefixes.forget(replica.name)
         if before.alive and not replica.circuit.alive and replica.kind is ReplicaKind.STOCK:
             # It may be vLLM, and tenants' salts must not be left out until that is known.
             replica.kind = ReplicaKind.UNKNOWN
@@ -140,7 +140,7 @@ class HealthLoop:
                 raise ValueError("GET /weft/state answered something else than the plugin does")
             room = cache_room(answer)
             if room is not None:
-                self._registry.beginnings.room(name, room)
+                self._registry.prefixes.room(name, room)
             return ReplicaKind.WEFT
         if state.status < 500 and "vllm" in owners:
             return ReplicaKind.VLLM

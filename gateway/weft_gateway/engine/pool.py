@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from weft_gateway.engine.connection import LOST, Connection
 from weft_gateway.engine.errors import (
+    ClientGone,
     ConnectFailed,
     ReplicaAnswerTooLarge,
     ReplicaClosed,
@@ -204,22 +205,30 @@ class Exchange:
 
     @property
     def complete(self) -> bool:
-        """Whether the whole answer has arrived."""
-        return self._connection is not None and self._connection.machine.complete
+        """Whether the whole answer has arrived and was read."""
+        if self._connection is None:
+            return False
+        machine = self._connection.machine
+        return machine.complete and not machine.buffered
 
-    def read(self) -> Awaitable[bytes]:
-        """What has arrived of the body, waiting for some; b"" at its end. Raises ReplicaError."""
-        assert self._connection is not None
-        return self._connection.read()
+    def read(self, most: int = 0) -> Awaitable[bytes]:
+        """What has arrived of the body, waiting for some; b"" at its end. most: at most so many
+        bytes; 0: all. Raises ReplicaError."""
+        connection = self._connection
+        assert connection is not None
+        if isinstance(self._cancelled, ClientGone) and not connection.machine.complete:
+            raise self._cancelled  # No client is left for what has arrived.
+        return connection.read(most)
 
     async def read_all(self) -> bytes:
         """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge once more than the upstream's
         `max_answer_bytes` have come."""
         connection, limit = self._connection, self._upstream.max_answer_bytes
         assert connection is not None
-        first = connection.machine.take() if self.complete else await connection.read()
+        machine = connection.machine
+        first = machine.take() if machine.complete else await connection.read()
         size = len(first)
-        if connection.machine.complete and not connection.machine.buffered and size <= limit:
+        if machine.complete and not machine.buffered and size <= limit:
             return first
         parts = [first]
         while size <= limit and (part := await connection.read()):

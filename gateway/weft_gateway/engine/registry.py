@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weft_gateway.engine.circuit import Circuit
+from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.headers import request_head
-from weft_gateway.engine.lower import ReplicaKind
 from weft_gateway.engine.pool import MAX_ANSWER_BYTES, Timeouts, Upstream
 from weft_gateway.engine.response import Headers
 from weft_gateway.model import ReplicaView
-from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class Registry:
     urls: their base URLs by name. A name is the same for all gateways (`weft_gateway.urls`), since
     homes and counts in a shared process table go by it. cache_tokens: what a prefix cache has room
     for, of a replica that does not tell. max_answer_bytes: of an answer that is not a stream.
-    beginnings: of the prompts that each was sent; code that learns that a replica has lost its
+    prefixes: of the prompts that each was sent; code that learns that a replica has lost its
     cache says so there.
     """
 
@@ -78,7 +78,7 @@ class Registry:
         cache_tokens: int = 0,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        self.beginnings = Beginnings(cache_tokens)
+        self.prefixes = PrefixAffinityIndex(cache_tokens)
         self._replicas: dict[str, Replica] = {}
         # Set when a call has failed, so that the next health check need not wait its turn.
         self.suspicion = asyncio.Event()
@@ -144,7 +144,7 @@ class Registry:
         replica.circuit = before.failed(error, tenant)
         if before.healthy and not replica.circuit.healthy:
             log.warning("replica %s is out: %s (%s)", name, error, error.code)
-            self.beginnings.forget(name)
+            self.prefixes.forget(name)
         self.suspicion.set()
 
     def succeeded(self, name: str, tenant: str = "") -> None:

@@ -79,14 +79,33 @@ class ResponseMachine:
         self.complete = True
         self.keep_alive = False
 
-    def take(self) -> bytes:
-        """All body bytes that have arrived and were not taken, in one piece; b"" if none."""
+    def take(self, most: int = 0) -> bytes:
+        """The body bytes that have arrived and were not taken, in one piece; b"" if none. most: at
+        most so many bytes of them; 0: all."""
         parts = self._parts
         if not parts:
             return b""
+        if most and self.buffered > most:
+            return self._take_some(most)
         self._parts = []
         self.buffered = 0
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _take_some(self, most: int) -> bytes:
+        first = self._parts[0]
+        if len(first) > most:
+            # All slices are made at once: each byte is copied once.
+            self._parts[:1] = [first[at : at + most] for at in range(0, len(first), most)]
+        count = size = 0
+        for part in self._parts:
+            if size + len(part) > most:
+                break
+            size += len(part)
+            count += 1
+        taken = b"".join(self._parts[:count])
+        del self._parts[:count]
+        self.buffered -= size
+        return taken
 
     # Callbacks of the parser.
 

@@ -26,6 +26,7 @@ CALL_ID: Final = re.compile(r"call-[0-9a-f]{12}-[0-9a-f]{1,16}")
 MAX_REPORT_BYTES: Final = 16_384
 # A frame can hold a whole answer (`response.completed`), or a picture in it.
 MAX_FRAME_BYTES: Final = 33_554_432
+_LARGE_FRAME_BYTES: Final = 65_536
 # What may follow the frame that ends the answer: comments, and `data: [DONE]` after an event.
 MAX_TAIL_BYTES: Final = 65_536
 
@@ -125,15 +126,19 @@ class StreamFilter:
 
     def _slow(self, data: bytes) -> bytes:
         if self._held:
+            ends = self._may_end(data)
             self._held.append(data)
             self._held_bytes += len(data)
-            if b"\n" not in data:
+            if not ends:
                 self._check_size()
                 return b""
             data = b"".join(self._held)
             self._held = []
         passed: list[bytes] = []
         begin, size = 0, len(data)
+        if not self.ended:
+            begin = self._ordinary(data)
+            passed.append(data[:begin])
         while begin < size:
             end = _frame_end(data, begin)
             if not end:
@@ -148,6 +153,24 @@ class StreamFilter:
             passed += self._tail
             self._tail = []
         return b"".join(passed)
+
+    def _ordinary(self, data: bytes) -> int:
+        """Where the whole frames at the beginning of `data` end, if none of them is a report or the
+        end of the answer; else 0. Much cheaper than a look at each frame."""
+        for marker in self._endings.markers:
+            if marker in data:
+                return 0
+        return max(data.rfind(end) + len(end) if end in data else 0 for end in _ENDS)
+
+    def _may_end(self, data: bytes) -> bool:
+        """Whether `data` may hold the end of the frame that has begun. Large frames are joined once
+        only: to join them for each line would take quadratic time."""
+        if self._held_bytes < _LARGE_FRAME_BYTES or self._held[0].startswith(b":"):
+            return b"\n" in data
+        before = self._held[-1][-2:]
+        if len(before) < 2:
+            before = self._held[-2][-1:] + before
+        return _END.search(before + data) is not None
 
     def _check_size(self) -> None:
         if self._held_bytes > MAX_FRAME_BYTES:

@@ -13,10 +13,9 @@ from weft_gateway.model.program import (
     Told,
 )
 from weft_gateway.model.replica import ReplicaView
-from weft_gateway.model.routing import Beginning, Decision, RouteRequest, Shared
+from weft_gateway.model.routing import Decision, PromptPrefix, RouteRequest, Shared
 
 __all__ = [
-    "Beginning",
     "Census",
     "Closing",
     "Decision",
@@ -26,6 +25,7 @@ __all__ = [
     "Outcome",
     "Program",
     "ProgramKey",
+    "PromptPrefix",
     "ReplicaView",
     "RouteRequest",
     "Shared",

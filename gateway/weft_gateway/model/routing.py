@@ -11,7 +11,7 @@ from weft_gateway.model.replica import ReplicaView
 
 
 @record
-class Beginning:
+class PromptPrefix:
     """What a prompt begins with. marks: each stands for all of the prompt up to it, the first for
     the first `step_tokens` tokens, the next for as many more. Prompts that share their first marks
     begin alike; nothing is known of what follows the last one."""

@@ -9,9 +9,9 @@ from time import thread_time
 from typing import Final
 
 import orjson
-from weft_gateway.engine.beginnings import beginning_of
+from weft_gateway.engine.prefixes import prefix_of
 from weft_gateway.model import ReplicaView, RouteRequest
-from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import build
 
 from weft_bench.report.figures import finish
@@ -62,7 +62,7 @@ def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dic
     draw = Random(shared_bytes)
     letters = "".join(draw.choices('abcdefghij     \n"', k=shared_bytes // messages))
     shared = [{"role": "user", "content": f"{number} {letters}"} for number in range(messages)]
-    numbers, router, sent = count(), build("locality", 0), Beginnings(1_000_000)
+    numbers, router, sent = count(), build("locality", 0), PrefixAffinityIndex(1_000_000)
     views = tuple(ReplicaView(f"r{i}", frozenset(), True, i) for i in range(replicas))
     names = frozenset(view.name for view in views)
     read_s, choose_s, marks = [], [], 0
@@ -72,7 +72,7 @@ def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dic
             own = {"role": "user", "content": f"{number} " * _OWN_BYTES}
             bodies.append(orjson.loads(orjson.dumps({"model": "m", "messages": [*shared, own]})))
         begun = thread_time()
-        beginnings = [beginning_of(body, "m", "salt", 4.0) for body in bodies]
+        beginnings = [prefix_of(body, "m", "salt", 4.0) for body in bodies]
         read_s.append((thread_time() - begun) / _LOOPS)
         begun = thread_time()
         for beginning in beginnings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from weft_gateway.model import Beginning
+from weft_gateway.model import PromptPrefix
 
 from weft_bench.workloads.schema import Part
 
@@ -13,7 +13,7 @@ from weft_bench.workloads.schema import Part
 STEP_TOKENS: Final = 512
 
 
-def beginning_of(parts: Sequence[Part]) -> Beginning | None:
+def beginning_of(parts: Sequence[Part]) -> PromptPrefix | None:
     """The beginning of a prompt; None for one that is shorter than a step."""
     # Only looked up, never stored or ordered by: that text hashes differently in each process
     # changes nothing.
@@ -29,4 +29,4 @@ def beginning_of(parts: Sequence[Part]) -> Beginning | None:
         if passed < part.tokens:
             before = hash((before, part.name, passed, part.tokens - passed))
             missing -= part.tokens - passed
-    return Beginning(tuple(marks), STEP_TOKENS) if marks else None
+    return PromptPrefix(tuple(marks), STEP_TOKENS) if marks else None

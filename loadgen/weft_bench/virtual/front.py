@@ -12,16 +12,16 @@ from typing import Any, Final, TypeVar
 from weft_engine.tags import Tag, flatten
 from weft_engine.wire import CallContext, CallReport
 from weft_gateway.model import (
-    Beginning,
     Closing,
     Decision,
     Opening,
     Outcome,
     ProgramKey,
+    PromptPrefix,
     ReplicaView,
     RouteRequest,
 )
-from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import build
 from weft_gateway.programs.memory import MemoryTable
 
@@ -49,14 +49,14 @@ class Front:
         rng: Random,
         threshold_tokens: int = LOCALITY_THRESHOLD_TOKENS,
         tree: PrefixTree | None = None,
-        sent: Beginnings | None = None,
+        sent: PrefixAffinityIndex | None = None,
     ) -> None:
         self.table = MemoryTable()
         self._router = build(balancer, threshold_tokens)
         self._replicas = tuple(replicas)
         self._rng = rng
         self._tree = tree
-        self._sent = sent or Beginnings(0)
+        self._sent = sent or PrefixAffinityIndex(0)
         self._placed = itertools.count()
         self._keys: dict[str, ProgramKey] = {}
 
@@ -128,7 +128,7 @@ class Front:
         )
 
     def _choose_home(
-        self, question: RouteRequest, decision: Decision, beginning: Beginning | None, now: float
+        self, question: RouteRequest, decision: Decision, beginning: PromptPrefix | None, now: float
     ) -> Decision:
         if beginning is None:
             return decision

@@ -4,7 +4,7 @@ long go where most of it is, the others to the replica that is used least.
 
 It looks at every call, and knows nothing of programs, nor of the load where one replica has most;
 what the gateway knows of prompts, and when it looks, is in
-`weft_gateway.policies.route.beginnings`.
+`weft_gateway.policies.route.prefixes`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Final
 from weft_engine.orders import build_order
 from weft_engine.wire import CallReport
 from weft_gateway.model import Outcome
-from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 from weft_bench.costs.model import on_tick
 from weft_bench.costs.presets import EngineShape
@@ -321,7 +321,7 @@ class _World:
 def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
     tree, balancer = None, setup.balancer
     room = {r.name: r.shape.kv_blocks * r.shape.block_tokens for r in replicas.values()}
-    sent = Beginnings(0)
+    sent = PrefixAffinityIndex(0)
     for name, tokens in room.items():
         sent.room(name, tokens)
     if balancer == PREFIX_TREE:

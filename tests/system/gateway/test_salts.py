@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from weft_gateway.engine.lower import tenant_salt
+from weft_gateway.engine.engine_request import tenant_salt
 from weft_gateway.programs.identity import tenant_of
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]

@@ -62,12 +62,12 @@ async def test_programs_that_share_a_document_end_at_one_replica_and_receipts_te
                     assert scores[place["replica"]] == max(scores.values()) > 0
                     assert receipt["actual"]["cached_tokens"] > 8000
         assert {name: len(found) for name, found in places.items()} == {"X": 1, "Y": 1}
-        known = len(gateway.parts.registry.beginnings._last)
+        known = len(gateway.parts.registry.prefixes._last)
         assert known == 8
         receipt = await call(gateway, "X0", about("X", "Question 0?", "And then?"))
         assert receipt["place"]["reason"] == "home"
         assert set(receipt["place"]["scores"]) == {"home", "least_used"}
-        assert len(gateway.parts.registry.beginnings._last) == known, "nobody looked"
+        assert len(gateway.parts.registry.prefixes._last) == known, "nobody looked"
 
 
 async def test_tenants_and_clients_with_salts_of_their_own_share_nothing(
@@ -104,7 +104,7 @@ async def test_engines_tell_what_their_prefix_caches_have_room_for(
         async with weft(small, balancer="locality") as gateway:
             await call(gateway, "a", about("X", "What?"))
             await call(gateway, "b", about("Y", "What?"))
-            held = gateway.parts.registry.beginnings._held["r0"]
+            held = gateway.parts.registry.prefixes._held["r0"]
             assert 8500 < sum(held.marks.values()) <= 600 * 16, "of two documents of 9,500 tokens"
 
 
@@ -124,7 +124,7 @@ async def test_gateways_that_know_of_different_replicas_agree_on_one_home(
             for gateway, replica in ((first, "r0"), (second, "r1")):
                 # What each has sent, as if it had seen it go there.
                 await gateway.call(body=body, headers={"x-session-id": f"before-{replica}"})
-                sent = gateway.parts.registry.beginnings
+                sent = gateway.parts.registry.prefixes
                 (beginning,) = sent._last
                 for other in REPLICAS:
                     sent.forget(other)

@@ -19,8 +19,8 @@ def broken(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize(
     ("path", "part", "method"),
     [
-        ("/v1/chat/completions", "weft_gateway.calls.engines.lower", "POST"),
-        ("/v1/messages", "weft_gateway.calls.engines.lower", "POST"),
+        ("/v1/chat/completions", "weft_gateway.calls.engines.build_engine_request", "POST"),
+        ("/v1/messages", "weft_gateway.calls.engines.build_engine_request", "POST"),
         ("/v1/sessions", "weft_gateway.api.sessions.session_json", "POST"),
         ("/health", "weft_gateway.api.status.replica_json", "GET"),
         ("/tokenize", "weft_gateway.api.passthrough.for_engine", "POST"),

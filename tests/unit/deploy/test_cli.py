@@ -11,7 +11,7 @@ runner = CliRunner()
 
 
 @pytest.mark.parametrize("recorder", ["weft_deploy.local.up"], indirect=True)
-def test_up_hands_its_options_on(recorder: Recorder) -> None:
+def test_up_passes_its_options_on(recorder: Recorder) -> None:
     arguments = ["--replicas", "3", "--policy", "fcfs", "--port", "1", "--"]
     assert runner.invoke(up, [*arguments, "--max-num-seqs", "4", "--"]).exit_code == 7
     (options,) = recorder.calls
@@ -40,7 +40,7 @@ def test_up_attaches_engines(recorder: Recorder) -> None:
         (["--", "--max-num-seqs", "4"], "--max-num-seqs"),
     ],
 )
-def test_what_would_not_reach_attached_engines_is_refused(
+def test_options_for_started_engines_are_refused_with_attach(
     more: list[str], named: str, recorder: Recorder
 ) -> None:
     result = runner.invoke(up, ["--attach", "http://a", *more])
@@ -52,7 +52,7 @@ def test_what_would_not_reach_attached_engines_is_refused(
 @pytest.mark.parametrize("recorder", ["weft_deploy.local.up"], indirect=True)
 @pytest.mark.parametrize("before", [["gibberish"], ["--replicas", "1", "stray", "words"]])
 @pytest.mark.parametrize("after", [[], ["--", "--block-size", "32"]])
-def test_up_takes_no_stray_words(before: list[str], after: list[str], recorder: Recorder) -> None:
+def test_up_refuses_extra_words(before: list[str], after: list[str], recorder: Recorder) -> None:
     result = runner.invoke(up, [*before, *after])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert "unexpected extra argument" in result.output

@@ -1,5 +1,5 @@
-"""No Docker engine is needed: the compose files against the published schema, and everything that
-they name, commands, ports, paths, variables, build targets, against what exists."""
+"""The compose files follow the published schema, and their commands, ports, paths, variables and
+build targets exist. The tests need no Docker engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 @pytest.fixture(params=STACKS)
 def stack(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The merged model, with variables put in."""
+    """Return the merged model with all variables replaced."""
     loaded: dict[str, Any] = interpolate(load(*STACKS[request.param]), FILLED)
     return loaded
 
@@ -56,14 +56,14 @@ def replicas(stack: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def mounts(service: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(source, target) of each mount."""
+    """Return (source, target) of each mount."""
     for text in service.get("volumes", []):
         source, target, *_ = text.split(":")
         yield source, target
 
 
 def listens(stack: dict[str, Any], name: str) -> set[int]:
-    """The ports on which a service can be reached by the others."""
+    """Return the ports on which other services can reach a service."""
     service = services(stack)[name]
     ports = {int(port) for port in service.get("expose", [])}
     ports |= {int(port.split(":")[-1]) for port in service.get("ports", [])}
@@ -79,7 +79,7 @@ def test_the_files_follow_the_compose_schema(name: str) -> None:
         jsonschema.validate({"services": {"gateway": {"imagee": "x"}}}, schema)
 
 
-def test_the_example_names_every_variable_and_no_other() -> None:
+def test_the_example_has_exactly_the_variables_of_the_files() -> None:
     named = set(re.findall(r"^([A-Z_]+)=", EXAMPLE.read_text(), re.MULTILINE))
     assert named == variables(BASE) | variables(CPU)
 
@@ -101,14 +101,14 @@ def test_build_targets_and_arguments_exist(stack: dict[str, Any]) -> None:
             assert (ROOT / build["context"] / "Dockerfile").is_file()
 
 
-def test_our_images_carry_our_version_and_others_are_pinned(stack: dict[str, Any]) -> None:
+def test_image_versions_are_pinned(stack: dict[str, Any]) -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for service in services(stack).values():
         name, _, tag = service["image"].partition(":")
         assert tag == version if "build" in service else re.search(r"\d", tag), name
 
 
-def test_the_gateway_takes_its_environment(
+def test_the_gateway_accepts_its_environment(
     stack: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = services(stack)["gateway"]["environment"]
@@ -135,7 +135,7 @@ def test_variables_of_the_replicas_are_read_by_the_plugin(stack: dict[str, Any])
         assert replica["environment"][secret] == gateway[secret]
 
 
-def test_replicas_are_started_with_options_that_exist(stack: dict[str, Any]) -> None:
+def test_replicas_start_with_existing_options(stack: dict[str, Any]) -> None:
     target = parse(DOCKERFILE).stages["replica"]
     program, subcommand, *fixed = exec_form(target.all("ENTRYPOINT")[0])
     command = typer.main.get_command(cli.app).commands[subcommand]  # type: ignore[attr-defined]
@@ -163,7 +163,7 @@ def test_cpu_replicas_serve_the_demo_model_as_weft_up_does() -> None:
         assert "deploy" not in replica, "no GPU is asked for"
 
 
-def test_gpu_replicas_have_a_device_each() -> None:
+def test_each_gpu_replica_has_its_own_device() -> None:
     stack = interpolate(load(BASE), FILLED)
     taken = []
     for replica in replicas(stack).values():
@@ -181,7 +181,7 @@ def test_ports_are_published_on_this_machine_only_and_once(stack: dict[str, Any]
     assert listens(stack, "gateway") == {Settings.model_fields["port"].default}
 
 
-def test_what_is_mounted_exists(stack: dict[str, Any]) -> None:
+def test_mounted_files_exist(stack: dict[str, Any]) -> None:
     for service in services(stack).values():
         for source, _ in mounts(service):
             assert (
@@ -189,7 +189,7 @@ def test_what_is_mounted_exists(stack: dict[str, Any]) -> None:
             )
 
 
-def test_every_service_tells_its_health_and_comes_back(stack: dict[str, Any]) -> None:
+def test_every_service_has_a_health_check_and_restarts(stack: dict[str, Any]) -> None:
     stages = parse(DOCKERFILE).stages
     for name, service in services(stack).items():
         assert service["restart"] == "unless-stopped", name
@@ -198,18 +198,18 @@ def test_every_service_tells_its_health_and_comes_back(stack: dict[str, Any]) ->
 
 
 def meeting(stack: dict[str, Any], network: str) -> set[str]:
-    """The services on a network."""
+    """Return the services on a network."""
     return {name for name, service in services(stack).items() if network in service["networks"]}
 
 
-def test_redis_is_reached_by_gateways_only(stack: dict[str, Any]) -> None:
+def test_only_gateways_reach_redis(stack: dict[str, Any]) -> None:
     (network,) = services(stack)["redis"]["networks"]
     assert meeting(stack, network) == {"gateway", "redis"}
     assert stack["networks"][network] == {"internal": True}
     assert "ports" not in services(stack)["redis"]
 
 
-def test_engines_are_apart_from_what_clients_reach(stack: dict[str, Any]) -> None:
+def test_clients_cannot_reach_engines(stack: dict[str, Any]) -> None:
     engines = set(replicas(stack))
     reached = {network for name in engines for network in services(stack)[name]["networks"]}
     assert reached == {"engines"}
@@ -219,7 +219,7 @@ def test_engines_are_apart_from_what_clients_reach(stack: dict[str, Any]) -> Non
         assert set(service["networks"]) <= set(stack["networks"]), name
 
 
-def test_services_that_speak_to_each_other_share_a_network(stack: dict[str, Any]) -> None:
+def test_services_that_connect_share_a_network(stack: dict[str, Any]) -> None:
     pairs = [("gateway", name) for name in ("redis", *replicas(stack))]
     pairs += [("prometheus", name) for name in ("gateway", "grafana", *replicas(stack))]
     for one, other in pairs:
@@ -227,9 +227,7 @@ def test_services_that_speak_to_each_other_share_a_network(stack: dict[str, Any]
         assert networks[0] & networks[1], (one, other)
 
 
-def test_redis_asks_for_the_password_that_the_gateway_has(
-    stack: dict[str, Any], tmp_path: Path
-) -> None:
+def test_redis_requires_the_password_of_the_gateway(stack: dict[str, Any], tmp_path: Path) -> None:
     redis_service = services(stack)["redis"]
     program, file = redis_service["command"]
     (mounted,) = redis_service["configs"]
@@ -245,7 +243,7 @@ def test_redis_asks_for_the_password_that_the_gateway_has(
         for wrong in (here.replace("53cr37", "other"), f"redis://127.0.0.1:{server.port}/0"):
             with redis.Redis.from_url(wrong) as client, pytest.raises(redis.AuthenticationError):
                 client.ping()
-        # Neither the arguments nor the image's history show it.
+        # The password is not in the arguments or in the image's history.
         assert "53cr37" not in " ".join(
             [*redis_service["command"], *redis_service["healthcheck"]["test"]]
         )
@@ -267,7 +265,7 @@ def test_the_password_of_redis_is_not_shown(
     assert "53cr37" not in str(raised.value)
 
 
-def test_dependencies_are_services_and_make_no_circle(stack: dict[str, Any]) -> None:
+def test_dependencies_are_services_without_cycles(stack: dict[str, Any]) -> None:
     def visit(name: str, above: tuple[str, ...]) -> None:
         assert name not in above
         for needed in services(stack)[name].get("depends_on", {}):
@@ -277,7 +275,7 @@ def test_dependencies_are_services_and_make_no_circle(stack: dict[str, Any]) -> 
         visit(name, ())
 
 
-def test_calls_in_flight_are_given_time_to_end(stack: dict[str, Any]) -> None:
+def test_the_stop_grace_period_is_longer_than_the_drain(stack: dict[str, Any]) -> None:
     grace = services(stack)["gateway"]["stop_grace_period"]
     assert int(grace.removesuffix("s")) > Settings.model_fields["drain_s"].default
 

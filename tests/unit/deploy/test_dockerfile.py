@@ -1,4 +1,4 @@
-"""No Docker engine is needed: what the Dockerfile names must exist and fit together."""
+"""Names in the Dockerfile exist and are consistent. The tests need no Docker engine."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def test_copies_from_other_stages_name_stages(engine: str) -> None:
                 assert match[1] in file.stages
 
 
-def test_what_is_copied_exists_and_reaches_the_builder() -> None:
+def test_copied_files_exist_and_reach_the_builder() -> None:
     lines = (ROOT / ".dockerignore").read_text().split("\n")
     let_in = {line[1:] for line in lines if line.startswith("!")}
-    assert "*" in lines, "everything is left out but what is named"
+    assert "*" in lines, "the file lists only exceptions"
     for source in dockerfile().sources():
         assert (ROOT / source).exists()
         assert source in let_in
@@ -71,7 +71,7 @@ def test_the_wheel_of_the_images_has_every_package_but_the_bench(tmp_path: Path)
     assert {name for name in packages if not name.endswith(".dist-info")} == expected
 
 
-def test_every_image_installs_that_wheel_and_nothing_else_of_the_checkout() -> None:
+def test_images_install_only_that_wheel_from_the_checkout() -> None:
     for engine in ENGINES:
         file = dockerfile(engine)
         for stage in file.stages.values():
@@ -79,7 +79,7 @@ def test_every_image_installs_that_wheel_and_nothing_else_of_the_checkout() -> N
                 assert all(argument.startswith("--from=") for argument in stage.all("COPY"))
 
 
-def test_the_image_of_the_gateway_installs_the_lock_of_the_gateway_alone() -> None:
+def test_the_gateway_image_installs_only_the_gateway_lock() -> None:
     copies = [argument.split()[0] for argument in dockerfile().stages["gateway"].all("COPY")]
     assert copies == ["--from=gateway-environment"]
     installed = [
@@ -104,7 +104,7 @@ def test_versions_are_those_of_the_locks() -> None:
     assert install.OLDEST <= tuple(map(int, python.split("."))) <= install.NEWEST
 
 
-def test_locks_that_are_installed_exist() -> None:
+def test_installed_locks_exist() -> None:
     locks = re.findall(r"-r (requirements/\S+)", TEXT)
     assert "requirements/gateway.txt" in locks
     for lock in locks:
@@ -113,7 +113,7 @@ def test_locks_that_are_installed_exist() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_image_runs_without_root_and_tells_its_health(target: str, engine: str) -> None:
+def test_an_image_runs_without_root_and_has_a_health_check(target: str, engine: str) -> None:
     line = dockerfile(engine).lineage(target)
     assert line[0].all("USER") == ["weft"]
     order = [word for word, _ in line[0].instructions]

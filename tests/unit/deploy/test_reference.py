@@ -1,4 +1,4 @@
-"""The pages of docs/reference are what the code generates."""
+"""The pages of docs/reference are up to date."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def test_every_setting_has_a_row_with_its_meaning() -> None:
         "| `WEFT_HEALTH_INTERVAL_S` | `2` | > 0.0, <= 300.0 |",
     ],
 )
-def test_defaults_and_limits_are_written_as_users_write_them(row: str) -> None:
+def test_defaults_and_limits_are_in_the_notation_of_users(row: str) -> None:
     assert row.replace(".0", "") in settings().replace(".0", "")
 
 
 @pytest.mark.parametrize("path", ["POST /v1/chat/completions", "GET /health", "POST /v1/sessions"])
-def test_endpoints_of_both_kinds_are_listed(path: str) -> None:
+def test_both_kinds_of_endpoints_are_listed(path: str) -> None:
     assert f"## `{path}`" in http_api()
 
 
-def test_series_name_their_labels() -> None:
+def test_series_have_their_labels() -> None:
     assert "| `weft_calls_total` | counter | `endpoint`, `outcome`, `replica` |" in metrics()
     assert "| `weft_engine_waiting` | gauge | `engine`, `queue` |" in metrics()

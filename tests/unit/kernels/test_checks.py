@@ -1,4 +1,4 @@
-"""Block lists and buffers that would do harm are refused."""
+"""Invalid block lists and buffers are refused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ CPU = torch.device("cpu")
      np.array([3, 0, 7])],
     ids=["list", "tuple", "int64", "int32", "numpy"],
 )  # fmt: skip
-def test_a_list_may_come_in_many_forms(blocks):
+def test_a_block_list_has_many_forms(blocks):
     found = block_list(blocks, 8, unique=True)
     assert found.dtype is torch.int64
     assert found.tolist() == [3, 0, 7]
 
 
 @pytest.mark.parametrize("blocks", [[], torch.empty(0), torch.empty(0, dtype=torch.int32)], ids=str)
-def test_an_empty_list_is_a_list(blocks):
+def test_an_empty_list_is_valid(blocks):
     assert block_list(blocks, 0, unique=True).tolist() == []
 
 
@@ -34,17 +34,17 @@ def test_an_empty_list_is_a_list(blocks):
     [
         ([0, -1], "block -1 is out of range: each layer has 8 blocks"),
         ([0, 8], "block 8 is out of range"),
-        ([2**70], "no list of whole numbers"),
-        (["a"], "no list of whole numbers"),
-        ([None], "no list of whole numbers"),
+        ([2**70], "must be a list of whole numbers"),
+        (["a"], "must be a list of whole numbers"),
+        ([None], "must be a list of whole numbers"),
         ([1.0], "whole numbers, not torch.float32"),
         ([True], "whole numbers, not torch.bool"),
-        ([[1, 2]], "not of shape"),
-        (torch.tensor(3), "not of shape"),
-        ([1, 2, 1], "block 1 is named twice"),
+        ([[1, 2]], "not shape"),
+        (torch.tensor(3), "not shape"),
+        ([1, 2, 1], "block 1 is in the list twice"),
     ],
 )
-def test_what_is_no_list_of_blocks_is_refused(blocks, message):
+def test_invalid_block_lists_are_refused(blocks, message):
     with pytest.raises(ValueError, match=message):
         block_list(blocks, 8, unique=True)
 
@@ -63,7 +63,7 @@ ROOM = 2 * LAYERS.block_bytes
      torch.empty(2, LAYERS.block_bytes, dtype=torch.uint8)],
     ids=["bytes", "the layers' type", "rows"],
 )  # fmt: skip
-def test_a_buffer_that_holds_them(buffer):
+def test_large_enough_buffers_are_accepted(buffer):
     check_buffer(LAYERS, 2, buffer, "host", on=CPU)
 
 
@@ -76,13 +76,13 @@ def test_a_buffer_that_holds_them(buffer):
         (torch.empty(ROOM, dtype=torch.uint8, device="meta"), "must be on cpu"),
     ],
 )
-def test_a_buffer_that_does_not(buffer, message):
+def test_invalid_buffers_are_refused(buffer, message):
     with pytest.raises(ValueError, match=message):
         check_buffer(LAYERS, 2, buffer, "host", on=CPU)
 
 
 @pytest.mark.parametrize("end", ["front", "back"])
-def test_a_buffer_in_the_layers_memory(end):
+def test_a_buffer_in_the_layers_memory_is_refused(end):
     raw = torch.zeros(64 * 1024, dtype=torch.uint8)
     layer = raw[4096:8192].view(8, 2, 256)
     layers = prepare([layer])

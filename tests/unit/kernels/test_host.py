@@ -1,4 +1,4 @@
-"""Host memory of exactly the size that was asked for."""
+"""Host buffers have exactly the requested size."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_a_buffer_has_exactly_the_bytes_that_were_asked_for(size):
     assert int(buffer.sum()) == 7 * size
 
 
-def test_no_bytes_are_no_memory():
+def test_a_buffer_may_be_empty():
     assert host_buffer(0, pinned=True).numel() == 0
 
 
 class Runtime:
-    """CUDA's runtime, as far as it registers memory."""
+    """A fake CUDA runtime that registers memory."""
 
     def __init__(self, error: int = 0) -> None:
         self.error = error
@@ -53,7 +53,7 @@ def test_a_pinned_buffer_is_registered_as_a_whole_until_it_is_freed(monkeypatch)
     assert runtime.registered == []
 
 
-def test_memory_that_cuda_does_not_pin_is_said_so(monkeypatch):
+def test_an_error_of_cuda_is_raised(monkeypatch):
     monkeypatch.setattr(torch, "cuda", SimpleNamespace(cudart=lambda: Runtime(error=2)))
     with pytest.raises(RuntimeError, match="ulimit -l"):
         host_buffer(4096, pinned=True)

@@ -1,4 +1,4 @@
-"""Layers are described once, after they were checked."""
+"""Layers are checked and described once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.kv_layers import KINDS, make
 from weft_kernels.layers import KVLayers, prepare
 
 
-def test_what_is_prepared_is_returned_as_it_is():
+def test_prepared_layers_are_returned_unchanged():
     prepared = prepare(make().layers)
     assert prepare(prepared) is prepared
 
@@ -34,7 +34,7 @@ def test_layers_may_differ_in_shape():
 
 
 @pytest.mark.parametrize(("shape", "alignment"), [((4, 2, 16), 16), ((4, 1, 6), 8), ((4, 1, 5), 4)])
-def test_alignment_is_what_divides_all(shape, alignment):
+def test_alignment_divides_all_addresses_and_lengths(shape, alignment):
     assert prepare([torch.zeros(shape)]).alignment == alignment
 
 
@@ -54,7 +54,7 @@ def test_alignment_of_odd_bytes():
         ([torch.zeros(4, 2, 8)] * 2, "share memory"),
     ],
 )
-def test_layers_that_are_no_cache_are_refused(layers, message):
+def test_invalid_layers_are_refused(layers, message):
     with pytest.raises(ValueError, match=message):
         prepare(layers)
 

@@ -1,4 +1,4 @@
-"""Layouts of layers as vLLM makes them, and of memory that is no layer."""
+"""Layouts of vLLM's layers, and of tensors that are not layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from support.kv_layers import Cache, caches, make
 from weft_kernels.layout import BlockLayout, Span, layout_of, share_memory, spans_of
 
-B, H, N, C = 6, 2, 4, 16  # what `make` makes: blocks, heads, tokens, content
+B, H, N, C = 6, 2, 4, 16  # shape of `make`: blocks, heads, tokens, content
 LAYERS = 3
 PAGE = H * N * C * 2
 HEAD = N * C * 2
@@ -27,14 +27,14 @@ HEAD = N * C * 2
         ("blocks_kv", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
     ],
 )
-def test_the_layouts_of_vllm(layout, expected):
+def test_layouts_of_vllm_are_recognised(layout, expected):
     cache = make(layout)
     assert layout_of(cache.layers[1], cache.kind) == expected
     assert expected.contiguous == (len(expected.runs) == 1)
 
 
 @given(cache=caches())
-def test_runs_read_a_block_whole(cache: Cache):
+def test_runs_cover_a_whole_block(cache: Cache):
     tensor = cache.layers[-1]
     layout = layout_of(tensor, cache.kind)
     start = tensor.storage_offset() * tensor.element_size()
@@ -50,7 +50,7 @@ def test_a_page_may_be_padded():
     assert layout_of(padded) == BlockLayout(0, 5, 256, 400, 256, (0,))
 
 
-def test_elements_with_gaps_between_them_are_runs_of_their_own():
+def test_elements_with_gaps_are_separate_runs():
     assert layout_of(torch.zeros(5, 6)[:, ::2]) == BlockLayout(0, 5, 12, 24, 4, (0, 8, 16))
 
 
@@ -68,7 +68,7 @@ def test_elements_with_gaps_between_them_are_runs_of_their_own():
         (torch.zeros(4, 2, 8).to_sparse(), "fused", "dense"),
     ],
 )
-def test_memory_that_is_no_layer_is_refused(tensor, kind, message):
+def test_tensors_that_are_not_layers_are_refused(tensor, kind, message):
     with pytest.raises(ValueError, match=message):
         layout_of(tensor, kind)
 
@@ -77,7 +77,7 @@ def test_memory_that_is_no_layer_is_refused(tensor, kind, message):
 def test_layers_of_a_cache_do_not_share_memory(cache: Cache):
     spans = [s for x in cache.layers for s in spans_of(x, layout_of(x, cache.kind))]
     assert not share_memory(spans)
-    # Another view of the same bytes does, whichever it is.
+    # Any other view of the same bytes shares memory.
     assert share_memory([*spans, spans[-1]])
 
 
@@ -89,11 +89,11 @@ def test_layers_of_a_cache_do_not_share_memory(cache: Cache):
         (Span(0, 8, 16, 4), Span(8, 8, 16, 4), False),
         (Span(0, 8, 16, 4), Span(7, 8, 16, 4), True),
         (Span(8, 8, 16, 4), Span(0, 9, 16, 4), True),
-        # Round the corner: the end of a period lies on the beginning of the next.
+        # The end of a period overlaps the beginning of the next one.
         (Span(0, 8, 16, 4), Span(12, 8, 16, 4), True),
         (Span(0, 8, 16, 4), Span(8, 8, 24, 4), True),
         (Span(0, 8, 16, 0), Span(0, 8, 16, 4), False),
     ],
 )
-def test_spans_that_interleave(first, second, shared):
+def test_spans_share_memory_if_they_overlap(first, second, shared):
     assert share_memory([first, second]) is share_memory([second, first]) is shared

@@ -1,4 +1,4 @@
-"""The plain torch copies, against torch's own indexing."""
+"""The plain torch copies equal torch's indexing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft_kernels.layers import prepare
 
 
 @given(swap=swaps())
-def test_gather_takes_the_blocks_in_order_and_nothing_behind_them_is_written(swap):
+def test_gather_copies_blocks_in_order_and_writes_nothing_after_them(swap):
     cache, blocks = swap
     layers = prepare(cache.layers, cache.kind)
     size = len(blocks) * layers.block_bytes
@@ -23,7 +23,7 @@ def test_gather_takes_the_blocks_in_order_and_nothing_behind_them_is_written(swa
 
 
 @given(swap=swaps())
-def test_scatter_undoes_it_and_leaves_the_other_blocks(swap):
+def test_scatter_reverses_gather_and_keeps_other_blocks(swap):
     cache, blocks = swap
     layers = prepare(cache.layers, cache.kind)
     numbers = torch.tensor(blocks, dtype=torch.int64)

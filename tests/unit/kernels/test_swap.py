@@ -1,4 +1,4 @@
-"""The public functions on a CPU: there and back, and nothing written when they refuse."""
+"""The public functions on a CPU: round trips, and refused calls that write nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_blocks_come_back_to_other_places(away, back, swap):
     buffer = torch.empty(staging_bytes(cache.layers, len(blocks), cache.kind), dtype=torch.uint8)
     before = cache.bytes()
     move(away, cache, blocks, buffer)
-    # A resumed call gets other blocks than it had.
+    # A resumed call gets other blocks than before.
     places = [(block + 1) % cache.blocks for block in blocks]
     move(back, cache, places, buffer)
     came = dict(zip(places, blocks, strict=True))
@@ -47,7 +47,7 @@ def test_blocks_come_back_to_other_places(away, back, swap):
 
 
 @pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
-def test_no_blocks_do_nothing(function):
+def test_an_empty_list_of_blocks_does_nothing(function):
     cache = make()
     before = cache.bytes()
     move(function, cache, [], torch.empty(0, dtype=torch.uint8))
@@ -79,7 +79,7 @@ def test_no_block_is_written_twice(function):
     cache = make()
     before = cache.bytes()
     buffer = random_bytes(staging_bytes(cache.layers, 2))
-    with pytest.raises(ValueError, match="block 3 is named twice"):
+    with pytest.raises(ValueError, match="block 3 is in the list twice"):
         move(function, cache, [3, 3], buffer)
     assert all(map(torch.equal, before, cache.bytes()))
 
@@ -93,14 +93,14 @@ def test_a_buffer_inside_the_cache_is_refused(function):
 
 
 @pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
-def test_a_buffer_elsewhere_is_refused(function):
+def test_a_buffer_on_another_device_is_refused(function):
     cache = make()
     elsewhere = torch.empty(staging_bytes(cache.layers, 1), dtype=torch.uint8, device="meta")
     with pytest.raises(ValueError, match="is on meta, it must be on cpu"):
         move(function, cache, [0], elsewhere)
 
 
-def test_prepared_layers_do_as_well():
+def test_prepared_layers_are_accepted():
     cache = make("LHBNC")
     buffer = torch.empty(staging_bytes(cache.layers, 2), dtype=torch.uint8)
     move(swap_out, cache, [5, 2], buffer, prepare(cache.layers))
@@ -114,12 +114,12 @@ def test_a_buffer_may_have_the_layers_type():
     assert torch.equal(buffer.view(torch.uint8), cache.expected([4]))
 
 
-def test_a_negative_number_of_blocks_has_no_size():
+def test_a_negative_number_of_blocks_is_refused():
     with pytest.raises(ValueError, match="-1 blocks"):
         staging_bytes(make().layers, -1)
 
 
-def test_a_cpu_runs_plain_torch():
+def test_cpus_use_plain_torch():
     assert copies_for(torch.device("cpu")) is reference
 
 

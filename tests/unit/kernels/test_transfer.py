@@ -1,4 +1,4 @@
-"""How a swap is cut for a bounded staging buffer. The transfers themselves need a GPU."""
+"""Cutting of a swap for a bounded staging buffer. The transfers themselves need a GPU."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from weft_kernels.transfer import Part, parts_of
     [
         (4, 10, 40, [Part(0, 4, 0)]),
         (5, 10, 40, [Part(0, 2, 0), Part(2, 4, 1), Part(4, 5, 0)]),
-        # Every part of several blocks begins at an even block.
+        # Every part with several blocks begins at an even index.
         (5, 10, 48, [Part(0, 2, 0), Part(2, 4, 1), Part(4, 5, 0)]),
         (7, 10, 69, [Part(0, 2, 0), Part(2, 4, 1), Part(4, 6, 0), Part(6, 7, 1)]),
         (3, 10, 1, [Part(0, 1, 0), Part(1, 2, 1), Part(2, 3, 0)]),
     ],
 )
-def test_what_fits_is_one_transfer(count, size, limit, expected):
+def test_a_swap_within_the_limit_is_one_transfer(count, size, limit, expected):
     assert list(parts_of(count, size, limit)) == expected
 
 

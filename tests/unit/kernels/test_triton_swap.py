@@ -1,4 +1,4 @@
-"""Triton's kernels: in its interpreter beside the reference, and as code for an H100."""
+"""The Triton kernels: compared with the reference in the interpreter, and compiled for an H100."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes, swaps
 from weft_kernels import reference
 from weft_kernels.layers import prepare
 
-# Has wheels for Linux on x86-64 only.
+# Triton has wheels for Linux on x86-64 only.
 triton = pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
 
 
 def load(monkeypatch: pytest.MonkeyPatch, interpret: bool) -> ModuleType:
-    """The module as it is when it is imported with or without the interpreter."""
+    """Import the module with or without the interpreter."""
     monkeypatch.setenv("TRITON_INTERPRET", str(int(interpret)))
     found = importlib.util.find_spec("weft_kernels.triton_swap")
     assert found
     assert found.origin
-    # Under another name, so that whoever imported it before keeps theirs.
+    # Another name, so that earlier imports keep their module.
     spec = importlib.util.spec_from_file_location(f"swap_{interpret}", Path(found.origin))
     assert spec
     assert spec.loader
@@ -41,7 +41,7 @@ def interpreted() -> ModuleType:
 
 
 def both(interpreted: ModuleType, cache: Cache, blocks: list[int], shift: int = 0) -> None:
-    """Gather and scatter with both, into memory that was random and must stay so where it may."""
+    """Gather and scatter with both, into random memory that must not change elsewhere."""
     layers = prepare(cache.layers, cache.kind)
     numbers = torch.tensor(blocks, dtype=torch.int64)
     size = len(blocks) * layers.block_bytes
@@ -63,7 +63,7 @@ def both(interpreted: ModuleType, cache: Cache, blocks: list[int], shift: int = 
 
 @settings(max_examples=60, deadline=None)
 @given(swap=swaps())
-def test_it_equals_the_reference_and_touches_nothing_else(interpreted, swap):
+def test_it_equals_the_reference_and_writes_nothing_else(interpreted, swap):
     cache, blocks = swap
     if blocks:
         both(interpreted, cache, blocks)
@@ -71,17 +71,17 @@ def test_it_equals_the_reference_and_touches_nothing_else(interpreted, swap):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("layout", KINDS)
-def test_every_layout_and_type(interpreted, layout, dtype):
+def test_every_layout_and_type_works(interpreted, layout, dtype):
     both(interpreted, make(layout, dtype=dtype), [4, 0, 3])
 
 
-def test_a_run_longer_than_a_program_copies(interpreted):
+def test_runs_longer_than_a_chunk_work(interpreted):
     cache = make("LBHNC", layers=2, blocks=3, heads=4, tokens=16, content=136)
     assert prepare(cache.layers).spans[0].length > 2 * interpreted._CHUNK
     both(interpreted, cache, [2, 0])
 
 
-def test_layers_of_different_shapes(interpreted):
+def test_layers_of_different_shapes_work(interpreted):
     layers = [random_bytes(5 * h * 64, h).view(5, h, 64) for h in (3, 1, 150)]
     both(interpreted, Cache(layers, "fused"), [3, 1])
 
@@ -99,7 +99,7 @@ def test_a_staging_buffer_may_begin_anywhere(interpreted, shift):
 def test_code_for_an_h100_moves_words_as_wide_as_alignment_allows(
     monkeypatch, tmp_path, word, aligned, widest, to_staging
 ):
-    """No GPU is needed to compile; the interpreter takes more than the compiler does."""
+    """The compiler needs no GPU, and is stricter than the interpreter."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

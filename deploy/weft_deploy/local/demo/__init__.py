@@ -1,1 +1,1 @@
-"""The parts of the demo model: its text, its tokenizer, its weights."""
+"""Parts of the demo model: training text, tokenizer and weights."""

@@ -1,7 +1,7 @@
-"""The text that the demo tokenizer is trained on: the same on every machine.
+"""Training text of the demo tokenizer. It is the same on every machine.
 
-Byte pair merges follow counts. Words are therefore repeated by rank, as in real text (Zipf), and
-JSON is spelled out as serving traffic has it: compact, spaced and indented.
+Byte pair merges depend on counts. The text therefore repeats words by rank, as in real text (Zipf),
+and contains JSON in the forms of real traffic: compact, spaced and indented.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _JSON_WEIGHT: Final = 2
 
 
 def words() -> list[str]:
-    """Every word once, in lower case, the most frequent first."""
+    """Return every word once, in lower case, the most frequent first."""
     return list(dict.fromkeys((FOLDER / "words.txt").read_text("utf-8").split()))
 
 
 def _weighted() -> Iterator[str]:
-    """Words as running text has them: after a space, at the start of a sentence, within code."""
+    """Yield words in the forms of real text: after a space, at a sentence's start, in code."""
     for rank, word in enumerate(words()):
         yield from [f" {word}"] * (3 + 2 * _COMMON // (rank + 20))
         if rank < 4 * _COMMON:
@@ -47,7 +47,7 @@ def _objects() -> Iterator[dict[str, Any]]:
 
 
 def pieces() -> Iterator[str]:
-    """The corpus in pieces; some 500 KB. Raises OSError if the data files are missing."""
+    """Yield the corpus in pieces, about 500 KB. Raise OSError if the data files are missing."""
     yield from _weighted()
     passages = (FOLDER / "corpus.txt").read_text("utf-8")
     for _ in range(_PASSAGE_WEIGHT):
@@ -58,5 +58,5 @@ def pieces() -> Iterator[str]:
             yield json.dumps(item) + "\n"
             yield compact + "\n"
             yield json.dumps(item, indent=2) + "\n"
-            # Arguments of tool calls travel as JSON within JSON.
+            # Arguments of tool calls are JSON within a JSON string.
             yield json.dumps({"arguments": compact}) + "\n"

@@ -1,4 +1,4 @@
-"""The demo model's tokenizer: byte-level BPE with Qwen's special tokens."""
+"""Tokenizer of the demo model: byte-level BPE with Qwen's special tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokenizers.trainers import BpeTrainer
 END_OF_TEXT: Final = "<|endoftext|>"
 END_OF_MESSAGE: Final = "<|im_end|>"
 SPECIAL: Final = (END_OF_TEXT, "<|im_start|>", END_OF_MESSAGE)
-# Known to the tokenizer as one token each, but part of the text: parsers must see them.
+# Each is one token, but not a special token: parsers have to see it in the text.
 MARKUP: Final = (
     "<think>",
     "</think>",
@@ -26,8 +26,8 @@ MARKUP: Final = (
     "<tool_response>",
     "</tool_response>",
 )
-# Contractions; words with one leading space or joint; up to three digits; marks with the quote or
-# bracket after them, as JSON has them, or with line ends; line ends; spaces.
+# Contractions; words with one leading space or joint; up to three digits; punctuation with the
+# quote or bracket after it (for JSON) or with line ends; line ends; spaces.
 _SPLIT: Final = (
     r"'(?i:[sdmt]|ll|ve|re)|[ _./-]?\p{L}+| ?\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+(?: [\"\[{(]+|[\r\n]+)?|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -35,10 +35,10 @@ _SPLIT: Final = (
 
 
 def train(text: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Train on `text`; exactly `vocab_size` entries, special tokens first.
+    """Train a tokenizer with exactly `vocab_size` entries, special tokens first.
 
-    Any input can be encoded: all 256 bytes are in the vocabulary. Raises ValueError if the text
-    is too small for so many merges.
+    The vocabulary contains all 256 bytes, so that it can encode any input. Raises ValueError if the
+    text is too small for this vocabulary size.
     """
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = Sequence(
@@ -56,7 +56,7 @@ def train(text: Iterable[str], vocab_size: int) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(text, trainer)
-    # Not through the trainer: it would make them special, and special tokens are not shown.
+    # The trainer would make them special tokens, and decoding omits special tokens.
     tokenizer.add_tokens([AddedToken(token, normalized=False) for token in MARKUP])
     if tokenizer.get_vocab_size() != vocab_size:
         raise ValueError(f"{tokenizer.get_vocab_size()} entries trained, {vocab_size} wanted")

@@ -1,9 +1,9 @@
-"""The demo model's weights: random, but for what brings its answers to an end.
+"""Weights of the demo model: random, except for a bias that ends its answers.
 
-Random logits never close a JSON string: thousands of words compete with one quote. One dimension
-of the hidden state is therefore the same in every position (its embedding is 1 and no layer writes
-to it), so that the head's column for it is a bias: words keep their random logits, and a quote,
-JSON's closing marks and the end of an answer are raised to where they win every so often.
+Random logits never close a JSON string, because thousands of words compete with one quote. One
+dimension of the hidden state is therefore constant: its embedding is 1 and no layer writes to it.
+The head's column for that dimension acts as a bias. Words keep random logits. A quote, JSON's
+closing brackets and the end of the answer get a bias with which they win from time to time.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 _Array = NDArray[np.float32]
 
-# Standard deviation of a word's logit. The best of the 1,900 words has 10 in the mean, with a
-# deviation of 0.9; what is raised to 8 wins about one time in eight, as the bias varies as well.
+# Standard deviation of a word's logit. The highest of the 1,900 words has a mean of 10 and a
+# deviation of 0.9. A token with bias 8 wins about one time in eight, because the bias varies too.
 _SPREAD: Final = 3.0
-# Marks compete by their bias alone: the order decides where a grammar admits several of them.
+# If a grammar allows several of these tokens, the one with the highest bias wins.
 _RAISED: Final = {
     '"': 8.0,
     '"}': 5.0,
@@ -29,31 +29,31 @@ _RAISED: Final = {
     ",": 1.0,
     ":": 1.0,
 }
-# The ends of a sentence and of an answer: random as words are, but more frequent.
+# Ends of a sentence and of an answer: random like words, but more frequent.
 _END_OF_SENTENCE: Final = 3.0
 _END_OF_ANSWER: Final = 1.5
-# Numbers, opening brackets, bytes, parts of words: only where a grammar leaves nothing else.
+# Numbers, opening brackets, bytes, parts of words: only if a grammar allows no other token.
 _OTHERS: Final = -12.0
-# Spaces and signs between JSON's values: never, if anything else is admitted.
+# White space and signs between JSON values: never, if the grammar allows any other token.
 _NEVER: Final = -30.0
 _BETWEEN: Final = frozenset("ĠĊĉč-")
-# The final norm divides by the deviation of the hidden state, as measured on text.
+# Standard deviation of the hidden state, measured on text; the final norm divides by it.
 _DEVIATION: Final = 2.75
-# Sharp attention that weighs more than the last token: otherwise greedy answers run in circles.
+# Sharp attention with more weight than the last token. Without it greedy answers repeat in loops.
 _SHARP: Final = 4.0
 _CONTEXT: Final = 2.0
-# The bias after a raised token, as a part of what it is elsewhere: no quote follows a quote.
+# Factor of the bias after a token with a raised bias, so that no quote follows a quote.
 _AFTER_RAISED: Final = 0.5
 
 
 def _bias(
     vocabulary: Mapping[str, int], words: Collection[str], end_of_answer: int
 ) -> tuple[_Array, NDArray[np.bool_]]:
-    """Per token its raised logit, and whether its logit is random as well."""
+    """Return the bias of each token, and whether its logit is random as well."""
     bias = np.full(len(vocabulary), _OTHERS, dtype=np.float32)
     random = np.zeros(len(vocabulary), dtype=np.bool_)
     for text, token in vocabulary.items():
-        # Byte-level BPE writes a leading space so.
+        # Byte-level BPE writes a leading space as this character.
         if text.startswith("Ġ") and text[1:].lower() in words:
             bias[token], random[token] = 0.0, True
         elif text.isdecimal():
@@ -75,19 +75,19 @@ def make(
     end_of_answer: int,
     seed: int,
 ) -> dict[str, _Array]:
-    """Tensors of a Qwen3 model of this `config`, float32, under their published names.
+    """Return the float32 tensors of a Qwen3 model of this `config`, under their published names.
 
-    vocabulary: byte-level token text to id, dense. words: what it speaks, in lower case.
-    The same arguments give the same bytes: only draws, products with constants and copies,
-    nothing that depends on a BLAS.
+    vocabulary: byte-level token text to id, dense. words: the words that it writes, in lower case.
+    Equal arguments give equal bytes: the function only draws, copies and multiplies by constants,
+    and nothing depends on a BLAS.
     """
-    source = np.random.RandomState(seed)  # Its stream is frozen, unlike that of Generator.
+    source = np.random.RandomState(seed)  # numpy guarantees its stream, unlike that of Generator.
     hidden, inner, width = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     queries = config["num_attention_heads"] * width
     keys = config["num_key_value_heads"] * width
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> _Array:
-        """[rows, columns]: maps vectors of unit variance to ones of variance `scale` squared."""
+        """Return a matrix that maps vectors of unit variance to variance `scale` squared."""
         values = source.standard_normal((rows, columns)) * (scale / columns**0.5)
         result: _Array = values.astype(np.float32)
         return result

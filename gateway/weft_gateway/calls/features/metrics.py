@@ -15,6 +15,7 @@ class MetricsObserver(CallObserver):
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._bind = metrics.bind
 
     def observes(self, endpoint: Endpoint) -> bool:
         """Prefills count, too."""
@@ -27,12 +28,12 @@ class MetricsObserver(CallObserver):
 
     def head(self, call: Call) -> None:
         """The time to the first byte."""
-        metrics = self._metrics.bind(call.endpoint.name, call.replica)
+        metrics = self._bind(call.endpoint.name, call.replica)
         metrics.first_byte.observe(call.first_byte_s)
 
     def closed(self, call: Call) -> None:
         """The outcome, and what the engine has reported."""
-        metrics = self._metrics.bind(call.endpoint.name, call.replica)
+        metrics = self._bind(call.endpoint.name, call.replica)
         metrics.outcomes[call.outcome].inc()
         report = call.report
         if report is not None:
@@ -53,5 +54,5 @@ class MetricsObserver(CallObserver):
     def ended(self, call: Call) -> None:
         """The whole time of a call that was answered."""
         if call.error is None:
-            metrics = self._metrics.bind(call.endpoint.name, call.replica)
+            metrics = self._bind(call.endpoint.name, call.replica)
             metrics.latency.observe(perf_counter() - call.begun)

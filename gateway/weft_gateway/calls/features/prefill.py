@@ -13,8 +13,8 @@ from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome
-from weft_gateway.overlap.ahead import Ahead
 from weft_gateway.overlap.answers import MAX_TAPE_BYTES, streamed
+from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.lineage.rules import Asked, How
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
@@ -83,7 +83,7 @@ class AutoPrefill(CallObserver):
 
     def __init__(
         self,
-        predictor: Ahead,
+        predictor: NextTurnPredictor,
         prefills: PrefillManager,
         spawner: Spawner,
     ) -> None:
@@ -122,7 +122,7 @@ class AutoPrefill(CallObserver):
         )
         if following is not None:
             body = {**call.body, **following}
-            self._spawn(self._prefills.foresee(call.caller, key, body, call.model))
+            self._spawn(self._prefills.auto_prefill(call.caller, key, body, call.model))
 
 
 def _message(call: Call) -> dict[str, Any]:

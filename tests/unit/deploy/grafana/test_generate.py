@@ -1,4 +1,4 @@
-"""The dashboards that are provisioned are the generated ones, and ask for metrics that exist."""
+"""The provisioned dashboards are up to date and use existing metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BOARDS: list[dict[str, Any]] = [json.loads(text) for text in files().values()]
 
 
 def targets() -> Iterator[tuple[str, str]]:
-    """(panel's title, expression) of every query, with the variables' first values put in."""
+    """Yield (panel title, expression) of every query, with the variables' default values."""
     for board in BOARDS:
         for panel in board["panels"]:
             for target in panel["targets"]:
@@ -30,19 +30,19 @@ def targets() -> Iterator[tuple[str, str]]:
                 yield panel["title"], expression
 
 
-def test_committed_dashboards_are_the_generated_ones() -> None:
+def test_the_committed_dashboards_are_up_to_date() -> None:
     on_disk = {file: file.read_text() for file in FOLDER.glob("*.json")}
     assert on_disk == files(), "run: python -m weft_deploy.grafana.generate"
 
 
 @pytest.mark.parametrize(("title", "expression"), list(targets()))
-def test_a_query_asks_for_metrics_and_labels_that_exist(title: str, expression: str) -> None:
+def test_queries_use_existing_metrics_and_labels(title: str, expression: str) -> None:
     assert "$" not in expression
     assert list(promql.selectors(expression)), title
     promql.check(expression)
 
 
-def test_bounds_to_choose_from_are_bounds_of_the_buckets() -> None:
+def test_latency_targets_are_bucket_bounds() -> None:
     from weft_gateway.telemetry.metrics import Metrics
 
     metrics = Metrics()

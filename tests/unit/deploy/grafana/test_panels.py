@@ -31,12 +31,12 @@ def test_panels_fill_the_grid_without_overlap(per_row: list[int]) -> None:
         taken |= cells
 
 
-def test_panels_have_numbers_of_their_own() -> None:
+def test_panel_ids_are_unique() -> None:
     numbers = [panel["id"] for panel in board([2, 2, 2])["panels"]]
     assert len(set(numbers)) == 3
 
 
-def test_queries_of_a_panel_are_lettered() -> None:
+def test_queries_of_a_panel_have_letters_as_ids() -> None:
     panel = Panel("p", "", "s", tuple(Query("weft_programs", str(n)) for n in range(3)))
     (made,) = dashboard("uid", "Title", [panel], ())["panels"]
     assert [target["refId"] for target in made["targets"]] == ["A", "B", "C"]
@@ -49,7 +49,7 @@ def test_the_first_choice_is_the_default() -> None:
     assert variable["query"] == "2.5,10.0"
 
 
-def test_a_stat_has_no_lines() -> None:
+def test_a_stat_panel_has_no_line_options() -> None:
     panel = Panel("p", "", "short", (Query("weft_programs", "all"),), kind="stat")
     (made,) = dashboard("uid", "Title", [panel], ())["panels"]
     assert made["type"] == "stat"

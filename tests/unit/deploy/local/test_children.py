@@ -21,14 +21,14 @@ def test_a_childs_output_and_status_are_kept(tmp_path):
         assert child.last_lines() == "no"
 
 
-def test_a_signal_ends_as_a_shell_says_it(tmp_path):
+def test_the_status_of_a_signal_is_128_plus_its_number(tmp_path):
     script = "import os; os.kill(os.getpid(), 9)"
     with Children(tmp_path) as children:
         child = children.start("one", [sys.executable, "-c", script], {})
         assert child.process.wait(30) == 128 + 9
 
 
-def test_stopping_ends_all(tmp_path):
+def test_stop_ends_all_children(tmp_path):
     children = Children(tmp_path)
     started = [
         children.start(str(n), [sys.executable, "-c", "import time; time.sleep(600)"], {})
@@ -40,7 +40,7 @@ def test_stopping_ends_all(tmp_path):
     assert children.crashed() is None
 
 
-def test_a_child_that_has_ended_can_be_started_again(tmp_path):
+def test_a_child_that_has_ended_can_be_restarted(tmp_path):
     with Children(tmp_path) as children:
         command = [sys.executable, "-c", "import os; print(os.environ['A'])"]
         child = children.start("one", command, {"A": "first"})

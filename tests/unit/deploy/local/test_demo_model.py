@@ -1,4 +1,4 @@
-"""The demo model: the same bytes each time, complete or not there."""
+"""The demo model has the same bytes in each build, and is complete or absent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_builds_have_the_same_bytes(folder, tmp_path):
     assert version() == version()
 
 
-def test_what_is_there_is_not_built_again(folder):
+def test_an_existing_model_is_not_built_again(folder):
     before = (folder / "config.json").stat().st_mtime_ns
     assert ensure_demo_model(folder) == folder
     assert (folder / "config.json").stat().st_mtime_ns == before
@@ -99,8 +99,8 @@ def test_a_longer_conversation_extends_the_shorter_ones_text(tokenizer):
 
 
 @pytest.mark.engine
-def test_the_engine_sees_that_content_may_be_a_list(folder):
-    """vLLM reads this off the template's syntax tree; content as text alone would lose parts."""
+def test_the_engine_detects_that_content_may_be_a_list(folder):
+    """vLLM detects this from the template's syntax tree. Plain text content would lose parts."""
     hf = pytest.importorskip("vllm.renderers.hf")
     template = (folder / "chat_template.jinja").read_text()
     assert hf._detect_content_format(template, default="string") == "openai"

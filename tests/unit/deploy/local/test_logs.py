@@ -1,4 +1,4 @@
-"""What the end of an engine's log tells."""
+"""Phases, noise and the end of an engine's log."""
 
 import pytest
 from weft_deploy.local.logs import clean, end, engine_core_died, phase
@@ -24,7 +24,7 @@ FATAL = "(EngineCore pid=2) ERROR 11-21 [core.py:1512] EngineCore encountered a 
 TIDYING = "INFO:     Shutting down\nINFO:     Application shutdown complete.\n"
 
 
-def test_noise_goes_and_all_else_stays() -> None:
+def test_only_noise_is_removed() -> None:
     assert clean(f"one\n\n  {NOISE}two\n") == ["one", "  nanobind: leaked 4 instances!", "two"]
     assert clean(NOISE) == []
     spared = ["the nanobind: in it", "- leaked memory", "  indented", "See https://docs.vllm.ai"]
@@ -32,11 +32,11 @@ def test_noise_goes_and_all_else_stays() -> None:
 
 
 @pytest.mark.parametrize("line", [GONE, DEAD, FATAL])
-def test_the_death_of_an_engine_core_is_known_by_any_of_its_signs(line: str) -> None:
+def test_each_message_of_a_dead_engine_core_is_recognised(line: str) -> None:
     assert engine_core_died(f"INFO one\n{line}\n{TIDYING}{NOISE}")
 
 
-def test_an_end_in_good_order_is_no_death() -> None:
+def test_a_regular_shutdown_is_not_a_dead_engine_core() -> None:
     assert not engine_core_died(f"INFO: EngineCore is ready\n{TIDYING}{NOISE}")
 
 
@@ -45,12 +45,12 @@ def test_the_end_of_a_log_is_its_last_lines() -> None:
     assert end("", 2) == ""
 
 
-def test_the_end_of_a_log_after_a_death_is_the_death() -> None:
+def test_the_end_of_a_log_is_the_last_message_of_a_dead_engine_core() -> None:
     text = f"one\n{FATAL}\nValueError: bad\n{DEAD}\n{TIDYING}{NOISE}"
     assert end(text, 3) == f"{FATAL}\nValueError: bad\n{DEAD}"
 
 
-def test_a_start_is_told_in_phases():
+def test_a_start_has_phases():
     log = "INFO vLLM 0.32\n"
     told = [phase(log)]
     for line in (

@@ -1,4 +1,4 @@
-"""What `weft up` starts."""
+"""The processes that `weft up` starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft_deploy.local.plan import OptionError, UpOptions
         ({"redis_url": "h:6379"}, "redis_url"),
     ],
 )
-def test_a_wrong_option_is_named(options, name):
+def test_an_invalid_option_is_in_the_error(options, name):
     with pytest.raises(OptionError, match=name):
         plan.check(UpOptions(**options))
 
@@ -29,10 +29,10 @@ def test_the_demo_model_is_served_offline_under_its_name():
     assert start.ready_url == "http://127.0.0.1:9000/health"
 
 
-def test_the_demo_has_room_for_the_prompts_of_coding_agents():
+def test_the_demo_model_accepts_the_prompts_of_coding_agents():
     command = plan.replica(UpOptions(), 0, 9000, "/demo", "s", gpus=0).command
     length = int(command[command.index("--max-model-len") + 1])
-    # vLLM refuses to serve more than the model's own positions.
+    # vLLM refuses a context longer than the model's positions.
     assert 49_152 <= length <= demo_model.CONFIG["max_position_embeddings"]
 
 
@@ -62,13 +62,13 @@ def test_the_gateway_gets_engines_and_options():
     start = plan.gateway(options, ["http://a", "http://b"], "s")
     command = start.command
     assert command.count("--replica") == 2
-    # Not as an argument: these show in the list of processes.
+    # Not an argument, because the process list shows arguments.
     assert start.environment == {"WEFT_ENGINE_SECRET": "s", "WEFT_REDIS_URL": "redis://:pass@h"}
     assert "pass" not in " ".join(command)
     assert command[command.index("--balancer") + 1] == "least_used"
 
 
-def test_engines_that_run_already_may_have_names(monkeypatch):
+def test_attached_engines_may_have_names(monkeypatch):
     monkeypatch.setenv("WEFT_REPLICAS", "http://of-another-gateway")
     assert plan.attached(UpOptions()) == []
     options = UpOptions(attach=("gpu-0=http://a:1/v1", "http://b:2"))
@@ -85,7 +85,7 @@ def test_the_base_url_can_be_reached_from_here(host, url):
     assert plan.base_url(UpOptions(host=host, port=5)) == url
 
 
-def test_a_variable_that_nothing_reads_is_a_warning():
+def test_an_unknown_variable_is_a_warning():
     assert plan.warnings(UpOptions(), ["WEFT_REPLCAS"])
     assert plan.warnings(UpOptions(), ["WEFT_REPLICAS", "PATH"]) == []
 

@@ -1,4 +1,4 @@
-"""Ports."""
+"""Free ports and ports in use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from weft_deploy.local.ports import PortTaken, check_free, free_ports
 
 
-def test_a_taken_port_is_named():
+def test_a_port_in_use_is_in_the_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

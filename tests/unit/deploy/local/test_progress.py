@@ -1,4 +1,4 @@
-"""What is seen while processes start."""
+"""The progress display while processes start."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_pipe_gets_a_line_every_ten_seconds(child):
     ]
 
 
-def test_a_terminal_shows_a_line_for_each(child):
+def test_a_terminal_shows_a_line_for_each_process(child):
     clock, out = Clock(), StringIO()
     with Progress(Console(file=out, force_terminal=True, width=39), clock) as progress:
         clock.now = 103.0
@@ -51,7 +51,7 @@ def test_a_terminal_shows_a_line_for_each(child):
     assert lines[:2] == ["3 s  replica-0: loading the model"] * 2
 
 
-def test_no_line_of_the_log_is_shown_and_a_start_does_not_go_back(child):
+def test_lines_show_phases_that_only_advance(child):
     clock, out = Clock(), StringIO()
     with Progress(Console(file=out), clock) as progress:
         for second, said in ((10, "Loading weights took 0.1 seconds"), (20, "x" * 100_000)):

@@ -1,4 +1,4 @@
-"""What is printed when everything is ready."""
+"""The lines that `weft up` prints when it is ready."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def test_the_curl_line_sends_a_chat_call():
     assert body["model"] == "org/model"
 
 
-def test_the_python_line_is_a_program():
+def test_the_python_line_is_a_valid_program():
     _, flag, program = shlex.split(_line("Python"))
     assert flag == "-c"
     compile(program, "pasted", "exec")
     assert "'http://127.0.0.1:9/v1'" in program
 
 
-def test_the_start_says_where_its_time_went():
+def test_the_first_line_has_the_times_of_the_start():
     assert _line("Ready after") == "2.0 s (model 1.0 s)."
 
 
-def test_a_gateway_that_does_not_answer_lists_no_model():
+def test_without_an_answer_the_model_is_a_placeholder():
     assert usage.served_model("http://127.0.0.1:1") == "MODEL"

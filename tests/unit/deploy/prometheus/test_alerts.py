@@ -1,4 +1,4 @@
-"""Alerts: well-formed, about metrics that exist, and firing when they should."""
+"""Alerts are well-formed, use existing metrics, and fire in the right scenarios."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_the_configuration_loads_the_rules() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_a_rule_is_about_metrics_and_jobs_that_exist(rule: dict[str, Any]) -> None:
+def test_rules_use_existing_metrics_and_jobs(rule: dict[str, Any]) -> None:
     promql.check(rule["expr"])
     jobs = {job["job_name"] for job in CONFIG["scrape_configs"]}
     assert set(re.findall(r'job="([^"]+)"', rule["expr"])) <= jobs
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_a_rule_waits_and_says_how_bad_it_is(rule: dict[str, Any]) -> None:
+def test_a_rule_has_a_delay_and_a_severity(rule: dict[str, Any]) -> None:
     assert DURATION.fullmatch(rule["for"])
     assert rule["labels"]["severity"] in {"page", "warn"}
     named = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
@@ -44,7 +44,7 @@ def test_a_rule_waits_and_says_how_bad_it_is(rule: dict[str, Any]) -> None:
     assert named <= kept, "the summary names a label that the expression drops"
 
 
-def test_scenes_name_alerts_and_metrics_that_exist() -> None:
+def test_scenarios_use_existing_alerts_and_metrics() -> None:
     alerts = {rule["alert"] for rule in RULES}
     for scene in SCENES["tests"]:
         assert {test["alertname"] for test in scene["alert_rule_test"]} <= alerts
@@ -56,7 +56,7 @@ def test_scenes_name_alerts_and_metrics_that_exist() -> None:
 @pytest.mark.parametrize(
     "arguments", [("check", "config", "prometheus.yml"), ("test", "rules", "alerts.test.yml")]
 )
-def test_promtool_agrees(arguments: tuple[str, ...]) -> None:
+def test_promtool_accepts_the_rules_and_scenarios(arguments: tuple[str, ...]) -> None:
     done = subprocess.run(
         ["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False
     )

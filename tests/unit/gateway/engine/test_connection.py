@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from weft_gateway.engine.connection import HIGH_WATER_BYTES, Connection
+from weft_gateway.engine.connection import HIGH_WATER_BYTES, LOW_WATER_BYTES, Connection
 from weft_gateway.engine.errors import (
     ClientGone,
     ReplicaClosed,
@@ -175,6 +175,20 @@ async def test_a_slow_reader_stops_the_reading_and_the_clock() -> None:
     assert not transport.reading
     assert connection.deadline == math.inf
     assert len(await connection.read()) == HIGH_WATER_BYTES + 1
+    assert transport.reading
+    assert connection.deadline < math.inf
+
+
+async def test_reading_from_the_engine_goes_on_below_the_low_water_mark() -> None:
+    connection, transport = sent()
+    connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    size = HIGH_WATER_BYTES + 1
+    connection.data_received(b"%x\r\n%b\r\n" % (size, b"x" * size))
+    left = size
+    while left > LOW_WATER_BYTES:
+        assert not transport.reading
+        assert connection.deadline == math.inf
+        left -= len(await connection.read(16_384))
     assert transport.reading
     assert connection.deadline < math.inf
 

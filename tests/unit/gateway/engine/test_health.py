@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import respx
+from weft_gateway.engine.engine_request import ReplicaKind
 from weft_gateway.engine.health import HealthLoop
-from weft_gateway.engine.lower import ReplicaKind
 from weft_gateway.engine.pool import Timeouts, Upstream
 from weft_gateway.engine.registry import Registry, Replica
-from weft_gateway.model import Beginning
+from weft_gateway.model import PromptPrefix
 
 pytestmark = pytest.mark.anyio
 
@@ -288,9 +288,9 @@ async def test_what_a_prefix_cache_has_room_for_is_as_told_else_as_set(
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         await HealthLoop(registry, client, 1.0).check_all()
     assert registry["r0"].kind is ReplicaKind.WEFT
-    beginning = Beginning(tuple(range(100)), 512)
-    registry.beginnings.sent("r0", beginning)
-    shared = registry.beginnings.shared(beginning, ["r0", "another"])
+    beginning = PromptPrefix(tuple(range(100)), 512)
+    registry.prefixes.sent("r0", beginning)
+    shared = registry.prefixes.shared(beginning, ["r0", "another"])
     assert (0 if shared is None else shared.tokens["r0"]) == room
 
 
@@ -302,13 +302,13 @@ async def test_who_comes_back_is_taken_to_have_lost_its_cache() -> None:
     router.get(f"{URL}/v1/models").respond(200, json={"data": [CARD]})
     router.get(f"{URL}/weft/state").respond(404)
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=9000)
-    beginning = Beginning((1, 2), 512)
+    beginning = PromptPrefix((1, 2), 512)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         loop = HealthLoop(registry, client, 1.0)
         await loop.check_all()
-        registry.beginnings.sent("r0", beginning)
+        registry.prefixes.sent("r0", beginning)
         await loop.check_all()
         assert not registry["r0"].circuit.healthy
         await loop.check_all()
     assert registry["r0"].circuit.healthy
-    assert registry.beginnings.shared(beginning, ["r0", "another"]) is None
+    assert registry.prefixes.shared(beginning, ["r0", "another"]) is None

@@ -4,7 +4,7 @@ import pytest
 from weft_gateway.engine.errors import ConnectFailed, ReplicaFault
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
-from weft_gateway.model import Beginning
+from weft_gateway.model import PromptPrefix
 
 URLS = {"r0": "http://127.0.0.1:8001", "r1": "http://127.0.0.1:8002/engine"}
 
@@ -91,12 +91,12 @@ def test_the_head_of_a_request(registry: Registry) -> None:
 
 
 def test_who_is_out_is_taken_to_have_lost_its_cache(registry: Registry) -> None:
-    beginning = Beginning((1, 2), 512)
-    registry.beginnings.room("r0", 9000)
-    registry.beginnings.sent("r0", beginning)
+    beginning = PromptPrefix((1, 2), 512)
+    registry.prefixes.room("r0", 9000)
+    registry.prefixes.sent("r0", beginning)
     registry.failed("r0", ReplicaFault())
-    shared = registry.beginnings.shared(beginning, ["r0", "r1"])
+    shared = registry.prefixes.shared(beginning, ["r0", "r1"])
     assert shared is not None
     assert shared.tokens == {"r0": 1024, "r1": 0}
     registry.failed("r0", ConnectFailed())
-    assert registry.beginnings.shared(beginning, ["r0", "r1"]) is None
+    assert registry.prefixes.shared(beginning, ["r0", "r1"]) is None

@@ -25,6 +25,23 @@ def test_any_split_gives_the_same_response(script: bytes, cuts: set[int]) -> Non
     assert machine.buffered == 0
 
 
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 50))
+def test_a_body_is_taken_in_bounded_pieces(sizes: list[int], most: int) -> None:
+    machine = ResponseMachine()
+    body = bytes(range(256)) * 5
+    machine.feed(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    at = 0
+    for size in sizes:
+        machine.feed(b"%x\r\n%b\r\n" % (size, body[at : at + size]))
+        at += size
+    taken = []
+    while machine.buffered:
+        taken.append(machine.take(most))
+    assert b"".join(taken) == body[:at]
+    assert all(0 < len(piece) <= most for piece in taken)
+    assert machine.take(most) == b""
+
+
 def test_headers_have_lower_case_names_and_exact_values() -> None:
     machine = ResponseMachine()
     machine.feed(PLAIN)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.measuring import tell
+from support.measuring import seed_and_process
 from weft_bench.studies.cells import cells
 from weft_bench.studies.experiment import Experiment
 from weft_bench.studies.runner import run
@@ -19,7 +19,7 @@ _EXPERIMENT = Experiment(
     source="",
     published="",
     cells=lambda quick: cells(1 if quick else 3, what="works"),
-    measure=tell,
+    measure=seed_and_process,
     tables=lambda found: (),
     code=("loadgen/weft_bench/stats.py",),
 )

@@ -10,7 +10,7 @@ from weft_bench.virtual.front import Front, at_once, tags_of
 from weft_bench.workloads.schema import Part
 from weft_engine.tags import Tag
 from weft_engine.wire import CallReport
-from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 
 def front(balancer="least_used", threshold=2048):
@@ -58,7 +58,7 @@ def test_what_waits_cannot_be_run_at_once():
 
 
 def test_a_new_program_finds_its_home_by_what_its_prompt_begins_with():
-    sent = Beginnings(50_000)
+    sent = PrefixAffinityIndex(50_000)
     gate = Front(("a", "b", "c"), "locality", Random(0), 2048, sent=sent)
 
     def home(program, *names):

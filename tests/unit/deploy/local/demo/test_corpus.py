@@ -22,7 +22,7 @@ def test_frequent_words_are_repeated_more_often():
     assert pieces.count(" the") > pieces.count(" customer") > pieces.count(" zone") > 1
 
 
-def test_json_is_spelled_in_all_three_ways():
+def test_the_text_has_three_forms_of_json():
     pieces = [piece for piece in corpus.pieces() if piece.startswith("{")]
     assert all(isinstance(json.loads(piece), dict) for piece in pieces)
     assert any(piece.startswith('{"name":"') for piece in pieces)

@@ -18,21 +18,21 @@ def trained():
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text())
-def test_any_text_comes_back(trained, text):
+def test_decoding_returns_the_encoded_text(trained, text):
     assert trained.decode(trained.encode(text).ids, skip_special_tokens=False) == text
 
 
 @pytest.mark.parametrize("token", [*tokenizer.SPECIAL, *tokenizer.MARKUP])
-def test_marks_are_one_token_each(trained, token):
+def test_each_markup_tag_is_one_token(trained, token):
     assert trained.encode(f"a{token}b").tokens == ["a", token, "b"]
 
 
-def test_only_the_frame_of_messages_is_hidden(trained):
+def test_decoding_hides_special_tokens_only(trained):
     ids = trained.encode("<|im_start|><tool_call><|im_end|>").ids
     assert trained.decode(ids) == "<tool_call>"
 
 
-# Text of the kinds that the engine is fed with, none of it in the corpus.
+# Text of the kinds that an engine gets. The corpus does not contain it.
 UNSEEN = {
     "dialogue": (
         "Good morning, my luggage did not arrive with flight 418 from Chicago. Could you find out "
@@ -53,7 +53,7 @@ UNSEEN = {
 
 
 @pytest.mark.parametrize("kind", UNSEEN)
-def test_a_token_holds_several_bytes_of_text_that_it_has_not_seen(trained, kind):
+def test_tokens_of_unseen_text_have_several_bytes(trained, kind):
     text, least = UNSEEN[kind]
     assert len(text.encode()) / len(trained.encode(text).ids) >= least
 

@@ -15,7 +15,7 @@ def _make(seed: int = 1):
     return weights.make(CONFIG, VOCABULARY, {"yes", "no"}, END, seed)
 
 
-def test_the_seed_decides():
+def test_weights_depend_on_the_seed():
     first, again, other = _make(), _make(), _make(2)
     assert {name: value.tobytes() for name, value in first.items()} == {
         name: value.tobytes() for name, value in again.items()
@@ -45,7 +45,7 @@ def test_nothing_writes_to_the_dimension_of_the_bias():
     assert (tensors["model.embed_tokens.weight"][:, 0] > 0).all()
 
 
-def test_a_quote_stands_above_words_and_words_above_the_rest():
+def test_the_bias_is_highest_for_a_quote_and_then_for_words():
     bias = _make()["lm_head.weight"][:, 0]
     order = ['"', "}", ",", "Ġyes", "12", "Ġ"]
     assert [bias[VOCABULARY[text]] for text in order] == sorted(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from weft_gateway.model import Beginning
+from weft_gateway.model import PromptPrefix
 
 # About 512 tokens: long against a cache's blocks, short against what is worth being placed by.
 STEP_BYTES: Final = 2048
@@ -21,9 +21,9 @@ _MOST_BYTES: Final = 128 * STEP_BYTES
 _FIELDS: Final = ("tools", "functions", "system", "instructions", "messages", "input", "prompt")
 
 
-def beginning_of(
+def prefix_of(
     body: Mapping[str, Any], model: str, salt: str, bytes_per_token: float
-) -> Beginning | None:
+) -> PromptPrefix | None:
     """The beginning of a call's prompt; None where it is shorter than a step, or not in the body.
 
     salt: the tenant's, which divides the engines' prefix caches, as the client's own does; "" for
@@ -44,7 +44,7 @@ def beginning_of(
         before = hash((before, data[end - STEP_BYTES : end]))
         marks.append(before)
     step_tokens = max(1, round(STEP_BYTES / bytes_per_token))
-    return Beginning(tuple(marks), step_tokens) if marks else None
+    return PromptPrefix(tuple(marks), step_tokens) if marks else None
 
 
 def _written(body: Mapping[str, Any]) -> bytes:

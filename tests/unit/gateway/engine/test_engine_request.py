@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weft_engine.wire import CallContext
 from weft_gateway.engine.endpoints import BY_PATH, ENDPOINTS
-from weft_gateway.engine.lower import ReplicaKind, TooDeep, lower, program_digest, tenant_salt
+from weft_gateway.engine.engine_request import (
+    ReplicaKind,
+    TooDeep,
+    build_engine_request,
+    program_digest,
+    tenant_salt,
+)
 from weft_gateway.model import ProgramKey
 
 CHAT = BY_PATH["/v1/chat/completions"]
@@ -20,13 +26,13 @@ SALT = tenant_salt("tenant")
 def lowered(
     raw: bytes, kind: ReplicaKind = ReplicaKind.WEFT, salt: str = SALT, endpoint: Any = CHAT
 ) -> tuple[dict[str, Any], bytes]:
-    body, header = lower(raw, json.loads(raw), endpoint, kind, CONTEXT, salt)
+    body, header = build_engine_request(raw, json.loads(raw), endpoint, kind, CONTEXT, salt)
     return json.loads(body), header
 
 
 def test_a_body_without_ours_keeps_its_bytes() -> None:
     raw = b'  {"model" : "m","n":1.0,\n "u":"\\u00e9", "big":123456789012345678901234567890}'
-    body, header = lower(raw, json.loads(raw), CHAT, ReplicaKind.WEFT, CONTEXT, SALT)
+    body, header = build_engine_request(raw, json.loads(raw), CHAT, ReplicaKind.WEFT, CONTEXT, SALT)
     assert body.endswith(raw[raw.index(b"{") + 1 :])
     assert header == b""
     sent = json.loads(body)
@@ -81,7 +87,7 @@ def test_malformed_xargs_are_left_for_the_engine_to_refuse() -> None:
 def test_plain_vllm_gets_the_salt_only_and_other_servers_nothing() -> None:
     raw = b'{"model":"m"}'
     assert lowered(raw, ReplicaKind.VLLM)[0] == {"model": "m", "cache_salt": SALT}
-    body, header = lower(raw, {"model": "m"}, CHAT, ReplicaKind.STOCK, CONTEXT, SALT)
+    body, header = build_engine_request(raw, {"model": "m"}, CHAT, ReplicaKind.STOCK, CONTEXT, SALT)
     assert (body, header) == (raw, b"")
     assert lowered(b'{"vllm_xargs":{"a":1}}', ReplicaKind.STOCK)[0] == {}
 

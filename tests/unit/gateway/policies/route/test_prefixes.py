@@ -7,22 +7,22 @@ from itertools import accumulate
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.model import Beginning
-from weft_gateway.policies.route.beginnings import Beginnings
+from weft_gateway.model import PromptPrefix
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 
 
-def begins(text: str, step: int = 100) -> Beginning:
+def begins(text: str, step: int = 100) -> PromptPrefix:
     """A letter is a step long."""
-    return Beginning(tuple(map(hash, accumulate(text))), step)
+    return PromptPrefix(tuple(map(hash, accumulate(text))), step)
 
 
-def tokens(sent: Beginnings, text: str, *replicas: str) -> dict[str, int] | None:
+def tokens(sent: PrefixAffinityIndex, text: str, *replicas: str) -> dict[str, int] | None:
     shared = sent.shared(begins(text), replicas)
     return None if shared is None else dict(shared.tokens)
 
 
 def test_what_two_prompts_have_in_common_is_found_as_far_as_it_goes():
-    sent = Beginnings(10_000)
+    sent = PrefixAffinityIndex(10_000)
     sent.sent("a", begins("sxyz"))
     sent.sent("b", begins("suv"))
     assert tokens(sent, "sxyw", "a", "b", "c") == {"a": 300, "b": 100, "c": 0}
@@ -31,7 +31,7 @@ def test_what_two_prompts_have_in_common_is_found_as_far_as_it_goes():
 
 
 def test_what_all_replicas_have_tells_them_not_apart():
-    sent = Beginnings(10_000)
+    sent = PrefixAffinityIndex(10_000)
     sent.sent("a", begins("sx"))
     sent.sent("b", begins("sy"))
     assert tokens(sent, "sz", "a", "b") is None
@@ -40,7 +40,7 @@ def test_what_all_replicas_have_tells_them_not_apart():
 
 
 def test_beyond_its_room_a_replica_forgets_what_was_sent_longest_ago_from_its_end():
-    sent = Beginnings(500)
+    sent = PrefixAffinityIndex(500)
     sent.sent("a", begins("sxy"))
     sent.sent("a", begins("suvw"))
     assert tokens(sent, "sxy", "a", "b") == {"a": 200, "b": 0}
@@ -48,7 +48,7 @@ def test_beyond_its_room_a_replica_forgets_what_was_sent_longest_ago_from_its_en
 
 
 def test_a_replica_has_the_room_that_it_told():
-    sent = Beginnings(10_000)
+    sent = PrefixAffinityIndex(10_000)
     sent.room("a", 200)
     sent.sent("a", begins("sxy"))
     sent.sent("b", begins("sxy"))
@@ -59,7 +59,7 @@ def test_a_replica_has_the_room_that_it_told():
 
 
 def test_a_replica_that_lost_its_cache_is_forgotten_and_no_other_one():
-    sent = Beginnings(10_000)
+    sent = PrefixAffinityIndex(10_000)
     sent.sent("a", begins("sxy"))
     sent.sent("b", begins("sx"))
     sent.forget("a")
@@ -68,7 +68,7 @@ def test_a_replica_that_lost_its_cache_is_forgotten_and_no_other_one():
 
 
 def test_what_many_programs_begin_with_counts_only_where_enough_replicas_have_it():
-    sent = Beginnings(10_000)
+    sent = PrefixAffinityIndex(10_000)
     for _ in range(20):
         sent.sent("a", begins("hot"))
     assert tokens(sent, "hot", "a", "b", "c", "d") == {"a": 0, "b": 0, "c": 0, "d": 0}
@@ -78,7 +78,7 @@ def test_what_many_programs_begin_with_counts_only_where_enough_replicas_have_it
 
 
 def test_of_a_prompt_that_all_programs_begin_with_only_what_is_its_own_counts():
-    sent = Beginnings(100_000)
+    sent = PrefixAffinityIndex(100_000)
     for letter in "abcdefghijklmnopqrst":
         sent.sent("a", begins("s" + letter))
     assert tokens(sent, "sk", "a", "b", "c", "d") == {"a": 100, "b": 0, "c": 0, "d": 0}
@@ -86,12 +86,12 @@ def test_of_a_prompt_that_all_programs_begin_with_only_what_is_its_own_counts():
 
 
 def test_how_many_begin_alike_is_told_by_the_last_programs_alone():
-    sent = Beginnings(1_000_000)
+    sent = PrefixAffinityIndex(1_000_000)
     for _ in range(200):
         sent.sent("a", begins("old"))
     assert tokens(sent, "old", "a", "b", "c", "d")["a"] == 0
     for number in range(200):
-        sent.sent("b", Beginning((number,), 100))
+        sent.sent("b", PromptPrefix((number,), 100))
     assert tokens(sent, "old", "a", "b", "c", "d")["a"] == 300, "56 of the last 256 begin so"
 
 
@@ -101,7 +101,7 @@ def test_how_many_begin_alike_is_told_by_the_last_programs_alone():
     st.text("xy", min_size=1, max_size=6),
 )
 def test_no_replica_has_more_than_it_was_sent_or_has_room_for(all_sent, room, asked):
-    sent = Beginnings(room)
+    sent = PrefixAffinityIndex(room)
     for replica, text in all_sent:
         sent.sent(replica, begins(text))
     found = tokens(sent, asked, "a", "b", "never") or {}
@@ -113,4 +113,4 @@ def test_no_replica_has_more_than_it_was_sent_or_has_room_for(all_sent, room, as
 
 def test_a_negative_room_is_refused():
     with pytest.raises(ValueError, match="-1"):
-        Beginnings(-1)
+        PrefixAffinityIndex(-1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.model import ProgramKey
-from weft_gateway.overlap.ahead import Ahead, head_of
+from weft_gateway.overlap.next_turn import NextTurnPredictor, head_of
 
 TOOLS = [{"type": "function", "function": {"name": "find"}}]
 
@@ -28,7 +28,9 @@ ANSWER = {
 RESULT = {"role": "tool", "tool_call_id": "c", "content": "there"}
 
 
-def played(ahead: Ahead, number: int, cached: int | None, following: str = "base") -> dict | None:
+def played(
+    ahead: NextTurnPredictor, number: int, cached: int | None, following: str = "base"
+) -> dict | None:
     """A turn of 1,000 tokens that calls a tool, and the next one; what was to be prefilled."""
     found = ahead.called(key(number), "main", body("base", USER), ANSWER, 1000)
     ahead.came(key(number), "main", body(following, USER, ANSWER, RESULT), cached)
@@ -36,12 +38,12 @@ def played(ahead: Ahead, number: int, cached: int | None, following: str = "base
 
 
 def test_what_the_cache_holds_is_not_prefilled():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     assert [played(ahead, n, 990) for n in range(6)] == [None] * 6
 
 
 def test_answers_that_come_back_otherwise_than_they_were_generated_are():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     found = [played(ahead, n, 500) for n in range(4)]
     assert found[:2] == [None, None]
     assert found[2] is not None
@@ -51,7 +53,7 @@ def test_answers_that_come_back_otherwise_than_they_were_generated_are():
 
 
 def test_a_system_prompt_that_changes_with_the_tools_is_foreseen():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     found = [played(ahead, n, 0, following="read what was found") for n in range(4)]
     assert found[:2] == [None, None]
     assert found[3]["messages"][0]["content"] == "read what was found"
@@ -65,13 +67,13 @@ def test_a_system_prompt_that_changes_with_the_tools_is_foreseen():
 
 
 def test_a_prompt_that_changes_each_time_is_not():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     found = [played(ahead, n, 0, following=f"it is {n} o'clock") for n in range(6)]
     assert found == [None] * 6
 
 
 def test_what_was_prefilled_teaches_nothing_about_the_cache():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     for n in range(4):
         played(ahead, n, 500)
     for n in range(4, 30):
@@ -80,14 +82,14 @@ def test_what_was_prefilled_teaches_nothing_about_the_cache():
 
 
 def test_a_wish_is_enough_for_a_turn_of_some_length():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     turn = (key(1), "main", body("base", USER), ANSWER)
     assert ahead.called(*turn, 1000, wanted=True) is not None
     assert ahead.called(*turn, 20, wanted=True) is None
 
 
 def test_a_thread_that_starts_over_teaches_nothing():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     for n in range(4):
         ahead.called(key(n), "main", body("base", USER), ANSWER, 1000)
         ahead.came(key(n), "main", body("base", USER), 0)
@@ -95,7 +97,7 @@ def test_a_thread_that_starts_over_teaches_nothing():
 
 
 def test_tenants_learn_apart():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     for n in range(4):
         played(ahead, n, 0)
     other = ProgramKey("u", "p")
@@ -103,7 +105,7 @@ def test_tenants_learn_apart():
 
 
 def test_memory_is_bounded():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     for n in range(10_000):
         ahead.called(key(n), "main", body(f"{n}", USER), ANSWER, 1000)
         if n % 2:
@@ -130,14 +132,14 @@ JSON = st.recursive(
     st.dictionaries(st.sampled_from(["tool_calls", "content", "role"]), JSON),
 )
 def test_nothing_that_comes_from_outside_raises(request, answer):
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     ahead.called(key(1), "main", request, answer, 1000, wanted=True)
     ahead.came(key(1), "main", request, 3)
     head_of(request)
 
 
 def test_heads_are_bounded_in_bytes_and_the_latest_stay():
-    ahead = Ahead()
+    ahead = NextTurnPredictor()
     for number in range(200):
         system = f"{number} " + "x" * 200_000
         ahead.called(key(number), "main", body(system, USER), ANSWER, 1000)

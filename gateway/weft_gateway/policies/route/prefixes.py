@@ -11,7 +11,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from weft_gateway.model import Beginning, Shared
+from weft_gateway.model import PromptPrefix, Shared
 
 # So many programs that got a home last tell how many ask for what.
 _LAST: Final = 256
@@ -31,7 +31,7 @@ class _Held:
         mark has all before it."""
         return bisect_left(marks, True, key=self._lacks)
 
-    def sent(self, beginning: Beginning, room: int) -> None:
+    def sent(self, beginning: PromptPrefix, room: int) -> None:
         """Hold a beginning, and forget what there is no room for, tokens."""
         marks = self.marks
         for mark in reversed(beginning.marks):
@@ -47,7 +47,7 @@ class _Held:
         return mark not in self.marks
 
 
-class Beginnings:
+class PrefixAffinityIndex:
     """The beginnings that each replica was sent last, as many as its cache can hold.
 
     room_tokens: of a replica's prefix cache, where nobody has told it.
@@ -59,11 +59,11 @@ class Beginnings:
         self._room_tokens = room_tokens
         self._rooms: dict[str, int] = {}
         self._held: dict[str, _Held] = {}
-        self._last: deque[Beginning] = deque()
+        self._last: deque[PromptPrefix] = deque()
         # Of the last programs, those that begin with a mark.
         self._asked: Counter[int] = Counter()
 
-    def shared(self, beginning: Beginning, replicas: Collection[str]) -> Shared | None:
+    def shared(self, beginning: PromptPrefix, replicas: Collection[str]) -> Shared | None:
         """What is known of a beginning at these replicas; None where it tells them not apart.
 
         What many programs begin with is wanted at many replicas: of n, a share s of all programs
@@ -85,7 +85,7 @@ class Beginnings:
             worth.append(worth[-1] + (step if enough else 0))
         return Shared({name: worth[reach] for name, reach in known.items()})
 
-    def sent(self, replica: str, beginning: Beginning) -> None:
+    def sent(self, replica: str, beginning: PromptPrefix) -> None:
         """A program with this beginning got its home there."""
         if len(self._last) == _LAST:
             gone = self._last.popleft().marks

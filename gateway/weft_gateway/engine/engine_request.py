@@ -72,7 +72,7 @@ def program_digest(key: ProgramKey) -> str:
     return hashlib.blake2b(text, digest_size=12).hexdigest()
 
 
-def lower(
+def build_engine_request(
     raw: bytes,
     body: dict[str, Any],
     endpoint: Endpoint,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from weft_gateway.engine.beginnings import STEP_BYTES, beginning_of
+from weft_gateway.engine.prefixes import STEP_BYTES, prefix_of
 
 TEXT = "All that the agent is told of its work. " * 300
 TOOLS = [{"type": "function", "function": {"name": "look", "description": TEXT}}]
 
 
 def marks(body, model="m", salt="tenant"):
-    found = beginning_of(body, model, salt, 4.0)
+    found = prefix_of(body, model, salt, 4.0)
     return () if found is None else found.marks
 
 
@@ -66,8 +66,8 @@ def test_other_tools_salts_tenants_and_models_share_nothing():
 
 
 def test_a_step_has_the_tokens_that_such_bytes_have_elsewhere():
-    assert beginning_of(chat(TEXT), "m", "", 4.0).step_tokens == STEP_BYTES // 4
-    assert beginning_of(chat(TEXT), "m", "", 1e9).step_tokens == 1
+    assert prefix_of(chat(TEXT), "m", "", 4.0).step_tokens == STEP_BYTES // 4
+    assert prefix_of(chat(TEXT), "m", "", 1e9).step_tokens == 1
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_step_has_the_tokens_that_such_bytes_have_elsewhere():
     ],
 )
 def test_where_nothing_can_be_told_nothing_is(body):
-    assert beginning_of(body, "m", "", 4.0) is None
+    assert prefix_of(body, "m", "", 4.0) is None
 
 
 def test_what_is_nested_too_deep_is_left_alone():
     deep: list = [TEXT]
     for _ in range(2000):
         deep = [deep]
-    assert beginning_of({"input": deep}, "m", "", 4.0) is None
+    assert prefix_of({"input": deep}, "m", "", 4.0) is None
 
 
 def test_of_a_long_conversation_only_the_beginning_is_read():

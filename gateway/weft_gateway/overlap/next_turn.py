@@ -81,7 +81,7 @@ class _Kind:
 
 
 @dataclass(slots=True)
-class Ahead:
+class NextTurnPredictor:
     """Learns, and says what to prefill. min_gain: tokens."""
 
     min_gain: int = MIN_GAIN_TOKENS

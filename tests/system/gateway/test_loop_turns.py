@@ -1,0 +1,157 @@
+"""Much work that comes at once is done a piece at a time, in turns of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.raw_client import raw
+from websockets.asyncio.client import connect
+from weft_gateway.api.connections import _OPENED_A_TURN, Openings
+from weft_gateway.api.edge import EdgeProtocol
+from weft_gateway.api.websocket import _EVENTS_A_TURN
+from weft_gateway.api.websocket_server import DrainingSocket
+from weft_gateway.calls.path import LIGHT_PIECE_BYTES, PIECE_BYTES
+from weft_gateway.engine.sse import StreamFilter
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+UPGRADE = (
+    b"GET /v1/responses HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"
+    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nsec-websocket-version: 13\r\n\r\n"
+)
+DELTA = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta"}\n\n'
+DONE = json.dumps({"type": "response.completed", "response": {"id": "resp_1", "output": []}})
+END = b"event: response.completed\ndata: %b\n\n" % DONE.encode()
+# In one read of the gateway.
+EVENTS = 2000
+
+
+async def burst(wire: Any, request: Any) -> None:
+    await wire.stream(DELTA * EVENTS + END)
+
+
+class Rounds:
+    """Counts the rounds of the event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self.count += 1
+        self._next = self._loop.call_soon(self._tick)
+
+    def stop(self) -> None:
+        self._next.cancel()
+
+
+@contextlib.asynccontextmanager
+async def counting() -> Any:
+    rounds = Rounds()
+    try:
+        yield rounds
+    finally:
+        rounds.stop()
+
+
+async def test_streams_are_passed_on_one_piece_to_a_round_of_the_loop(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[tuple[int, int]] = []
+    feed = StreamFilter.feed
+
+    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as rounds:
+
+        def counted(stream: StreamFilter, data: bytes) -> bytes:
+            fed.append((rounds.count, len(data)))
+            return feed(stream, data)
+
+        monkeypatch.setattr(StreamFilter, "feed", counted)
+
+        async def call() -> None:
+            body = {"model": "tiny", "input": "Hello", "stream": True}
+            answer = await gateway.client.post("/v1/responses", json=body)
+            assert answer.content == DELTA * EVENTS + END
+
+        await asyncio.gather(*(call() for _ in range(4)))
+    large = [number for number, size in fed if size > LIGHT_PIECE_BYTES]
+    assert len(large) > 4
+    assert len(set(large)) == len(large)
+    assert max(size for _, size in fed) <= PIECE_BYTES
+
+
+async def test_a_websocket_passes_on_a_bounded_number_of_events_in_a_round_of_the_loop(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    send = DrainingSocket.send
+
+    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as rounds:
+
+        async def counted(socket: DrainingSocket, message: Any) -> None:
+            sent.append(rounds.count)
+            await send(socket, message)
+
+        monkeypatch.setattr(DrainingSocket, "send", counted)
+        url = gateway.url.replace("http", "ws", 1) + "/v1/responses"
+        async with connect(url, proxy=None) as client:
+            message = {"type": "response.create", "model": "tiny", "input": "Hello"}
+            await client.send(json.dumps(message))
+            events = [json.loads(await client.recv())["type"] for _ in range(EVENTS + 1)]
+    assert events == ["response.output_text.delta"] * EVENTS + ["response.completed"]
+    assert len(sent) > EVENTS
+    assert max(Counter(sent).values()) <= 2 * _EVENTS_A_TURN
+
+
+async def test_websockets_of_clients_that_connect_at_once_are_opened_a_few_at_a_time(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    opening = DrainingSocket.open
+
+    async with engine(script=burst) as stub, weft(stub) as gateway, counting() as rounds:
+
+        def counted(socket: DrainingSocket, request: Any) -> None:
+            opened.append(rounds.count)
+            opening(socket, request)
+
+        monkeypatch.setattr(DrainingSocket, "open", counted)
+        async with contextlib.AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(raw(gateway)) for _ in range(30)]
+            await asyncio.gather(*(client.send(UPGRADE) for client in clients))
+            for client in clients:
+                assert (await client.reader.readline()).startswith(b"HTTP/1.1 101 ")
+    assert len(opened) == 30
+    assert max(Counter(opened).values()) <= _OPENED_A_TURN
+
+
+async def test_a_websocket_whose_client_leaves_before_its_turn_is_not_opened(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch, until: Any
+) -> None:
+    held: list[Callable[[], None]] = []
+    opened: list[DrainingSocket] = []
+    monkeypatch.setattr(Openings, "add", lambda _, opening: held.append(opening))
+    transports: list[Any] = []
+    connection_made = EdgeProtocol.connection_made
+
+    def connected(protocol: EdgeProtocol, transport: Any) -> None:
+        transports.append(transport)
+        connection_made(protocol, transport)
+
+    monkeypatch.setattr(EdgeProtocol, "connection_made", connected)
+    monkeypatch.setattr(DrainingSocket, "open", lambda socket, _: opened.append(socket))
+    async with engine(script=burst) as stub, weft(stub, max_connections=1) as gateway:
+        async with raw(gateway) as client:
+            await client.send(UPGRADE)
+            await until(lambda: held)
+        transports[0].abort()
+        held[0]()
+        assert not opened
+        assert (await gateway.client.get("/v1/models")).status_code == 200
