@@ -191,10 +191,10 @@ def test_without_a_prefix_cache_it_is_plas_by_programs(engine, monkeypatch):
 
 
 @pytest.mark.parametrize("reserve_factor", [0.0, 0.25, 50.0])
-def test_a_storm_ends_with_every_token_whatever_is_kept(engine, keep_share):
-    options = {"first_quantum_s": 2.0, "beta": 5.0, "reserve_factor": keep_share}
+def test_a_storm_ends_with_every_token_whatever_is_kept(engine, reserve_factor):
+    options = {"first_quantum_s": 2.0, "beta": 5.0, "reserve_factor": reserve_factor}
     e = engine(policy="warm_plas", options=options, max_num_seqs=3, blocks=60, step_tokens=320)
-    random = Random(keep_share)
+    random = Random(reserve_factor)
     wanted: dict[str, int] = {}
     lengths = [40] * 9
     alive: list[str] = []
