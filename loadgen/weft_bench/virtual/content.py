@@ -19,7 +19,7 @@ _BLOCK: Final = 16
 
 @dataclass(slots=True)
 class Seen:
-    """What earlier calls of a program contained; its prompts mostly share a prefix.
+    """Contents of a program's earlier calls; its prompts mostly share a prefix.
 
     messages: size and digest by object identity; the messages must stay alive. ids, parts: the last
     prompt of token ids and its parts.

@@ -1,4 +1,4 @@
-"""What an orchestrator does beside its calls to overlap tools and engine (Sutradhara 4). Pure.
+"""Orchestrator features that overlap tools and engine (Sutradhara 4). Pure.
 
 `docs/prefill.md` describes the gateway's part. `weft_bench.overlap.player` is the same orchestrator
 over HTTP.

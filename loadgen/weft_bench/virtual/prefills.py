@@ -37,7 +37,7 @@ class Prefills:
         return self._running.get(call)
 
     def hold(self, program: str, number: int, now: float) -> str:
-        """Return the name of the prefill that an arriving turn waits for; "" if it does not wait."""
+        """Return the name of the prefill that an arriving turn waits for, "" for none."""
         call = name_of(program, number)
         if call not in self._running:
             return ""
@@ -45,7 +45,7 @@ class Prefills:
         return call
 
     def release(self, program: str, number: int, now: float) -> tuple[float, str]:
-        """Continue a turn. Returns when it arrived and the replica of its prefill, "" without one."""
+        """Continue a turn. Returns its arrival and the replica of its prefill, "" for none."""
         turn = (program, number)
         return self._held.pop(turn, now), self._placed.pop(turn, "")
 
