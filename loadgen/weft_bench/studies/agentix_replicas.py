@@ -182,8 +182,8 @@ def _scaling_tables(found: Measured) -> Sequence[Table]:
     columns = ("SLO", "replicas", "programs/s", "over linear")
     title = (
         "greatest load within an SLO on mean program token latency; the SLO is a multiple of one "
-        f"replica's latency at {_RATES[0]} programs/s; sharegpt, 8 slots and {_PROGRAMS} programs a replica (40 in "
-        "the quick form)"
+        f"replica's latency at {_RATES[0]} programs/s; sharegpt, 8 slots and {_PROGRAMS} programs "
+        "a replica (40 in the quick form)"
     )
     return [Table(title, columns, rows, labels=2)]
 

@@ -16,8 +16,8 @@ Outcome = Literal["won", "lost", "open"]
 class Score:
     """One comparison.
 
-    name: its subject. shown: its figure as text. outcome: the conclusion of the whole interval;
-    open if there is none.
+    name: its subject. shown: its figure as text. outcome: the conclusion of the whole interval, or
+    open.
     """
 
     name: str
@@ -29,9 +29,9 @@ class Score:
 class Headline:
     """The summary of an experiment.
 
-    what: the compared figure and the opponent. published: the paper's result in a few words; empty
-    if there is none. rival: whether the opponent can be built; an unreachable bound is no rival,
-    and missing it is no loss.
+    what: the compared figure and the opponent. published: the paper's result in a few words, or
+    empty. rival: whether the opponent can be built; an unreachable bound is no rival, and missing
+    it is no loss.
     """
 
     what: str
@@ -112,13 +112,13 @@ class Experiment:
     """One experiment.
 
     name: its name on the command line, valid in a file name. source: paper and figure, or the
-    reason for the experiment. published: the paper's result in a sentence; empty if there is none.
-    kind: origin of the figures; a table never mixes kinds. cells: what to measure; the argument
-    selects the quick form, at most a minute on two cores. measure: returns one cell's figures, in a
-    process of its own; a module-level function. tables, plots: views of the figures. notes: what
-    readers must know. headline: the result in one line of the page's summary. code: files and
-    folders, relative to the project's root, that determine the outcome. exclusive: measured in real
-    time, so that no other cell may run at the same time.
+    reason for the experiment. published: the paper's result in a sentence, or empty. kind: origin
+    of the figures; a table never mixes kinds. cells: what to measure; the argument selects the
+    quick form, at most a minute on two cores. measure: returns one cell's figures, in its own
+    process; a module-level function. tables, plots: views of the figures. notes: what readers must
+    know. headline: the result in one line of the page's summary. code: files and folders, relative
+    to the project's root, that determine the outcome. exclusive: measured in real time, so that no
+    other cell may run at the same time.
     """
 
     name: str

@@ -67,7 +67,7 @@ def less(ours: str, other: str, figure: str) -> Shown:
 def more_load(found: Measured, figure: str) -> tuple[float, Throughput] | None:
     """Return the baseline rate with the greatest gain in load at equal latency, and that gain.
 
-    Only rates with a known gain count. None if there are none.
+    Only rates with a known gain count. Returns None without such a rate.
     """
     ours, baseline = found.where(mode=ALL), found.where(mode=BASELINE)
     known = curves(baseline, figure)

@@ -1,4 +1,4 @@
-"""Ablation of Sutradhara: each optimisation, the origin of cache hits, and a comparison with pins."""
+"""Ablation of Sutradhara: each optimisation, the origin of cache hits, a comparison with pins."""
 
 from __future__ import annotations
 
