@@ -184,7 +184,7 @@ class Measured:
         return list(dict.fromkeys(level for level in found if level is not None))
 
     def only(self, name: str) -> Setting:
-        """Return the value of a setting that all these cells share. Raises ValueError for several."""
+        """Return the only value of a setting in these cells. Raises ValueError for several."""
         (level,) = self.levels(name)
         return level
 
