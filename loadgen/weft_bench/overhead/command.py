@@ -130,7 +130,7 @@ def _start_proxy(
 def _measure(
     options: OverheadOptions, urls: dict[str, str], pids: dict[str, int], engines: list[str]
 ) -> Cells:
-    """Measure all cells in rounds, every proxy in turn, so that a drift of the machine affects all."""
+    """Measure all cells in rounds, with the proxies in turn, so that machine drift affects all."""
     samples: dict[tuple[str, bool, int], list[Cell]] = {}
     cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
     with Progress() as progress:
@@ -167,7 +167,7 @@ def answered(engines: Sequence[str]) -> int:
 
 
 def checked(cell: Cell, count: int, at_engines: int) -> Cell:
-    """Count requests that no engine received as errors, so that a rate covers only engine answers."""
+    """Count requests that no engine received as errors. A rate then covers only engine answers."""
     return replace(cell, errors=max(cell.errors, count - at_engines))
 
 
