@@ -32,11 +32,11 @@ class CallLog:
         if scope["type"] != "http" or scope["path"] not in (PATH, _CALLS):
             await self._app(scope, receive, send)
         elif scope["path"] == PATH:
-            await self._tell(scope["method"], send)
+            await self._serve_log(scope["method"], send)
         else:
             await self._note(scope, receive, send)
 
-    async def _tell(self, method: str, send: Send) -> None:
+    async def _serve_log(self, method: str, send: Send) -> None:
         if method == "DELETE":
             self._calls.clear()
         headers = [(b"content-type", b"application/json")]

@@ -172,7 +172,7 @@ class Replica:
         """Return the number of computed tokens of a call."""
         return int(self.scheduler.requests[call].num_computed_tokens)
 
-    def tell(self, kv: str, program: str, now: float) -> float | None:
+    def send_command(self, kv: str, program: str, now: float) -> float | None:
         """Send a command about a program's KV blocks, as `POST /weft/kv` does.
 
         The engine executes it before the next step. Returns as `interrupt`.

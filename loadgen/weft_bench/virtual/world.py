@@ -307,7 +307,7 @@ class _World:
         if self._tells_ends or self._setup.overlap.retain_s:
             for place_ in dict.fromkeys(record.replica for record in program.records):
                 replica = self._replicas[place_]
-                self._added(replica, replica.tell(what, name, self._now))
+                self._added(replica, replica.send_command(what, name, self._now))
 
     def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
         """Return the seconds from an answer to the next turn: its tools and the rest of the gap."""
