@@ -130,8 +130,8 @@ def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     counts = ", ".join(f"{outcomes[name]} {word}" for name, word in _WORDS.items())
     return [
         "## Summary\n",
-        f"Weft against rivals in {outcomes.total()} comparisons: {counts}. Better or worse means",
-        "the whole 95% interval. Published figures are from other engines and other programs.\n",
+        f"Weft against rivals in {outcomes.total()} comparisons: {counts}. Better or worse",
+        "holds for the whole 95% interval. Published figures are from other engines and programs.\n",
         *map(_line, told),
         "",
     ]

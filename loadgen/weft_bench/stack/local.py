@@ -104,7 +104,7 @@ def engine_variables(
 
 
 def configuration(options: Any, of_own_engines: Sequence[str]) -> dict[str, Any]:
-    """Return the options that had an effect. of_own_engines: those of a stack that a bench starts."""
+    """Return the options with an effect. of_own_engines: those of a stack that a bench starts."""
     unused = of_own_engines if options.base_url else ("base_url",)
     return {name: value for name, value in asdict(options).items() if name not in unused}
 

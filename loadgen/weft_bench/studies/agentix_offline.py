@@ -26,7 +26,7 @@ def _cells(quick: bool) -> Sequence[Cell]:
 def _tables(found: Measured) -> Sequence[Table]:
     columns = {
         "makespan, s": mean("makespan"),
-        "weft's ratio to it": under("makespan", system="weft"),
+        "weft's / its": under("makespan", system="weft"),
         "mean program latency, s": mean("latency"),
         "hit rate": mean("hit_rate"),
         "preemptions a call": mean("preemptions"),

@@ -80,7 +80,7 @@ def _balancer_tables(found: Measured) -> Sequence[Table]:
     ]
     columns = {
         **{f"{label}, s/token": mean(figure) for label, figure in _FIGURES.items()},
-        "locality's ratio to it": under("token_latency", balancer=_OURS),
+        "locality's mean / its": under("token_latency", balancer=_OURS),
         "hit rate": mean("hit_rate"),
         "migrations a call": mean("migrations"),
     }
