@@ -1,1 +1,1 @@
-"""Workloads, trace readers, replay over HTTP and reports. Imports nothing of the gateway."""
+"""Workloads, trace readers, replay over HTTP and reports. Imports no module of the gateway."""

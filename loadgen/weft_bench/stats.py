@@ -8,12 +8,15 @@ from statistics import stdev
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean; 0 of nothing."""
+    """Return the arithmetic mean, or 0 without values."""
     return sum(values) / len(values) if values else 0.0
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Percentile with linear interpolation between closest ranks; share in [0, 1]; 0 of nothing."""
+    """Return the percentile with linear interpolation between closest ranks.
+
+    share: in [0, 1]. Returns 0 without values.
+    """
     if not values:
         return 0.0
     ordered = sorted(values)
@@ -24,8 +27,9 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def half_width(values: Sequence[float]) -> float:
-    """Half of the 95% confidence interval of the mean (Student's t); 0 of a single value."""
-    # Takes a second to import, and clients that are started for every cell need no interval.
+    """Return half of the 95% confidence interval of the mean (Student's t), or 0 for one value."""
+    # Imported here because the import takes a second, and clients that run one cell each do not
+    # need it.
     from scipy.stats import t
 
     if len(values) < 2:

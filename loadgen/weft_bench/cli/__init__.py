@@ -22,5 +22,5 @@ for group in (load, peers, experiments, gpu, simulator, replica, parts):
 @bench.callback()
 def _bench() -> None:
     """Measure Weft: replay programs, compare proxies, simulate."""
-    # SIGTERM ends a bench as SIGINT does, so that the processes which it started end with it.
+    # SIGTERM ends a bench like SIGINT, so that the processes it started end with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -13,7 +13,7 @@ experiments = typer.Typer()
 
 
 def _folder(value: str) -> str:
-    """A typer callback: checks that files can be written in this folder, unless it is ""."""
+    """Check in a typer callback that files can be written in this folder, unless it is ""."""
     if value:
         writable(str(Path(value) / "experiment.json"))
     return value

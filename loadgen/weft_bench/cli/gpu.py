@@ -13,7 +13,9 @@ gpu = typer.Typer()
 
 
 def rates(text: str, known: tuple[str, ...], option: str) -> dict[str, float]:
-    """Programs per second by workload, as sharegpt=1.5,bfcl=4. Raises typer.BadParameter."""
+    """Parse programs per second by workload, such as sharegpt=1.5,bfcl=4. Raises
+    typer.BadParameter.
+    """
     found = {}
     for part in (part.strip() for part in text.split(",") if part.strip()):
         name, _, value = part.partition("=")
@@ -22,20 +24,20 @@ def rates(text: str, known: tuple[str, ...], option: str) -> dict[str, float]:
         except ValueError:
             rate = 0.0
         if not 0 < rate < float("inf"):
-            raise typer.BadParameter(f"{part!r} is not a rate, as sharegpt=1.5", param_hint=option)
+            raise typer.BadParameter(f"{part!r} is no rate such as sharegpt=1.5", param_hint=option)
         found[one_of(name, known, option)] = rate
     return found
 
 
 def shares(text: str, option: str) -> tuple[float, ...]:
-    """Comma-separated numbers above 0, each once. Raises typer.BadParameter."""
+    """Parse comma-separated numbers above 0 and drop duplicates. Raises typer.BadParameter."""
     try:
         found = tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         found = ()
     if not found or any(not 0 < share < float("inf") for share in found):
         raise typer.BadParameter(
-            f"{text!r} is not a list of loads, as 0.5,0.8,1", param_hint=option
+            f"{text!r} is not a list of loads such as 0.5,0.8,1", param_hint=option
         )
     return found
 
@@ -51,7 +53,7 @@ def bench_gpu(
     workloads: Annotated[str, typer.Option(help="comma-separated, or 'all'")] = "all",
     loads: Annotated[str, typer.Option(help="shares of vllm-opt's capacity")] = "0.5,0.8,1",
     capacity: Annotated[
-        str, typer.Option(help="programs/s by workload, as sharegpt=1.5; default: measured")
+        str, typer.Option(help="programs/s by workload, such as sharegpt=1.5; default: measured")
     ] = "",
     calibration: Annotated[
         float, typer.Option(min=1, help="longest measurement of a capacity, seconds")
@@ -61,13 +63,13 @@ def bench_gpu(
         float, typer.Option(min=0, help="seconds after the window until programs are cut off")
     ] = 120.0,
     minutes: Annotated[
-        float, typer.Option(min=0.1, help="start no cell that would end after these minutes")
+        float, typer.Option(min=0.1, help="do not start cells that would end later, minutes")
     ] = 600.0,
     start_wait: Annotated[
-        float, typer.Option(min=1, help="longest start of an engine, seconds")
+        float, typer.Option(min=1, help="startup limit of an engine, seconds")
     ] = 600.0,
     seed: Annotated[int, typer.Option(min=0, help="seed of programs and arrivals")] = 0,
-    gap_scale: Annotated[float, typer.Option(min=0.0, help="factor on tools' times")] = 1.0,
+    gap_scale: Annotated[float, typer.Option(min=0.0, help="factor on tool times")] = 1.0,
     slots: Annotated[int, typer.Option(min=1, help="calls that an engine runs at once")] = 256,
     max_model_len: Annotated[int, typer.Option(min=64, help="longest context, tokens")] = 32_768,
     step_tokens: Annotated[int, typer.Option(min=1, help="tokens of a batch")] = 8192,
@@ -75,16 +77,16 @@ def bench_gpu(
         int, typer.Option(min=0, help="KV blocks; 0: as many as the memory holds")
     ] = 0,
     memory_share: Annotated[
-        float, typer.Option(min=0.05, max=0.98, help="of the GPU's memory, for the engine")
+        float, typer.Option(min=0.05, max=0.98, help="share of the GPU's memory for the engine")
     ] = 0.9,
     swap_gib: Annotated[
-        float, typer.Option(min=0.0, help="host memory for displaced calls' KV, GiB; 0: no swap")
+        float, typer.Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
     ] = 16.0,
     policy: Annotated[str, typer.Option(help="order of `ours`; default: warm_plas")] = "",
     first_quantum: Annotated[
         float, typer.Option(min=0.001, help="first queue's quantum, seconds")
     ] = 0.5,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of --fit; medians count")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of --fit, for medians")] = 5,
     fit: Annotated[
         str, typer.Option(help="also measure steps and swaps, and write an engine file here")
     ] = "",

@@ -11,7 +11,7 @@ from weft_bench.cli.options import JsonFile, counts, names, one_of, some_of, wri
 
 load = typer.Typer()
 
-# Options of `replay` that only apply to engines which it starts itself.
+# Options of `replay` that only apply to engines that it starts itself.
 _OF_OWN_ENGINES: Final = (
     "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum",
 )  # fmt: skip
@@ -33,28 +33,29 @@ def bench_replay(
     programs: Annotated[int, typer.Option(min=1, help="programs to play")] = 24,
     rate: Annotated[float, typer.Option(min=0.001, help="program arrivals per second")] = 1.0,
     arrivals: Annotated[
-        str, typer.Option(help="poisson, bursty, stepped, or recorded: the trace's, at the rate")
+        str,
+        typer.Option(help="poisson, bursty, stepped, or recorded: the trace's, rescaled"),
     ] = "poisson",
     seed: Annotated[int, typer.Option(help="seed of arrivals and of the sample")] = 0,
     gap_scale: Annotated[float, typer.Option(min=0.0, help="factor on tool gaps")] = 1.0,
-    max_gap: Annotated[float, typer.Option(min=0.0, help="longest gap played, seconds")] = 10.0,
+    max_gap: Annotated[float, typer.Option(min=0.0, help="limit of a gap, seconds")] = 10.0,
     output_scale: Annotated[float, typer.Option(min=0.01, help="factor on answers' length")] = 1.0,
     replicas: Annotated[int, typer.Option(min=1, help="engines to start")] = 2,
     slots: Annotated[int, typer.Option(min=1, help="calls that an engine runs at once")] = 4,
     kv_blocks: Annotated[
-        int, typer.Option(min=0, help="KV blocks of an engine; 0: as many as vLLM would take")
+        int, typer.Option(min=0, help="KV blocks of an engine; 0: vLLM's default")
     ] = 0,
     max_model_len: Annotated[
         int, typer.Option(min=0, help="longest context, tokens; 0: the model's")
     ] = 0,
     swap_gib: Annotated[
-        float, typer.Option(min=0.0, help="host memory for displaced calls' KV, GiB; 0: no swap")
+        float, typer.Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
     ] = 0.0,
     tags: Annotated[
-        str, typer.Option(help="evict KV blocks by what they hold: on, off, or 'off,on' for both")
+        str, typer.Option(help="evict KV blocks by tag: on, off, or 'off,on' for both")
     ] = "on",
     first_quantum: Annotated[
-        float, typer.Option(min=0.001, help="first queue's quantum, s; small, as the demo model")
+        float, typer.Option(min=0.001, help="first queue's quantum, s; small for the demo model")
     ] = 0.1,
     json_file: JsonFile = "",
     plot: Annotated[str, typer.Option(callback=writable, help="write a PNG here")] = "",
@@ -101,21 +102,21 @@ def bench_overhead(
             "and receipts",
         ),
     ] = "litellm,vllm-router",
-    concurrency: Annotated[str, typer.Option(help="calls at once, comma-separated")] = "1,8,64",
+    concurrency: Annotated[str, typer.Option(help="concurrent calls, comma-separated")] = "1,8,64",
     requests: Annotated[int, typer.Option(min=10, max=100_000, help="requests per cell")] = 2000,
     seconds: Annotated[
-        float, typer.Option(min=0, max=60, help="shortest time of a cell, seconds")
+        float, typer.Option(min=0, max=60, help="minimum time of a cell, seconds")
     ] = 2.0,
-    rounds: Annotated[int, typer.Option(min=1, max=20, help="rounds; the median counts")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, max=20, help="rounds; the median is used")] = 3,
     session: Annotated[
-        bool, typer.Option("--session", help="calls name their program, as those of most agents")
+        bool, typer.Option("--session", help="calls name their program, as most agents' do")
     ] = False,
     distinct: Annotated[
-        bool, typer.Option("--distinct", help="prompts differ, as those of first turns")
+        bool, typer.Option("--distinct", help="prompts differ, as in first turns")
     ] = False,
     plugin: Annotated[
         bool,
-        typer.Option("--plugin", help="engines report Weft's plugin, so that calls carry tags"),
+        typer.Option("--plugin", help="engines report Weft's plugin; calls then carry tags"),
     ] = False,
     json_file: JsonFile = "",
 ) -> None:
@@ -153,13 +154,15 @@ def bench_overlap(
     ] = 1.0,
     replicas: Annotated[int, typer.Option(min=1, help="engines to start")] = 1,
     max_model_len: Annotated[
-        int, typer.Option(min=8192, help="longest context, tokens; prompts are scaled to it")
+        int, typer.Option(min=8192, help="longest context, tokens; scales the prompts")
     ] = 32_768,
     kv_blocks: Annotated[
-        int, typer.Option(min=0, help="KV blocks of an engine; 0: 12 median prompts, as the paper")
+        int,
+        typer.Option(min=0, help="KV blocks of an engine; 0: 12 median prompts, as in paper"),
     ] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="3 requests, nearly at once: a minute after the start")
+        bool,
+        typer.Option("--quick", help="3 requests, nearly at once; a minute after startup"),
     ] = False,
     json_file: JsonFile = "",
 ) -> None:

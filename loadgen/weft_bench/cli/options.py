@@ -10,7 +10,7 @@ import typer
 
 
 def counts(text: str, option: str, *, empty: bool = False) -> tuple[int, ...]:
-    """Comma-separated whole numbers above 0. empty: allow none. Raises typer.BadParameter."""
+    """Parse comma-separated whole numbers above 0. empty: allow none. Raises typer.BadParameter."""
     try:
         found = tuple(int(part) for part in text.split(",") if part.strip() or not empty)
     except ValueError:
@@ -18,18 +18,21 @@ def counts(text: str, option: str, *, empty: bool = False) -> tuple[int, ...]:
         empty = empty and not text.strip()
     if any(number < 1 for number in found) or not (found or empty):
         raise typer.BadParameter(
-            f"{text!r} is not a list of numbers above 0, as 1,8,64", param_hint=option
+            f"{text!r} is not a list of numbers above 0, such as 1,8,64", param_hint=option
         )
     return found
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Comma-separated names, each once."""
+    """Parse comma-separated names and drop duplicates."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def some_of(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
-    """Comma-separated names out of `known`, each once, or 'all'. Raises typer.BadParameter."""
+    """Parse comma-separated names out of `known`, or 'all', and drop duplicates.
+
+    Raises typer.BadParameter.
+    """
     if text.strip() == "all":
         return tuple(known)
     found = names(text)
@@ -41,7 +44,7 @@ def some_of(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def one_of(text: str, known: Sequence[str], option: str) -> str:
-    """One name out of `known`. Raises typer.BadParameter."""
+    """Check that a name is one of `known`. Raises typer.BadParameter."""
     if text not in known:
         what = f"unknown: {text}; known: {', '.join(known)}"
         raise typer.BadParameter(what, param_hint=option)
@@ -49,8 +52,10 @@ def one_of(text: str, known: Sequence[str], option: str) -> str:
 
 
 def writable(value: str) -> str:
-    """A typer callback: checks that a file can be written at this path, unless it is "". Raises
-    typer.BadParameter."""
+    """Check in a typer callback that a file can be written at this path, unless it is "".
+
+    Raises typer.BadParameter.
+    """
     if value:
         path = Path(value)
         try:

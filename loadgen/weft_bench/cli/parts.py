@@ -1,5 +1,6 @@
 """The commands that measure one part of Weft: `weft bench swap`, `scheduler`, `tags`, `placing`,
-`lineage`, `receipts`, `tenants`, `attack`."""
+`lineage`, `receipts`, `tenants`, `attack`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def bench_swap(
     blocks: Annotated[
         str, typer.Option(help="blocks per swap, comma-separated; default: depends on the device")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median counts")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median is used")] = 7,
     json_file: JsonFile = "",
 ) -> None:
     """Copy KV blocks between GPU and host memory in several ways; without a GPU, the CPU path."""
@@ -105,7 +106,7 @@ def bench_lineage(
 @parts.command("receipts")
 def bench_receipts(
     limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="receipts kept")] = 4096,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="rounds; the median counts")] = 9,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, help="rounds; the median is used")] = 9,
     json_file: JsonFile = "",
 ) -> None:
     """Time the storage of receipts, below and at the limit, with one and many tenants."""
@@ -122,7 +123,7 @@ def bench_tenants(
     base_url: Annotated[str, typer.Option(help="a running gateway; default: start a stack")] = "",
     agents: Annotated[int, typer.Option(min=1, max=64, help="honest agents")] = 4,
     threads: Annotated[int, typer.Option(min=1, max=256, help="attacking threads")] = 24,
-    slots: Annotated[int, typer.Option(min=1, max=256, help="calls that the engine runs")] = 4,
+    slots: Annotated[int, typer.Option(min=1, max=256, help="concurrent calls of the engine")] = 4,
     kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 300,
     calls: Annotated[
         int, typer.Option(min=1, max=1000, help="calls of each honest agent in a repeat")
@@ -131,9 +132,11 @@ def bench_tenants(
     repeats: Annotated[int, typer.Option(min=1, max=50, help="repeats of each column")] = 3,
     json_file: JsonFile = "",
 ) -> None:
-    """Measure an honest tenant beside one that attacks with many calls, pinned KV blocks or long
-    prompts. Exit status 1: a goal is missed, an attack did not take place, or a control does no
-    harm."""
+    """Measure an honest tenant next to an attacker that uses many calls, pinned KV blocks or long
+    prompts.
+
+    Exit status 1: a goal is missed, an attack did not take place, or a control does no harm.
+    """
     from weft_engine.wire import ORDER_NAMES
 
     from weft_bench.tenants.command import TenantsOptions, run
@@ -158,18 +161,20 @@ def bench_tenants(
 def bench_attack(
     seconds: Annotated[float, typer.Option(min=0.2, max=60, help="length of each window")] = 6.0,
     rounds: Annotated[
-        int, typer.Option(min=1, max=20, help="windows alone, and beside each attack")
+        int, typer.Option(min=1, max=20, help="windows alone and during each attack")
     ] = 3,
     attacks: Annotated[
         str, typer.Option(help="attacks by name, comma-separated; default: all")
     ] = "",
     goal_ms: Annotated[
-        float, typer.Option(help="goal: the worst call beside an attack above the worst alone")
+        float, typer.Option(help="goal for the worst call during an attack minus the worst alone")
     ] = 100.0,
     json_file: JsonFile = "",
 ) -> None:
-    """Measure what attacks on a gateway with mock engines cost an honest client. Exit status 1: a
-    goal is missed, or an attack did not take place."""
+    """Measure the cost of attacks on a gateway with mock engines for an honest client.
+
+    Exit status 1: a goal is missed, or an attack did not take place.
+    """
     from weft_bench.attack.command import AttackOptions, run
 
     options = AttackOptions(seconds, rounds, names(attacks), goal_ms, json_file)

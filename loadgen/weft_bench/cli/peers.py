@@ -20,7 +20,7 @@ def bench_peers(
         str, typer.Option(help="simulated, or real: vLLM on this machine")
     ] = "simulated",
     fronts: Annotated[
-        str, typer.Option(help="rows, comma-separated, as weft/plas; default: all")
+        str, typer.Option(help="rows, comma-separated, such as weft/plas; default: all")
     ] = "",
     orders: Annotated[
         str, typer.Option(help="orders that Weft runs; calls without a key use the last")
@@ -30,21 +30,22 @@ def bench_peers(
     ] = "",
     seeds: Annotated[int, typer.Option(min=1, max=100, help="sets of programs and arrivals")] = 3,
     replicas: Annotated[int, typer.Option(min=1, max=64, help="replicas; real: 2")] = 3,
-    preset: Annotated[str, typer.Option(help="simulated: engine, as 8b-a100")] = "8b-a100",
+    preset: Annotated[str, typer.Option(help="simulated: engine, such as 8b-a100")] = "8b-a100",
     slots: Annotated[int, typer.Option(min=1, help="calls that a replica runs at once")] = 4,
     kv_blocks: Annotated[
-        int, typer.Option(min=64, help="KV blocks of a replica; real: 500")
+        int, typer.Option(min=64, help="KV blocks of a replica; default with real: 500")
     ] = 3000,
     speed_up: Annotated[float, typer.Option(help="simulated: divide all times by this")] = 5.0,
     programs: Annotated[
-        int, typer.Option(min=0, help="programs of a workload; 0: its own number")
+        int, typer.Option(min=0, help="programs of a workload; 0: the workload's number")
     ] = 0,
     long_gaps: Annotated[
         float, typer.Option(min=0, max=1, help="share of programs whose tools are slow")
     ] = 0.1,
     gap_factor: Annotated[float, typer.Option(min=1, help="factor on their tool times")] = 30.0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="one small workload with the installed peers: a minute")
+        bool,
+        typer.Option("--quick", help="one small workload with installed peers; takes a minute"),
     ] = False,
     install: Annotated[
         bool, typer.Option("--install/--no-install", help="install missing peers")
@@ -52,7 +53,8 @@ def bench_peers(
     json_file: JsonFile = "",
     plot: Annotated[str, typer.Option(callback=writable, help="write an SVG here")] = "",
     page: Annotated[
-        str, typer.Option(help="update the section of these engines in this page, as docs/peers.md")
+        str,
+        typer.Option(help="page to update with these engines' section, such as docs/peers.md"),
     ] = "",
 ) -> None:
     """Compare vllm-router, smg, sglang-router, LiteLLM and Weft on the same replicas."""

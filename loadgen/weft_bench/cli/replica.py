@@ -11,16 +11,16 @@ replica = typer.Typer()
 
 @replica.command("replica")
 def bench_replica(
-    model: Annotated[str, typer.Option(help="name under which it serves")] = "simulated",
+    model: Annotated[str, typer.Option(help="served model name")] = "simulated",
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="port to listen on")] = 8001,
     policy: Annotated[
         str, typer.Option(help="order of waiting calls: fcfs, plas, ...")
     ] = "warm_plas",
     preset: Annotated[
-        str, typer.Option(help="8b, 14b or 70b on a GPU, as 8b-a100, or a file of `weft bench fit`")
+        str, typer.Option(help="model and GPU, such as 8b-a100, or a file of `weft bench fit`")
     ] = "8b-a100",
-    slots: Annotated[int, typer.Option(min=0, help="calls at once; 0: the preset's")] = 0,
+    slots: Annotated[int, typer.Option(min=0, help="concurrent calls; 0: the preset's")] = 0,
     kv_blocks: Annotated[int, typer.Option(min=0, help="KV blocks; 0: the preset's")] = 0,
     speed_up: Annotated[float, typer.Option(help="divide all times by this")] = 1.0,
     answer_tokens: Annotated[
@@ -30,7 +30,7 @@ def bench_replica(
         str, typer.Option(help="plain, or vllm for vLLM's own (takes seconds to start)")
     ] = "plain",
 ) -> None:
-    """Run a simulated replica: an engine's API and pace, without vLLM and without a model."""
+    """Run a simulated replica with an engine's API and timing, without vLLM and without a model."""
     from weft_bench.simulated.command import SimulatedOptions, run
 
     options = SimulatedOptions(

@@ -26,8 +26,8 @@ def bench_sim(
     preset: Annotated[
         str,
         typer.Option(
-            help="8b, 14b or 70b on a100, h100, l40 or a6000, as 8b-a100, or a file of `weft bench "
-            "fit`; several, comma-separated, for unequal replicas"
+            help="8b, 14b or 70b on a100, h100, l40 or a6000, such as 8b-a100, or a file of `weft "
+            "bench fit`; several, comma-separated, for unequal replicas"
         ),
     ] = "8b-a100",
     replicas: Annotated[int, typer.Option(min=1, max=256, help="engines to simulate")] = 1,
@@ -36,23 +36,21 @@ def bench_sim(
     arrivals: Annotated[
         str, typer.Option(help="poisson, bursty, stepped, or recorded: the trace's")
     ] = "poisson",
-    seeds: Annotated[int, typer.Option(min=1, max=100, help="seeds; means are over them")] = 3,
-    slots: Annotated[int, typer.Option(min=0, help="calls at once; 0: the preset's")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="seeds to average over")] = 3,
+    slots: Annotated[int, typer.Option(min=0, help="concurrent calls; 0: the preset's")] = 0,
     kv_blocks: Annotated[int, typer.Option(min=0, help="KV blocks; 0: the preset's")] = 0,
     swap_gib: Annotated[
-        float, typer.Option(min=0.0, help="host memory for displaced calls' KV, GiB; 0: no swap")
+        float, typer.Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
     ] = 0.0,
-    tags: Annotated[
-        bool, typer.Option("--tags/--no-tags", help="evict KV blocks by what they hold")
-    ] = True,
+    tags: Annotated[bool, typer.Option("--tags/--no-tags", help="evict KV blocks by tag")] = True,
     prefix_cache: Annotated[
         bool, typer.Option("--prefix-cache/--no-prefix-cache", help="vLLM's prefix cache")
     ] = True,
     first_quantum: Annotated[
-        float, typer.Option(min=0.0, help="first queue's quantum, s; 0: the orders' own")
+        float, typer.Option(min=0.0, help="first queue's quantum, s; 0: the order's default")
     ] = 0.0,
     naive: Annotated[
-        bool, typer.Option("--naive", help="one scheduler step per token: same result, slower")
+        bool, typer.Option("--naive", help="run one scheduler step per token; same result, slower")
     ] = False,
     steady: Annotated[
         bool,
@@ -60,11 +58,9 @@ def bench_sim(
     ] = False,
     asynchronous: Annotated[
         bool,
-        typer.Option("--async-scheduling", help="schedule a step while the last one runs; slower"),
+        typer.Option("--async-scheduling", help="schedule a step during the previous one; slower"),
     ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="also print where CPU time was spent")
-    ] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="also print a CPU profile")] = False,
     json_file: JsonFile = "",
 ) -> None:
     """Simulate: vLLM's scheduler, Weft's orders and routing, and a cost model of the engine."""
@@ -113,7 +109,7 @@ def bench_fit(
     block_tokens: Annotated[int, typer.Option(min=1, help="its --block-size")] = 32,
     block_bytes: Annotated[int, typer.Option(min=1, help="bytes of one of its KV blocks")] = 65_536,
     context: Annotated[int, typer.Option(min=64, help="its --max-model-len")] = 8192,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the quickest counts")] = 5,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the fastest is used")] = 5,
     json_file: Annotated[
         str,
         typer.Option(
@@ -148,7 +144,7 @@ def bench_truth(
     kv_blocks: Annotated[int, typer.Option(min=64, help="KV blocks of the engine")] = 1000,
     seed: Annotated[int, typer.Option(help="seed of programs and arrivals")] = 0,
     rounds: Annotated[
-        int, typer.Option(min=1, max=20, help="rounds of all orders; the medians count")
+        int, typer.Option(min=1, max=20, help="rounds of all orders; the medians are used")
     ] = 3,
     json_file: JsonFile = "",
 ) -> None:

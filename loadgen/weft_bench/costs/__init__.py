@@ -1,1 +1,1 @@
-"""Costs of an engine's steps: the model, presets with their sources, the fit to an engine."""
+"""Costs of an engine's steps: the model, presets with their sources, and the fit to an engine."""

@@ -1,4 +1,4 @@
-"""`weft bench fit`: the cost model of a running engine, for `weft bench sim --preset FILE`."""
+"""`weft bench fit`: fits the cost model of a running engine, for `weft bench sim --preset FILE`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from weft_bench.report.rows import print_table
 
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """Options of the command; see `weft bench fit --help`. What an engine has room for is not asked
-    over HTTP: slots, step_tokens, kv_blocks and block_tokens are told. swap_engine: another engine
-    with one slot and swap; "" leaves out what a swapped block takes."""
+    """Options of the command; see `weft bench fit --help`.
+
+    The engine does not report its capacity over HTTP, so slots, step_tokens, kv_blocks and
+    block_tokens are options. swap_engine: a second engine with one slot and swap; "" skips the cost
+    of swapped blocks.
+    """
 
     engine: str = ""
     swap_engine: str = ""
@@ -39,7 +42,7 @@ class FitOptions:
 
 
 def run(options: FitOptions) -> int:
-    """Measure, fit and report. Returns the exit status: 2 where it cannot be measured."""
+    """Measure, fit and report. Returns the exit status: 2 if the engine cannot be measured."""
     try:
         shape, measured = measure(options)
         if options.swap_engine:
@@ -57,8 +60,10 @@ def run(options: FitOptions) -> int:
 
 
 def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
-    """The engine with its fitted cost model, and what it was fitted to. ProbeError; ValueError
-    where the measurements do not tell."""
+    """Return the engine with its fitted cost model, and the measurements.
+
+    Raises ProbeError, and ValueError if the measurements do not determine the model.
+    """
     # Calls that do not fit into the cache together would be preempted.
     room = min(options.step_tokens, options.kv_blocks * options.block_tokens)
     with Progress(transient=True) as progress:
@@ -86,8 +91,10 @@ def measure(options: FitOptions) -> tuple[EngineShape, list[Measured]]:
 
 
 def measure_swap(engine: str, rounds: int) -> float:
-    """Seconds that a KV block takes between device and host, by an engine with one slot and swap.
-    ProbeError."""
+    """Return the seconds to move a KV block between device and host.
+
+    engine: URL of an engine with one slot and swap. Raises ProbeError.
+    """
     with Progress(transient=True) as progress:
         bar = progress.add_task("swap", total=scenes(rounds))
         url = engine.rstrip("/").removesuffix("/v1")
@@ -95,12 +102,12 @@ def measure_swap(engine: str, rounds: int) -> float:
 
 
 def with_swap(shape: EngineShape, block_s: float) -> EngineShape:
-    """The engine with what a swapped block takes, seconds."""
+    """Return the engine with the cost of a swapped block, seconds."""
     return replace(shape, cost=replace(shape.cost, swapped_block_s=block_s))
 
 
 def write(options: FitOptions, shape: EngineShape, measured: Sequence[Measured]) -> None:
-    """Write the figures, and the engine as `weft bench sim --preset` reads it."""
+    """Write the figures, and the engine in the format of `weft bench sim --preset`."""
     figures = [Figure(name, value, "s") for name, value in asdict(shape.cost).items()]
     figures.append(Figure("mean_relative_error", error(shape.cost, measured), "1"))
     document: dict[str, Any] = {**asdict(options), "measured": [asdict(m) for m in measured]}
@@ -110,7 +117,7 @@ def write(options: FitOptions, shape: EngineShape, measured: Sequence[Measured])
 
 
 def show(shape: EngineShape, measured: Sequence[Measured]) -> None:
-    """Print the measurements beside what the model says of them, and the model."""
+    """Print the measurements with the model's durations, and the model."""
     columns = ("steps", "prompt tokens", "sequences", "context", "measured, ms", "fitted, ms")
     rows = []
     cost = shape.cost
@@ -123,5 +130,5 @@ def show(shape: EngineShape, measured: Sequence[Measured]) -> None:
         print(f"{name} {value * 1e6:.4g} us")
     print(f"call_s {shape.call_s * 1e6:.4g} us")
     if not cost.swapped_block_s:
-        print("swapped_block_s: not measured, or less than can be told from this machine's noise")
+        print("swapped_block_s: not measured, or below this machine's noise")
     print(f"mean relative error {error(cost, measured):.1%}")

@@ -1,4 +1,4 @@
-"""Engines by name: presets, or files that `weft bench fit` has written."""
+"""Engines by name: presets, or files of `weft bench fit`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ _COUNTS: Final = ("slots", "step_tokens", "kv_blocks", "block_tokens", "block_by
 
 
 def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> list[EngineShape]:
-    """One engine a replica: the names, comma-separated, in turn. slots, kv_blocks: in place of the
-    engine's own, 0 for these. ValueError for what is neither a preset nor such a file."""
+    """Return one engine for each replica: the comma-separated names, repeated in turn.
+
+    slots, kv_blocks: replace the engine's own; 0 keeps them. Raises ValueError for a name that is
+    neither a preset nor a file with an engine.
+    """
     known = [find(name.strip()) for name in names.split(",") if name.strip()]
     if not known:
-        raise ValueError("no engine is named")
+        raise ValueError("no engine given")
     found = []
     for number in range(replicas):
         shape = known[number % len(known)]
@@ -29,7 +32,7 @@ def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> lis
 
 
 def find(name: str) -> EngineShape:
-    """A preset by its name, or the engine in a file. ValueError."""
+    """Return the preset with this name, or the engine in a file. Raises ValueError."""
     path = Path(name)
     if name in PRESETS or not path.is_file():
         return preset(name)
@@ -37,21 +40,23 @@ def find(name: str) -> EngineShape:
         document = json.loads(path.read_text())
         return of_json(document["engine"])
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} holds no engine: {error!r}") from None
+        raise ValueError(f"{name} does not contain an engine: {error!r}") from None
 
 
 def to_json(shape: EngineShape) -> dict[str, Any]:
-    """What `of_json` reads back."""
+    """Return the engine as JSON for `of_json`."""
     return asdict(shape)
 
 
 def of_json(values: Any) -> EngineShape:
-    """An engine from parsed JSON. KeyError, TypeError or ValueError if it is none."""
+    """Return an engine from parsed JSON. Raises KeyError, TypeError or ValueError for other
+    content.
+    """
     shape = EngineShape(**{**values, "cost": CostModel(**values["cost"])})
     for name in _COUNTS:
         value = getattr(shape, name)
         if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number from 1, got {value!r}")
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
     if not shape.call_s >= 0:
         raise ValueError(f"call_s must not be negative, got {shape.call_s!r}")
     return shape

@@ -1,8 +1,8 @@
 """Fits a cost model to measured durations. Pure.
 
-Each measurement is the time of several steps together, a row of what they computed. The model is
-the linear one (`CostModel` without `weights_s`): least squares of relative errors, so that short
-steps count as much as long ones, over coefficients that are not negative.
+A measurement is the total time of several steps and one row of the work in them. The model is
+linear (`CostModel` without `weights_s`). The fit minimizes squared relative errors, so that short
+steps count as much as long ones, over non-negative coefficients.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ _TERMS: Final = ("step_s", "prefill_token_s", "decode_sequence_s", "context_toke
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """So many steps computed so many prompt tokens and decoded so many sequences, with so many
-    tokens of context read, all steps together, in so many seconds."""
+    """Totals over several steps.
+
+    prefill: computed prompt tokens. decode: decoded sequences. context: tokens of context read.
+    seconds: duration.
+    """
 
     steps: float
     prefill: float
@@ -30,13 +33,15 @@ class Measured:
 
     @property
     def row(self) -> tuple[float, ...]:
-        """What the model's terms are multiplied with."""
+        """The factors of the model's terms."""
         return (self.steps, self.prefill, self.decode, self.context)
 
 
 def fit_costs(measured: Sequence[Measured]) -> CostModel:
-    """The model with the least relative error. ValueError where the measurements do not tell the
-    terms apart, or a duration is not positive."""
+    """Return the model with the least relative error.
+
+    Raises ValueError if the measurements do not separate the terms, or a duration is not positive.
+    """
     import numpy
     from scipy.optimize import nnls
 
@@ -44,22 +49,22 @@ def fit_costs(measured: Sequence[Measured]) -> CostModel:
         raise ValueError("a measured duration must be above 0")
     relative = [[value / m.seconds for value in m.row] for m in measured]
     rows = numpy.array(relative).reshape(-1, len(_TERMS))
-    # Each column scaled to 1: a step has thousands of tokens.
+    # Scale each column to 1, because a step has thousands of tokens.
     scales = abs(rows).max(axis=0, initial=0.0)
     if not scales.all():
-        raise ValueError("the measurements do not hold every term")
+        raise ValueError("the measurements do not cover every term")
     if numpy.linalg.matrix_rank(rows / scales) < len(_TERMS):
-        raise ValueError("the measurements do not tell the terms apart")
+        raise ValueError("the measurements do not separate the terms")
     found, _ = nnls(rows / scales, numpy.ones(len(rows)))
     return CostModel(**dict(zip(_TERMS, map(float, found / scales), strict=True)))
 
 
 def error(model: CostModel, measured: Sequence[Measured]) -> float:
-    """Mean relative error of the model, as a share."""
+    """Return the mean relative error of the model, as a fraction."""
     return mean([abs(seconds_of(model, m) / m.seconds - 1) for m in measured])
 
 
 def seconds_of(model: CostModel, measured: Measured) -> float:
-    """What the model says of the steps of a measurement."""
+    """Return the model's duration of the steps of a measurement."""
     terms: list[float] = [getattr(model, name) for name in _TERMS]
     return sum(a * b for a, b in zip(measured.row, terms, strict=True))

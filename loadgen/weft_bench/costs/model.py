@@ -1,12 +1,12 @@
-"""What a step of an engine takes. Pure."""
+"""Duration of an engine's step. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-# Virtual time goes in these. A power of two: sums and differences of such instants are exact in
-# floating point, so that a duration is the same however many steps it is added up from.
+# Virtual time advances in multiples of this. A power of two makes sums and differences of instants
+# exact in floating point, so a duration does not depend on the number of steps it is summed from.
 TICK_S: Final = 2.0**-20
 
 
@@ -17,12 +17,11 @@ class CostModel:
         step_s + max(weights_s, prefill * prefill_token_s + decode * decode_sequence_s)
                + context * context_token_s + swapped * swapped_block_s
 
-    step_s: what every step pays (launches, sampling, scheduling). weights_s: reading the weights
-    once, beside which the arithmetic of a small batch costs nothing. prefill_token_s,
-    decode_sequence_s: arithmetic of one prompt token and of one sequence that decodes.
-    context_token_s: reading one token's KV; counted for all tokens before those that are computed.
-    swapped_block_s: moving one KV block between device and host. All in seconds, none negative:
-    ValueError.
+    step_s: cost of every step (launches, sampling, scheduling). weights_s: reading the weights
+    once; it hides the arithmetic of a small batch. prefill_token_s, decode_sequence_s: arithmetic
+    of one prompt token and of one decoding sequence. context_token_s: reading one token's KV, for
+    all tokens before the computed ones. swapped_block_s: moving one KV block between device and
+    host. All are in seconds; ValueError for a negative one.
 
     The quadratic part of attention in a prefill is left out: at 2,000 tokens of context it is 7% of
     an 8B model's arithmetic for the token (4 x layers x hidden x context against 2 x parameters).
@@ -43,7 +42,7 @@ class CostModel:
             raise ValueError("a step must take time: step_s or weights_s must be above 0")
 
     def step(self, prefill: int, decode: int, context: int, swapped: int = 0) -> float:
-        """Seconds of one step, in whole ticks, at least one."""
+        """Return the seconds of one step, in whole ticks, at least one."""
         arithmetic = prefill * self.prefill_token_s + decode * self.decode_sequence_s
         seconds = (
             self.step_s
@@ -54,12 +53,14 @@ class CostModel:
         return max(1, round(seconds / TICK_S)) * TICK_S
 
     def alone(self, fresh_tokens: int, output_tokens: int) -> float:
-        """Seconds that a call takes by itself with the rest of its prompt cached, roughly: what an
-        order is told that must know the future."""
+        """Estimate the seconds of a call by itself with the rest of its prompt cached.
+
+        Clairvoyant orders receive this estimate.
+        """
         prefill = max(self.weights_s, fresh_tokens * self.prefill_token_s)
         return self.step_s + prefill + output_tokens * (self.step_s + self.weights_s)
 
 
 def on_tick(seconds: float) -> float:
-    """The nearest instant that virtual time has."""
+    """Return the nearest instant of virtual time."""
     return round(seconds / TICK_S) * TICK_S

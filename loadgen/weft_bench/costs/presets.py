@@ -1,6 +1,6 @@
 """Cost models of models on GPUs, derived from published specifications; none is measured.
 
-Where the numbers come from:
+Sources of the numbers:
 - GPUs: NVIDIA's data sheets, dense BF16 (FP16 for the A6000) tensor throughput without sparsity,
   memory size and bandwidth, host link one way. A100: "A100 Tensor Core GPU" data sheet, 80 GB SXM
   (312 TFLOPS, 2,039 GB/s, NVLink 600 GB/s, PCIe 4). H100: "H100 Tensor Core GPU" data sheet, SXM
@@ -9,21 +9,22 @@ Where the numbers come from:
   without; 768 GB/s, 48 GB, PCIe 4, NVLink for pairs only and so not counted among four).
 - Models: the `config.json` of Llama 3.1 8B and 70B and of Qwen3 14B (layers, KV heads, head size,
   hidden size) and their parameter counts on the model cards (8.03, 70.6 and 14.8 billion), two
-  bytes a parameter. GPUs a replica: 1 and 4, as Agentix 6.1 runs them; 1, as Sutradhara 5.1.
+  bytes a parameter. GPUs a replica: 1 and 4, as in Agentix 6.1; 1, as in Sutradhara 5.1.
 - vLLM 0.32: `max_num_seqs` and `max_num_batched_tokens` of its API server on such a GPU
   (`engine/arg_utils.py`: 1024 and 8192 from 70 GiB on but not on an A100, else 256 and 2048),
   blocks of 16 tokens, `gpu_memory_utilization` 0.92 (`config/cache.py`).
 
 The formulas, for G GPUs of bandwidth B, arithmetic F, peer link L and host link H:
 - weights_s = bytes of weights / (G B m), context_token_s = KV bytes of a token / (G B m).
-- prefill_token_s = decode_sequence_s = 2 x parameters / (G F a) + what the token's all-reduces
-  move: 2 a layer, each 2 (G-1)/G x hidden x 2 bytes over L.
+- prefill_token_s = decode_sequence_s = 2 x parameters / (G F a) + transfer of the token's
+  all-reduces: 2 a layer, each 2 (G-1)/G x hidden x 2 bytes over L.
 - swapped_block_s = bytes of a block / (G H): each GPU moves its heads over its own link.
 - step_s = 1 ms, and 2 x layers x 10 us with more than one GPU: launches, latency of all-reduces.
 - KV blocks = (0.92 x memory - weights / G - 2 GB of activations) x G / bytes of a block.
 
-Assumed, since no data sheet says them: m = 0.75 and a = 0.5, what well-made kernels reach of the
-peaks, and the fixed times above. A figure that is to stand for a machine needs `weft bench fit`.
+Data sheets do not give the achieved share of the peaks and the fixed times. Assumed are m = 0.75
+and a = 0.5, typical of well-made kernels, and the fixed times above. To represent a machine, use
+`weft bench fit`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,11 @@ _BYTES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """memory: bytes. bandwidth, peer_link, host_link: bytes a second, one way. arithmetic:
-    floating-point operations a second. slots, step_tokens: vLLM's defaults on it."""
+    """One GPU.
+
+    memory: bytes. bandwidth, peer_link, host_link: bytes a second, one way. arithmetic:
+    floating-point operations a second. slots, step_tokens: vLLM's defaults on it.
+    """
 
     memory: float
     bandwidth: float
@@ -60,7 +64,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model's shape, and the GPUs that one replica has."""
+    """A model's shape, and the number of GPUs of one replica."""
 
     parameters: float
     layers: int
@@ -71,17 +75,17 @@ class Model:
 
     @property
     def token_bytes(self) -> int:
-        """KV of one token, keys and values of all layers, bytes."""
+        """KV bytes of one token, keys and values of all layers."""
         return 2 * self.layers * self.kv_heads * self.head_size * _BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class EngineShape:
-    """One replica's engine: what a step costs and what it has room for.
+    """One replica's engine: step costs and capacity.
 
     slots: `max_num_seqs`. step_tokens: `max_num_batched_tokens`. kv_blocks: blocks of
-    `block_tokens` tokens and `block_bytes` bytes. context: longest call, tokens. call_s: what a
-    call takes outside of the engine's steps (HTTP, tokens to text), seconds; presets have none.
+    `block_tokens` tokens and `block_bytes` bytes. context: longest call, tokens. call_s: seconds of
+    a call outside of the engine's steps (HTTP, detokenization); 0 in presets.
     """
 
     cost: CostModel
@@ -109,7 +113,7 @@ PRESETS: Final = tuple(f"{model}-{gpu}" for model in MODELS for gpu in GPUS)
 
 
 def preset(name: str) -> EngineShape:
-    """The engine of that name, as "8b-a100". ValueError lists the known names."""
+    """Return the engine with this name, for example "8b-a100". ValueError lists the valid names."""
     if name not in PRESETS:
         raise ValueError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
     model_name, _, gpu_name = name.partition("-")
@@ -117,7 +121,7 @@ def preset(name: str) -> EngineShape:
 
 
 def derive(model: Model, gpu: Gpu) -> EngineShape:
-    """The formulas of the module. ValueError if the weights leave no room for KV."""
+    """Apply the formulas of the module. Raises ValueError if the weights leave no room for KV."""
     count = model.gpus
     weights = model.parameters * _BYTES
     bandwidth = count * gpu.bandwidth * _BANDWIDTH_REACHED

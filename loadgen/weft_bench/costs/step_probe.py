@@ -1,8 +1,8 @@
-"""Durations of a running engine's steps, over HTTP.
+"""Measures the step durations of a running engine over HTTP.
 
-A Completions request with several prompts is one call of several sequences, which come at once, and
-the engine reports their service: the summed duration of the steps that they were in. Asked for one
-token, that is the prefill of all prompts; what more tokens take more is decode alone.
+A Completions request with several prompts is one call of several sequences that arrive at once. The
+engine reports their service: the summed duration of their steps. With one output token this is the
+prefill of all prompts; the difference to more tokens is decode alone.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from weft_bench.costs.fit import Measured
 from weft_bench.stats import percentile
 from weft_bench.workloads.traces.coding import FIRST_ID, IDS
 
-# Sequences at once, and tokens of each prompt. What an engine has no room for is left out; so the
-# large ones are of GPUs, where a step is long enough only with many sequences or tokens.
+# Concurrent sequences, and tokens of each prompt. Combinations beyond the engine's capacity are
+# skipped. The large ones are for GPUs, where only many sequences or tokens make a step long enough.
 DECODES: Final = (
     (1, 32), (1, 1024), (1, 4096), (1, 16_384), (1, 32_000),
     (2, 512), (4, 32), (4, 512), (8, 64), (8, 256), (8, 900), (32, 200), (64, 32), (128, 16),
@@ -40,7 +40,7 @@ class ProbeError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Durations of steps, and what a call takes beside them, seconds."""
+    """Durations of steps, and the seconds of a call outside of its steps."""
 
     steps: list[Measured]
     call_s: float
@@ -55,10 +55,13 @@ def probe(
     clock: Callable[[], float] = perf_counter,
     step_tokens: int = 0,
 ) -> Probed:
-    """Measure an idle engine at `url`; each figure is of the quickest of `rounds`, since what else
-    the machine does only adds. slots, context: more sequences than the engine runs at once, and
-    longer prompts, are left out, and so is what does not fit into a step of `step_tokens`, 0 for
-    the context. done: called after each measurement. Raises ProbeError."""
+    """Measure an idle engine at `url`.
+
+    Each figure is the minimum of `rounds`, because other load on the machine only adds time. slots,
+    context: the engine's limits on sequences and prompt lengths; larger measurements are skipped.
+    step_tokens: skip batches that do not fit into one step; 0 for the context. done: called after
+    each measurement. Raises ProbeError.
+    """
     steps: list[Measured] = []
     with httpx.Client(timeout=_CALL_S, trust_env=False) as client:
         try:
@@ -71,7 +74,7 @@ def probe(
                 short = engine.quickest(sequences, length, 1)
                 long = engine.quickest(sequences, length, _TOKENS)
                 count = _TOKENS - 1
-                # By the clock: between two steps the engine does work that it does not report.
+                # Use wall time, because the engine does unreported work between two steps.
                 seconds = long.wall_s - short.wall_s
                 between.append(max(0.0, seconds - long.service_s + short.service_s) / count)
                 if seconds > 0:
@@ -91,13 +94,16 @@ def probe(
 
 
 def measurements(slots: int, context: int, step_tokens: int = 0) -> int:
-    """How many there will be."""
+    """Return the number of measurements."""
     return sum(1 for grid in (decodes, prefills) for _ in grid(slots, context, step_tokens))
 
 
 def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
-    """Sequences and prompts whose decoding is measured. Prompts of several sequences are read in
-    one step, so that all begin to answer in the next one; a single one may take several."""
+    """Yield sequences and prompt lengths for the decode measurements.
+
+    The prompts of several sequences fit into one step, so that all start to decode in the next one.
+    A single prompt may take several steps.
+    """
     for sequences, length in DECODES:
         step = context if sequences == 1 else min(context, step_tokens or context)
         if sequences <= slots and sequences * (length + _TOKENS) < step:
@@ -105,7 +111,7 @@ def decodes(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[in
 
 
 def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[int, int]]:
-    """Sequences and prompts whose reading is measured: in one step."""
+    """Yield sequences and prompt lengths for the prefill measurements, which take one step."""
     for sequences, length in PREFILLS:
         step = min(context, step_tokens or context)
         if sequences <= slots and sequences * (length + _TOKENS) < step:
@@ -114,7 +120,7 @@ def prefills(slots: int, context: int, step_tokens: int = 0) -> Iterator[tuple[i
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """One call's service, as the engine reports it, and its time by our clock, seconds."""
+    """One call's service as reported by the engine, and its wall time, seconds."""
 
     service_s: float
     wall_s: float
@@ -133,7 +139,10 @@ class _Engine:
         return min(found, key=lambda times: times.wall_s)
 
     def time(self, sequences: int, length: int, tokens: int) -> Times:
-        """One call with so many new prompts of so many tokens, each answered with so many."""
+        """Time one call with new random prompts.
+
+        sequences: number of prompts. length: tokens of each. tokens: output tokens of each.
+        """
         call = f"probe-{uuid4().hex}"
         draw = Random(call)
         prompts = [
@@ -156,6 +165,6 @@ class _Engine:
         if answer.status_code != 200:
             raise ProbeError(f"{self.url} answered {answer.status_code}: {answer.text[:300]}")
         if REPORT_HEADER not in answer.headers:
-            raise ProbeError(f"{self.url} reports no service: it is no engine of `weft replica`")
+            raise ProbeError(f"{self.url} reports no service: not an engine of `weft replica`")
         report = CallReport.from_json(answer.headers[REPORT_HEADER])
         return Times(report.service_s, wall_s)

@@ -1,10 +1,10 @@
-"""What it takes to move a KV block between device and host, by a running engine, over HTTP.
+"""Measures how long a running engine takes to move a KV block to the host and back, over HTTP.
 
-The engine has one slot, a KV cache of one longest context, swap, and the order `srpt`, which is
-told what a call still costs: so who is displaced is certain. A call that is told to be long is
-answered; a short one displaces it, and comes later by the copies out; one of a whole context then
-overwrites what the first had, whose next token comes later by the copies in. Two lengths of the
-first call tell the copies from everything else that takes time.
+The engine has one slot, KV blocks for one longest context, swap, and the order `srpt`. `srpt`
+receives each call's remaining cost, so the preempted call is certain. A call with a large cost
+runs. A short call preempts it and is delayed by the copies out. A call of a whole context then
+overwrites the first call's blocks, and the first call's next token is delayed by the copies in. Two
+lengths of the first call separate the copies from all other delays.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from weft_bench.stats import percentile
 from weft_bench.workloads.traces.coding import FIRST_ID, IDS
 
 ORDER: Final = "srpt"
-# Lengths of the call that is displaced, of the context.
+# Lengths of the preempted call, as shares of the context.
 _SHARES: Final = (1 / 8, 3 / 4)
-# More than are made until it is displaced; the rest is not waited for.
+# More tokens than are generated before the preemption; the rest is not awaited.
 _TOKENS: Final = 512
 _BEGUN: Final = 4
 _SHORT: Final = 8
-# For the token that is made, and the one before it.
+# Reserve for the generated token and the one before it.
 _RESERVE: Final = 8
 _CALL_S: Final = 600.0
 _LONG_WORK_S: Final = 1e6
@@ -42,8 +42,7 @@ _LONG_WORK_S: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One scene: blocks out and in, by the engine's count, and by how much what waited for them
-    came, seconds."""
+    """One scene: blocks moved out and in by the engine's count, and the delays, seconds."""
 
     out: int
     back: int
@@ -54,20 +53,23 @@ class Moved:
 async def probe_swap(
     url: str, rounds: int, done: Callable[[], None], clock: Callable[[], float] = perf_counter
 ) -> float:
-    """Seconds of one block, the mean of both directions, each from medians over the rounds; done:
-    called after each scene. Raises ProbeError, also where nothing was swapped."""
+    """Return the seconds of one block, the mean of both directions.
+
+    Each direction uses medians over the rounds. done: called after each scene. Raises ProbeError,
+    also if nothing was swapped.
+    """
     try:
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
             card = (await client.get(f"{url}/v1/models")).json()["data"][0]
             probe = _Probe(client, url, str(card["id"]), int(card["max_model_len"]), clock)
             if probe.context < 2 * _TOKENS:
-                raise ProbeError(f"{url}: a context of {2 * _TOKENS} tokens at least is needed")
+                raise ProbeError(f"{url}: the context needs at least {2 * _TOKENS} tokens")
             async with AsyncExitStack() as stack:
                 before = (await probe.state())["policy"]
                 await probe.order(ORDER)
                 stack.push_async_callback(probe.order, before)
                 found: list[list[Moved]] = [[] for _ in _SHARES]
-                # The first of an engine are slower than all later ones.
+                # The first scene of an engine is slower than all later ones.
                 await probe.scene(_SHARES[0])
                 for _ in range(rounds):
                     for share, moved in zip(_SHARES, found, strict=True):
@@ -79,12 +81,12 @@ async def probe_swap(
 
 
 def scenes(rounds: int) -> int:
-    """How many there will be."""
+    """Return the number of scenes."""
     return rounds * len(_SHARES)
 
 
 def per_block(few: list[Moved], many: list[Moved]) -> float:
-    """Seconds of a block, from scenes that moved few and many. ProbeError."""
+    """Return the seconds of a block, from scenes with few and many blocks. Raises ProbeError."""
     found = []
     for blocks, seconds in (("out", "out_s"), ("back", "back_s")):
         moved = [percentile([getattr(m, blocks) for m in side], 0.5) for side in (few, many)]
@@ -107,9 +109,9 @@ class _Probe:
     clock: Callable[[], float]
 
     async def scene(self, share: float) -> Moved:
-        """One call displaced twice: for the way out, and for the way back."""
+        """Preempt one call twice, once to measure the copies out and once the copies in."""
         before = await self._swaps()
-        # Made before they are needed: a long prompt takes a while to write down.
+        # Prepared in advance, because encoding a long prompt takes time.
         length = min(int(share * self.context), self.context - _TOKENS - _RESERVE)
         long = self._body(length, _TOKENS, _LONG_WORK_S)
         short, whole = (self._body(n, 1, 0.0) for n in (_SHORT, self.context - _RESERVE))
@@ -133,12 +135,12 @@ class _Probe:
         return Moved(after[0] - before[0], after[1] - before[1], out_s, back - answered)
 
     async def state(self) -> Any:
-        """The engine core's own account."""
+        """Return the engine core's state."""
         answer = await self.client.get(f"{self.url}/weft/state")
         return answer.raise_for_status().json()["engines"][0]
 
     async def order(self, policy: str) -> None:
-        """Switch the order. OrderError where the engine refuses it."""
+        """Switch the order. Raises OrderError if the engine rejects it."""
         answer = await self.client.post(f"{self.url}/weft/policy", json={"policy": policy})
         if answer.status_code != 200:
             raise OrderError(f"policy {policy}: {answer.text[:300]}")
@@ -150,17 +152,17 @@ class _Probe:
         return int(swap["swapped_out"]), int(swap["swapped_in"])
 
     async def _next(self, times: asyncio.Queue[float]) -> float:
-        """When the next token came. ProbeError where there is none."""
+        """Return when the next token arrived. Raises ProbeError if the stream has ended."""
         time = await times.get()
         if time == inf:
-            raise ProbeError(f"{self.url}: a call failed, or had ended before it was displaced")
+            raise ProbeError(f"{self.url}: a call failed, or ended before it was preempted")
         return time
 
     async def _call(self, body: Any) -> None:
         (await self.client.post(f"{self.url}/v1/completions", json=body)).raise_for_status()
 
     async def _stream(self, body: Any, times: asyncio.Queue[float]) -> None:
-        """Tell when each token comes, and that there are no more as a time beyond all others."""
+        """Put the arrival of each token into the queue, and infinity at the end of the stream."""
         try:
             body = {**body, "stream": True}
             address = f"{self.url}/v1/completions"

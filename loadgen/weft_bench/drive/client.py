@@ -1,7 +1,7 @@
-"""The agents' HTTP client: kept connections, whole answers, little work of its own.
+"""HTTP client of the agents with keep-alive connections and little overhead.
 
-One of `weft_bench.drive.load`'s connections carries one call at a time; as many are open as calls
-are on their way.
+A connection of `weft_bench.drive.load` carries one call at a time, so the client has as many
+connections as concurrent calls.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class _Line(Connection):
         self._parts.append(body)
 
     async def post(self, request: bytes) -> tuple[int, bytes]:
-        """Status and body; status 0 where the connection was lost."""
+        """Return status and body; status 0 if the connection was lost."""
         self._parts.clear()
         status = await self.ask(request)
         return status, b"".join(self._parts)
 
 
 class Client:
-    """Posts to one front. headers of `post` are lines of the request, as they are."""
+    """Posts to one front. The headers of `post` are sent unchanged."""
 
     def __init__(self, base_url: str) -> None:
         parts = urlsplit(base_url)
@@ -49,7 +49,7 @@ class Client:
         )
 
     async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Status and body. OSError or TimeoutError where there is no answer."""
+        """Return status and body. Raises OSError or TimeoutError without an answer."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"POST {path} HTTP/1.1\r\n{self._head}{lines}Content-Length: {len(body)}\r\n\r\n"
         request = head.encode() + body
@@ -59,7 +59,7 @@ class Client:
                 status, answer = await self._ask(line, request)
                 if status:
                     return status, answer
-                # It was closed while it lay idle, as servers do: no call was lost.
+                # The server closed the idle connection. The call was not lost.
         loop = asyncio.get_running_loop()
         _, line = await loop.create_connection(_Line, self._host, self._port)
         status, answer = await self._ask(line, request)

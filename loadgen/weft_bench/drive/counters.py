@@ -1,4 +1,4 @@
-"""What the engines have done to calls, by the gateway's `/weft/state`: sums over all of them."""
+"""Counters of the engines from the gateway's `/weft/state`, summed over all engines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import httpx
 
 @dataclass(frozen=True, slots=True)
 class EngineCounters:
-    """Totals since the engines started. displacements: running calls that gave way to better ones;
-    recomputed_tokens: computed again after a preemption; blocks_swapped_out, blocks_swapped_in: KV
-    blocks to host memory and back, 0 where swap is off."""
+    """Totals since the engines started.
+
+    The first field counts running calls that were preempted for better ones. recomputed_tokens:
+    computed again after a preemption. blocks_swapped_out, blocks_swapped_in: KV blocks to host
+    memory and back, 0 without swap.
+    """
 
     displacements: int = 0
     recomputed_tokens: int = 0
@@ -21,15 +24,18 @@ class EngineCounters:
     blocks_swapped_in: int = 0
 
     def since(self, earlier: EngineCounters) -> EngineCounters:
-        """What has been added."""
+        """Return the difference to earlier counters."""
         return EngineCounters(
             *(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self))
         )
 
     @classmethod
     def of_state(cls, state: Any) -> EngineCounters:
-        """Read the gateway's answer. Engines that do not tell, as stock vLLM, count as 0. Raises
-        ValueError for another answer."""
+        """Read the gateway's answer.
+
+        Engines without counters, such as stock vLLM, count as 0. Raises ValueError for another
+        answer.
+        """
         found = list(engines(state))
         swaps = [engine["swap"] for engine in found if isinstance(engine.get("swap"), Mapping)]
         return cls(
@@ -41,14 +47,16 @@ class EngineCounters:
 
 
 async def read_counters(client: httpx.AsyncClient, base: str) -> EngineCounters:
-    """Ask the gateway at `base`. Raises httpx.HTTPError or ValueError where it does not answer."""
+    """Ask the gateway at `base`. Raises httpx.HTTPError or ValueError if it does not answer."""
     answer = await client.get(f"{base}/weft/state")
     return EngineCounters.of_state(answer.raise_for_status().json())
 
 
 def simulated(state: Any) -> bool:
-    """Whether the engines are simulated, by the gateway's answer. ValueError where some are and
-    others not: no figure can be told of both."""
+    """Return whether the engines are simulated, from the gateway's answer.
+
+    Raises ValueError for a mix of both, because no figure can cover both.
+    """
     found = set()
     replicas = state.get("replicas") if isinstance(state, Mapping) else None
     for replica in replicas.values() if isinstance(replicas, Mapping) else ():
@@ -56,16 +64,18 @@ def simulated(state: Any) -> bool:
         weft = answer.get("weft") if isinstance(answer, Mapping) else None
         found.add(isinstance(weft, Mapping) and weft.get("simulated") is True)
     if len(found) > 1:
-        raise ValueError("simulated and real engines stand side by side: no table mixes them")
+        raise ValueError("the gateway has simulated and real engines; a table cannot mix them")
     return found == {True}
 
 
 def engines(state: Any) -> Iterator[Mapping[str, Any]]:
-    """What each engine tells of itself in the gateway's answer; nothing of those that do not tell.
-    ValueError where this is no such answer."""
+    """Yield the state that each engine reports in the gateway's answer.
+
+    Raises ValueError for another answer.
+    """
     replicas = state.get("replicas") if isinstance(state, Mapping) else None
     if not isinstance(replicas, Mapping):
-        raise ValueError(f"this is no state of a gateway: {str(state)[:200]}")
+        raise ValueError(f"this is not a gateway's state: {str(state)[:200]}")
     for replica in replicas.values():
         answer = replica.get("answer")
         if isinstance(answer, Mapping):

@@ -1,7 +1,7 @@
-"""A light load client: keep-alive connections, one request after another on each.
+"""Light load client: keep-alive connections with one request after another.
 
-A process of its own (`python -m weft_bench.drive.load`), so that it shares no interpreter with
-what it measures; raw sockets, so that its own work is small. Prints one JSON object.
+Runs as a separate process (`python -m weft_bench.drive.load`), so that it shares no interpreter
+with the measured program. Uses raw sockets to keep its overhead small. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import httptools
 
 from weft_bench.stats import percentile
 
-# Stands at the prompt's end, and is as long as the number that takes its place.
+# Placeholder at the prompt's end, as long as the number that replaces it.
 _PLACE: Final = "0" * 16
 
 
 class Connection(asyncio.Protocol):
-    """One keep-alive connection; `ask` sends a request and waits for the whole answer."""
+    """One keep-alive connection. `ask` sends a request and waits for the whole answer."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -53,11 +53,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether another request can be sent."""
+        """Return whether another request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, request: bytes) -> int:
-        """The answer's status, 0 if the connection was lost."""
+        """Return the answer's status, 0 if the connection was lost."""
         if self._transport is None:
             return 0
         self._answer = asyncio.get_running_loop().create_future()
@@ -71,8 +71,10 @@ class Connection(asyncio.Protocol):
 
 
 def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes:
-    """The bytes of one chat completion request, a few hundred bytes of prompt. session: names its
-    program, as most agents do."""
+    """Return the bytes of a chat completion request with a prompt of a few hundred bytes.
+
+    session: names its program, as most agents do.
+    """
     parts = urlsplit(url)
     body = json.dumps(
         {
@@ -95,12 +97,15 @@ def make_request(url: str, model: str, stream: bool, session: str = "") -> bytes
 
 
 def requests_of(request: bytes, distinct: bool) -> Iterator[bytes]:
-    """The requests to send, without end. distinct: their prompts begin alike and end each in
-    another number, as those of one template do; else all are the same in every byte."""
+    """Return the endless requests to send.
+
+    distinct: prompts share a prefix and end in different numbers, as those of one template do.
+    Otherwise all requests are the same bytes.
+    """
     if not distinct:
         return repeat(request)
     begun, _, rest = request.partition(_PLACE.encode())
-    # No two runs share their numbers.
+    # Start values differ, so that runs do not share numbers.
     first = time.time_ns() // 1000
     return (b"%b%016d%b" % (begun, number, rest) for number in numbers(first))
 
@@ -108,8 +113,10 @@ def requests_of(request: bytes, distinct: bool) -> Iterator[bytes]:
 async def load(
     url: str, requests: Iterator[bytes], count: int, concurrency: int, seconds: float = 0.0
 ) -> dict[str, Any]:
-    """Send `count` requests, `concurrency` at once, and more until `seconds` are over. Latencies in
-    milliseconds."""
+    """Send `count` requests, `concurrency` at once, and more until `seconds` have passed.
+
+    Returns latencies in milliseconds.
+    """
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
     left = count
@@ -154,11 +161,11 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--model", default="mock")
     parser.add_argument("--requests", type=int, default=600)
-    parser.add_argument("--seconds", type=float, default=0.0, help="and at least for so long")
+    parser.add_argument("--seconds", type=float, default=0.0, help="minimum duration")
     parser.add_argument("--concurrency", type=int, default=8)
     parser.add_argument("--stream", action="store_true")
     parser.add_argument("--session", default="")
-    parser.add_argument("--distinct", action="store_true", help="no prompt is like another")
+    parser.add_argument("--distinct", action="store_true", help="all prompts differ")
     options = parser.parse_args()
     request = make_request(options.url, options.model, options.stream, options.session)
     requests = requests_of(request, options.distinct)

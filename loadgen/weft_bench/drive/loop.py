@@ -1,4 +1,4 @@
-"""Programs at their arrivals, and their calls in a closed loop, over whatever carries a call."""
+"""Starts programs at their arrivals, and runs their calls in a closed loop, over any transport."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _T = TypeVar("_T")
 def at_arrivals(
     arrivals: Sequence[float], play: Callable[[int, float], Awaitable[_T]]
 ) -> list[asyncio.Task[_T]]:
-    """A task for each program. play: plays the program of a number; called at its arrival, seconds
-    from now, with the monotonic instant at which all began."""
+    """Return a task for each program.
+
+    play: plays the program with a number. It is called at the program's arrival, seconds from now,
+    with the monotonic start of all programs.
+    """
     begun = time.monotonic()
 
     async def later(number: int, arrival: float) -> _T:
@@ -32,23 +35,22 @@ async def closed_loop(
     gap_s: Callable[[int], float],
     ask: Callable[[int], Awaitable[bool]],
 ) -> None:
-    """Play all calls: each waits for the answers that it needs and for their gaps; calls that need
-    nothing of each other run side by side.
+    """Play all calls: each waits for the answers that it needs and for their gaps.
 
-    begun: when the program may begin, monotonic seconds. gap_s: the gap behind a call. ask: plays a
-    call; after the first that gives False none is begun.
+    Independent calls run in parallel. begun: earliest start of the program, monotonic seconds.
+    gap_s: returns the gap after a call. ask: plays a call; after the first False no call starts.
     """
     stopped = False
 
     async def play(number: int) -> float:
-        """Play one call in its time. Returns when it was answered, monotonic seconds."""
+        """Play one call when it is due. Returns when it was answered, monotonic seconds."""
         nonlocal stopped
         due = begun
         for needed in program.calls[number].call.needs(number):
             due = max(due, await tasks[needed] + gap_s(needed))
         if not stopped:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-        # Another one may have failed meanwhile.
+        # Another call may have failed meanwhile.
         if not stopped and not await ask(number):
             stopped = True
         return time.monotonic()

@@ -22,9 +22,12 @@ from weft_bench.workloads.schema import TAGS
 
 @dataclass(slots=True)
 class ProgramResult:
-    """What happened to one program. Seconds since the start of the play; tokens as the engine
-    counted them; the last five from the gateway's session. cut: the play ended before it did;
-    finish_s is then when that was, and the gateway's figures are missing."""
+    """Result of one program.
+
+    Times are seconds since the start of the play. Tokens are the engine's counts. The last five
+    fields come from the gateway's session. cut: the play ended before the program; finish_s is then
+    the end of the play, and the gateway's figures are missing.
+    """
 
     id: str
     arrival_s: float
@@ -41,13 +44,13 @@ class ProgramResult:
 
     @property
     def response_s(self) -> float:
-        """Arrival to the last answer, tool gaps included."""
+        """Seconds from arrival to the last answer, tool gaps included."""
         return self.finish_s - self.arrival_s
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """One play of a workload: what happened to its programs, and what the engines did meanwhile."""
+    """One play of a workload: results of its programs and counters of the engines."""
 
     programs: Sequence[ProgramResult]
     engines: EngineCounters = field(default_factory=EngineCounters)
@@ -55,21 +58,26 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """How the trace's gaps are played: scaled, then at most `longest_s`, seconds. A person who
-    went to lunch is no workload."""
+    """Gaps of the trace, scaled and then limited to `longest_s`, seconds.
+
+    The limit removes long human pauses, which are not load.
+    """
 
     scale: float
     longest_s: float
 
     def of(self, gap_s: float) -> float:
-        """The gap to wait."""
+        """Return the gap to wait."""
         return min(self.longest_s, gap_s * self.scale)
 
 
 class Player:
-    """Plays a workload once. `run_id` keeps the programs of different plays apart. tell_work: tell
-    with each call what its program still costs, for the order `srpt`. tell_tags: tell what prompts
-    hold, where the trace knows; the gateway is asked not to say it of messages otherwise."""
+    """Plays a workload once.
+
+    run_id: separates the programs of different plays. tell_work: send the remaining cost of the
+    program with each call, for the order `srpt`. tell_tags: send the tags of prompts that the trace
+    has; otherwise the gateway is asked not to derive them from messages.
+    """
 
     def __init__(
         self,
@@ -97,11 +105,11 @@ class Player:
         on_call: Callable[[], None],
         limit_s: float | None = None,
     ) -> Play:
-        """Start each program at its arrival. A call waits for the answers that it needs and for
-        their gaps; calls of a program that need nothing of each other run side by side. What has
-        not ended after `limit_s` seconds is cut.
+        """Start each program at its arrival.
 
-        Raises httpx.HTTPError or ValueError where the gateway does not tell its engines' state.
+        A call waits for the answers that it needs and for their gaps. Independent calls of a
+        program run in parallel. Programs that have not ended after `limit_s` seconds are cut off.
+        Raises httpx.HTTPError or ValueError if the gateway does not report its engines' state.
         """
         before = await read_counters(self._client, self._base)
         results = [
@@ -158,7 +166,7 @@ class Player:
         result: ProgramResult,
         on_call: Callable[[], None],
     ) -> None:
-        """Play the calls; after an error none is begun."""
+        """Play the calls. After an error no call starts."""
         unfinished = dict(enumerate(costs(program)))
 
         async def ask(number: int) -> bool:
@@ -181,7 +189,7 @@ class Player:
             "model": self._model,
             "max_tokens": call.max_tokens,
             "temperature": 0,
-            # The recorded length is generated exactly, whatever the model would say.
+            # Generate exactly the recorded length, whatever the model answers.
             "ignore_eos": True,
         }
         if work_s is not None:
@@ -212,9 +220,11 @@ class Player:
 
 
 def spans(tags: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
-    """What a prompt's tokens hold, as the gateway takes it. A stretch is worth as much as anything
-    behind it, as with the tags that come from messages: a prefix cache reaches nothing behind what
-    is gone."""
+    """Return tags of a prompt's tokens in the gateway's format.
+
+    A span gets at least the priority of every span after it, as with tags from messages: a prefix
+    cache cannot reach beyond an evicted block.
+    """
     worth: list[tuple[int, str]] = []
     for end, tag in reversed(tags):
         if not worth or TAGS[tag] > TAGS[worth[-1][1]]:

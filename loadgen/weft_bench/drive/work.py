@@ -1,4 +1,4 @@
-"""What a program still costs an engine, for the order that must be told (`srpt`). Pure."""
+"""Remaining cost of a program for an engine, for the order `srpt`. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Final
 
 from weft_bench.workloads.cutting import ReadyProgram
 
-# Service is the duration of the steps that a call is in. An answer's token takes a step, and a step
-# reads many tokens of a prompt: these are the demo model's on a CPU with a few calls in the batch.
-# Only the ratios of programs' costs decide an order, and how fast a running call's cost shrinks
-# beside them; a faster engine makes all costs too large alike.
+# Service is the duration of a call's steps. A token of an answer takes a step, and a step reads
+# many tokens of a prompt. These values are those of the demo model on a CPU with a few calls in the
+# batch. An order depends only on the ratios of costs and on how fast a running call's cost falls.
+# On a faster engine all costs are too large by the same factor.
 STEP_S: Final = 0.002
 PROMPT_TOKENS_A_STEP: Final = 128
 
 
 def costs(program: ReadyProgram) -> list[float]:
-    """The service that each call will need, seconds, by its tokens.
+    """Return the service that each call needs, seconds, from its tokens.
 
-    A prompt is paid for where it is longer than those of the calls that it waits for: what they
-    have sent is in the cache. What is evicted meanwhile is not foreseen.
+    A prompt costs only the tokens beyond those of the calls it waits for, because these are cached.
+    The estimate ignores evictions.
     """
     found = []
     for number, ready in enumerate(program.calls):

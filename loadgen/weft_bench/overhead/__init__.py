@@ -1,1 +1,1 @@
-"""What a proxy in front of an engine costs a call: `weft bench overhead`."""
+"""Cost of a proxy in front of an engine for each call: `weft bench overhead`."""

@@ -1,4 +1,4 @@
-"""`weft bench overhead`: what a proxy costs, beside its peers, in one run on one machine."""
+"""`weft bench overhead`: the cost of Weft and its peers, in one run on one machine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
 from weft_bench.stack.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
 
 _ENGINES: Final = 2
-# A slow proxy at one call at once must not take minutes.
+# Keeps the time of a slow proxy with sequential calls below minutes.
 _SLOW_SHARE: Final = {"litellm": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class OverheadOptions:
-    """Options of the command; see `weft bench overhead --help`. A cell has `requests` at least, and
-    takes `seconds` at least: a fast proxy's would be over before it could be told from noise."""
+    """Options of the command; see `weft bench overhead --help`.
+
+    A cell has at least `requests` requests and takes at least `seconds`, because the cell of a fast
+    proxy would otherwise be too short to rise above noise.
+    """
 
     peers: tuple[str, ...] = ("litellm", "vllm-router")
     concurrency: tuple[int, ...] = (1, 8, 64)
@@ -44,11 +47,11 @@ class OverheadOptions:
 
 
 def run(options: OverheadOptions) -> int:
-    """Measure and report. Returns the exit status: 1 if ours had errors, 2 for bad options."""
+    """Measure and report. Returns the exit status: 1 if Weft had errors, 2 for invalid options."""
     unknown = [peer for peer in options.peers if peer not in PEERS]
     if unknown:
         known = ", ".join(PEERS)
-        print(f"weft bench overhead: unknown peers {unknown}; known are {known}", file=sys.stderr)
+        print(f"weft bench overhead: unknown peers {unknown}; known: {known}", file=sys.stderr)
         return 2
     absent: dict[str, str] = {}
     try:
@@ -57,7 +60,7 @@ def run(options: OverheadOptions) -> int:
             urls, pids = _start(options, engines, Path(folder), processes, absent)
             cells = _measure(options, urls, pids, engines)
     except NotReady as error:
-        print(f"weft bench overhead: ours did not start\n{error}", file=sys.stderr)
+        print(f"weft bench overhead: Weft did not start\n{error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -89,8 +92,11 @@ def _start(
     processes: ExitStack,
     absent: dict[str, str],
 ) -> tuple[dict[str, str], dict[str, int]]:
-    """Start every proxy in front of the engines; all run until the end, so that each round meets
-    them equally warm. Their URLs and process ids by name."""
+    """Start every proxy in front of the engines.
+
+    All run until the end, so that each round finds them equally warm. Returns their URLs and
+    process ids by name.
+    """
     urls, pids = {DIRECT: engines[0]}, {}
     for proxy in (OURS, *(PEERS[name] for name in options.peers)):
         try:
@@ -124,12 +130,12 @@ def _start_proxy(
 def _measure(
     options: OverheadOptions, urls: dict[str, str], pids: dict[str, int], engines: list[str]
 ) -> Cells:
-    """Rounds over all cells, every proxy in turn, so that a drift of the machine meets all."""
+    """Measure all cells in rounds, with the proxies in turn, so that machine drift affects all."""
     samples: dict[tuple[str, bool, int], list[Cell]] = {}
     cells = [(stream, width) for stream in (False, True) for width in options.concurrency]
     with Progress() as progress:
         bar = progress.add_task("measuring", total=(options.rounds + 1) * len(cells) * len(urls))
-        # The first round warms all proxies up and is thrown away.
+        # The first round warms up all proxies and is discarded.
         for round_ in range(options.rounds + 1):
             for stream, width in cells:
                 for name, url in urls.items():
@@ -151,7 +157,7 @@ def _used(pids: dict[str, int], name: str) -> float:
 
 
 def answered(engines: Sequence[str]) -> int:
-    """Calls that the mock engines have answered since they started."""
+    """Return the number of calls that the mock engines have answered since they started."""
     found = 0
     for url in engines:
         for line in httpx.get(f"{url}/metrics", trust_env=False).text.splitlines():
@@ -161,15 +167,14 @@ def answered(engines: Sequence[str]) -> int:
 
 
 def checked(cell: Cell, count: int, at_engines: int) -> Cell:
-    """The cell with what no engine has seen among its errors: a rate counts only answers that an
-    engine gave."""
+    """Count requests that no engine received as errors. A rate then covers only engine answers."""
     return replace(cell, errors=max(cell.errors, count - at_engines))
 
 
 def _load(
     options: OverheadOptions, url: str, count: int, width: int, stream: bool, seconds: float
 ) -> tuple[int, Cell]:
-    """How many requests were sent, and what came of them."""
+    """Send the load. Returns the number of requests and the cell."""
     command = [
         sys.executable, "-m", "weft_bench.drive.load", url, "--requests", str(count),
         "--concurrency", str(width), "--seconds", str(seconds), *(["--stream"] if stream else []),

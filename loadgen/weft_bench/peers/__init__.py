@@ -1,5 +1,5 @@
-"""The comparison with the peers: real proxies, one after the other, in front of the same replicas.
+"""Comparison with the peers: real proxies in front of the same replicas, one after another.
 
-Agents' programs are played closed loop over HTTP, the same ones at the same times for every front.
-What is told of a call comes from the replicas, so that it is measured alike whatever is in front.
+The bench plays the same agent programs at the same times through every front, closed loop over
+HTTP. The figures of a call come from the replicas, so that they are measured alike for all fronts.
 """

@@ -1,7 +1,7 @@
-"""ASGI middleware of a real engine's API server: what it has answered, under the answers' ids.
+"""ASGI middleware of a real engine's API server that logs answered calls by answer id.
 
-Given to vLLM by its own `--middleware weft_bench.peers.call_log.CallLog`. A simulated replica tells
-the same at `/simulated/calls`.
+vLLM loads it with `--middleware weft_bench.peers.call_log.CallLog`. A simulated replica serves the
+same log at `/simulated/calls`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class CallLog:
-    """Notes plain chat completions. `GET /loadgen/calls` tells them, `DELETE` forgets them."""
+    """Logs plain chat completions. `GET /loadgen/calls` returns the log, `DELETE` empties it."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -32,11 +32,11 @@ class CallLog:
         if scope["type"] != "http" or scope["path"] not in (PATH, _CALLS):
             await self._app(scope, receive, send)
         elif scope["path"] == PATH:
-            await self._tell(scope["method"], send)
+            await self._serve_log(scope["method"], send)
         else:
             await self._note(scope, receive, send)
 
-    async def _tell(self, method: str, send: Send) -> None:
+    async def _serve_log(self, method: str, send: Send) -> None:
         if method == "DELETE":
             self._calls.clear()
         headers = [(b"content-type", b"application/json")]
@@ -61,8 +61,11 @@ class CallLog:
 
 
 def answered(body: bytes, seconds: float) -> dict[str, Any] | None:
-    """What an answer says of itself, as a simulated replica would tell it; None for an error or a
-    stream. seconds: in the API server: waiting and service are not told apart."""
+    """Return the log record of an answer, in the format of a simulated replica.
+
+    None for errors and streams. seconds: time in the API server, which does not separate waiting
+    and service.
+    """
     try:
         found = json.loads(body)
         usage = found["usage"]

@@ -1,4 +1,4 @@
-"""`weft bench peers`: programs through the peers and through ours, over the same replicas."""
+"""`weft bench peers`: plays programs through the peers and through Weft on the same replicas."""
 
 from __future__ import annotations
 
@@ -38,21 +38,23 @@ from weft_bench.workloads.schema import TraceError
 
 SIMULATED: Final = "simulated"
 REAL: Final = "real"
-# What `--quick` leaves out: the first takes long to start, of the others there is a like one.
+# Rows that `--quick` skips: the first starts slowly, the others are similar to remaining rows.
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
 )  # fmt: skip
-# Behind by more than this a second, the machine and not the cost model sets the pace.
+# Share of the duration. Above it, the machine and not the cost model sets the pace.
 _MAY_BE_BEHIND: Final = 0.01
-# Long gaps are cut here, seconds of the engines: a run must end.
+# Limit of long gaps, seconds of the engines, so that a run ends.
 _LONGEST_S: Final = {SIMULATED: 15.0, REAL: 5.0}
 
 
 @dataclass(frozen=True, slots=True)
 class PeersOptions:
-    """Options of the command; see `weft bench peers --help`. fronts, workloads: () for all.
-    programs: of a workload, 0 for its own number. gap_factor: of long gaps. page: whose section
-    of these engines is written."""
+    """Options of the command; see `weft bench peers --help`.
+
+    fronts, workloads: () for all. programs: of a workload, 0 for the workload's number. gap_factor:
+    factor on long gaps. page: the page whose section of these engines is written.
+    """
 
     data: str
     engines: str = SIMULATED
@@ -77,16 +79,18 @@ class PeersOptions:
 
 @dataclass(slots=True)
 class _Found:
-    """What was played, and why some was not."""
+    """Completed plays, and the reasons for absent fronts."""
 
     turns: list[Turn] = field(default_factory=list)
     absent: dict[str, str] = field(default_factory=dict)
 
 
 def run(options: PeersOptions) -> int:
-    """Play and report, also what was played before it was stopped. Returns the exit status: 1 if
-    ours had errors or did not start, 2 for bad input. A peer that cannot be had is absent, and
-    changes nothing."""
+    """Play and report, also after a stop.
+
+    Returns the exit status: 1 if Weft had errors or did not start, 2 for invalid input. An
+    unavailable peer is listed as absent and does not change the status.
+    """
     found, status = _Found(), 0
     try:
         scenes = _scenes(options)
@@ -98,7 +102,7 @@ def run(options: PeersOptions) -> int:
         print(f"weft bench peers: {error}", file=sys.stderr)
         return 2
     except NotReady as error:
-        print(f"weft bench peers: ours did not start\n{error}", file=sys.stderr)
+        print(f"weft bench peers: Weft did not start\n{error}", file=sys.stderr)
         status = 1
     except KeyboardInterrupt:
         status = 130
@@ -114,7 +118,7 @@ def _scenes(options: PeersOptions) -> list[Scene]:
     names = [scene.name for scene in known]
     unknown = [name for name in options.workloads if name not in names]
     if unknown:
-        raise ValueError(f"unknown workloads {unknown}; known are {', '.join(names)}")
+        raise ValueError(f"unknown workloads {unknown}; known: {', '.join(names)}")
     found = [scene for scene in known if scene.name in (options.workloads or names)]
     if options.programs:
         found = [replace(scene, programs=options.programs) for scene in found]
@@ -122,7 +126,7 @@ def _scenes(options: PeersOptions) -> list[Scene]:
 
 
 def command_of(options: PeersOptions) -> str:
-    """The command line that plays the same again, but for where the data is."""
+    """Return the command line that repeats this run, with DATA for the data folder."""
     words = ["weft bench peers --data DATA --engines", options.engines]
     unlike = {"data", "engines", "install", "json_file", "plot", "page"}
     unlike |= {"preset", "speed_up"} if options.engines == REAL else set()
@@ -139,7 +143,10 @@ def command_of(options: PeersOptions) -> str:
 
 
 def _can_be_written(options: PeersOptions) -> None:
-    """Before an hour has gone: ValueError or ImportError for a page or a plot that cannot be."""
+    """Check that the page and the plot can be written before the run.
+
+    Raises ValueError or ImportError.
+    """
     if options.plot:
         importlib.import_module("matplotlib")
     if options.page:
@@ -167,7 +174,7 @@ def _rows(options: PeersOptions, replicas: Replicas) -> dict[str, Front]:
     known = fronts(replicas.place, options.orders)
     unknown = [name for name in options.fronts if name not in known]
     if unknown:
-        raise ValueError(f"unknown fronts {unknown}; known are {', '.join(known)}")
+        raise ValueError(f"unknown fronts {unknown}; known: {', '.join(known)}")
     return {
         name: front
         for name, front in known.items()
@@ -184,8 +191,10 @@ def _play(
     work: Path,
     found: _Found,
 ) -> None:
-    """Every front in turn on the programs of every seed; each seed begins with another front, so
-    that a drift of the machine meets all."""
+    """Play every front on the programs of every seed.
+
+    Each seed starts with another front, so that a drift of the machine affects all.
+    """
     long_gaps = LongGaps(options.long_gaps, options.gap_factor, _LONGEST_S[options.engines])
     for seed in range(options.seeds):
         for scene in scenes:
@@ -260,7 +269,7 @@ def _report(options: PeersOptions, found: _Found, rows: dict[str, Front]) -> Non
 
 
 def _notes(turns: Sequence[Turn]) -> list[str]:
-    """What takes away from the figures."""
+    """Return notes that qualify the figures."""
     found = []
     for turn in turns:
         of, figures = f"{turn.workload}, {turn.front}, seed {turn.seed}", turn.slices["all"]
@@ -270,5 +279,5 @@ def _notes(turns: Sequence[Turn]) -> list[str]:
                 f"{figures['behind_s']:.1f} s of {figures['duration_s']:.1f} s"
             )
         if figures["untold"]:
-            found.append(f"{of}: no replica tells of {figures['untold']:.0f} answered calls")
+            found.append(f"{of}: no replica reports {figures['untold']:.0f} answered calls")
     return found

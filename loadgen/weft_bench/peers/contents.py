@@ -1,8 +1,8 @@
-"""What agents send: calls as chat messages, and how much of a prompt was sent before. Pure.
+"""Builds agents' calls as chat messages, and finds the part of a prompt that was sent before. Pure.
 
-All calls are chats, since that is what agents speak and what every front reads. Where a trace has
-token ids and no text, its text is made: a word of four characters for each token, in messages as
-the trace's tags have it.
+All calls are chats, which agents use and every front can read. A trace with token ids and no text
+gets generated text: a word of four characters for each token, in messages that follow the trace's
+tags.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from weft_bench.simulated.dialects.chat import Chat
 from weft_bench.simulated.tokens import block_hashes, word
 from weft_bench.workloads.schema import TraceCall
 
-# Tool output comes back as the user's, as in Anthropic's dialect: ids of tool calls would have to
-# be invented otherwise.
+# Tool output has the user's role, as in Anthropic's dialect, because tool roles need ids of tool
+# calls.
 _ROLES: Final = {
     "SYSTEM_PROMPT": "system",
     "USER_QUERY": "user",
@@ -26,8 +26,10 @@ _ROLES: Final = {
 
 
 def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
-    """The call's messages; made of its token ids where it has none. ValueError where it has
-    neither."""
+    """Return the call's messages, generated from its token ids if it has none.
+
+    Raises ValueError if it has no messages and no token ids.
+    """
     if call.messages:
         return call.messages
     if not call.prompt_ids:
@@ -42,7 +44,7 @@ def messages_of(call: TraceCall) -> tuple[Mapping[str, Any], ...]:
 
 
 def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: int) -> bytes:
-    """The body of a chat completion. The recorded length is generated exactly."""
+    """Return the body of a chat completion that generates exactly the recorded length."""
     body: dict[str, Any] = {
         "model": model,
         "messages": list(messages),
@@ -56,17 +58,17 @@ def body_of(call: TraceCall, messages: Sequence[Any], model: str, max_tokens: in
 
 
 def blocks_of(body: bytes, block_tokens: int) -> tuple[int, ...]:
-    """A hash for each whole block of the prompt and all before it."""
+    """Return a hash for each full block of the prompt, which covers all blocks before it."""
     return tuple(block_hashes(prompt_of(body), block_tokens))
 
 
 def prompt_of(body: bytes) -> bytes:
-    """The prompt as a simulated replica has it: four bytes a token."""
+    """Return the prompt as a simulated replica reads it: four bytes a token."""
     return Chat.read(json.loads(body), {}).prompt
 
 
 def known(blocks: Sequence[int], sent: Collection[int]) -> int:
-    """How many of a prompt's first blocks were sent before."""
+    """Return how many of a prompt's first blocks were sent before."""
     for count, block in enumerate(blocks):
         if block not in sent:
             return count

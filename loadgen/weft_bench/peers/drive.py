@@ -1,4 +1,4 @@
-"""One play: programs at their arrivals through one front, and what the client saw of each call."""
+"""Plays programs at their arrivals through one front, and records each call."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ _CHAT: Final = "/v1/chat/completions"
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A program as it is played, alike through every front. bodies, blocks: of its calls, as
-    `contents` makes them; gaps_s: behind each call, in our seconds. arrival_s: from the start.
-    alone_s: how long it takes alone, our seconds. long_gaps: whether its gaps were multiplied."""
+    """A program as it is played, the same for every front.
+
+    bodies, blocks: of its calls, made by `contents`. gaps_s: after each call, real seconds.
+    arrival_s: from the start. alone_s: duration of the program alone, real seconds. long_gaps:
+    whether its gaps were multiplied.
+    """
 
     program: ReadyProgram
     bodies: Sequence[bytes]
@@ -36,9 +39,11 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call as its client saw it, seconds from the play's start. id: of the answer, "" where
-    there is none; error says why then. known_share: of the prompt, what the program had sent
-    before, in answered calls."""
+    """One call as its client saw it, in seconds from the play's start.
+
+    id: of the answer, or "" with an error. known_share: share of the prompt that the program had
+    sent before, in answered calls.
+    """
 
     program: int
     number: int
@@ -51,7 +56,7 @@ class Call:
 
 @dataclass(slots=True)
 class Played:
-    """calls: in the order in which they were sent, by program."""
+    """Result of a play. calls: by program, in the order of sending."""
 
     duration_s: float = 0.0
     calls: list[Call] = field(default_factory=list)
@@ -60,7 +65,7 @@ class Played:
 async def drive(
     base_url: str, front: Front, scripts: Sequence[Script], run: str, on_call: Callable[[], None]
 ) -> Played:
-    """Play all. run: keeps the sessions of different plays apart."""
+    """Play all programs. run: separates the sessions of different plays."""
     client = Client(base_url)
     played = Played()
 
@@ -105,14 +110,14 @@ async def _program(
     await closed_loop(script.program, begun, script.gaps_s.__getitem__, ask)
     if front.ends:
         path = f"/finish_session?session_id={quote(session, safe='')}"
-        # Whether a front takes note is its own affair: the program is over.
+        # The front may ignore this call; the program is over in any case.
         await _answer(client, b"", {}, path)
 
 
 async def _answer(
     client: Client, body: bytes, headers: dict[str, str], path: str = _CHAT
 ) -> tuple[str, str]:
-    """The answer's id, and what went wrong."""
+    """Return the answer's id and the error text."""
     try:
         status, answer = await client.post(path, body, headers)
         if status != 200:

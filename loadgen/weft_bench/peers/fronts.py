@@ -1,4 +1,4 @@
-"""What stands in front of the replicas: every row of the comparison, and how it is set."""
+"""Fronts of the replicas: every row of the comparison and its settings."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from weft_bench.costs.model import CostModel
 from weft_bench.stack import proxies
 from weft_bench.stack.proxies import Proxy
 
-# What every call carries: an agent's session under the names that the fronts document. Each reads
-# its own and passes over the others.
+# Every call carries the agent's session under all header names that the fronts document. Each front
+# reads one of them and ignores the others.
 SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-litellm-session-id")
 ROUND_ROBIN: Final = "weft/round_robin"
 _SMG: Final = "smg==1.13.0"
 _SGLANG: Final = "sglang-router==0.3.2"
-# vllm-router's times, as its documentation has them: they go as fast as the engines' clocks.
+# vllm-router's times from its documentation, divided by the speed-up of the engines.
 _SCHEDULING_TIMES: Final = {
     "metrics_interval_seconds": 1.0,
     "queue_timeout_seconds": 600.0,
@@ -26,15 +26,18 @@ _SCHEDULING_TIMES: Final = {
     "shared_prefix_freshness_warmup_seconds": 100.0,
     "max_acting_ttl_seconds": 10.0,
 }
-# Looking at engines more often than this would cost more than it tells.
+# A shorter interval of polling the engines would cost more than it is worth.
 _SHORTEST_INTERVAL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The replicas as a front may have to be told of them. kv_tokens: room of one. cost: of its
-    steps, None where nobody knows; speed_up: how much faster than that its clock runs. secret: by
-    which its plugin knows our gateway, "" where it asks for none."""
+    """Properties of the replicas that fronts may need.
+
+    kv_tokens: capacity of one replica. cost: of its steps, None if unknown. speed_up: factor on the
+    cost model's clock. secret: authenticates our gateway to the plugin; "" if the plugin needs
+    none.
+    """
 
     model: str
     kv_tokens: int
@@ -45,9 +48,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One row. order: in the replicas. reads: the header by which it knows sessions, "" for none.
-    keyed: whether calls carry SESSION_HEADERS. ends: whether it is told when a session is over, by
-    the path that it documents."""
+    """One row.
+
+    order: of the replicas. reads: the header with the session, "" for none. keyed: whether calls
+    carry SESSION_HEADERS. ends: whether the client reports the end of a session at the front's
+    documented path.
+    """
 
     name: str
     proxy: Proxy
@@ -58,13 +64,16 @@ class Front:
 
     @property
     def version(self) -> str:
-        """Of the peer, as it was installed; "" for ours."""
+        """The peer's pinned version; "" for Weft."""
         return self.proxy.requirement
 
 
 def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
-    """All rows by name. orders: ours stands under each, with all calls at home under the first, and
-    without any key under the last."""
+    """Return all rows by name.
+
+    orders: Weft plays each of them, with all calls at home under the first, and without any key
+    under the last.
+    """
     vllm = _vllm_routers(place)
     told = {"WEFT_ENGINE_SECRET": place.secret} if place.secret else {}
     ours = replace(proxies.OURS, environment=told)
@@ -79,7 +88,7 @@ def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
         *(Front(f"weft/{o}", ours, o, reads="x-session-id", ends=True) for o in orders),
     ]
     if orders:
-        # Short calls go home too: what Algorithm 2's threshold for them costs and gains.
+        # Short calls also go home. This shows the cost and gain of Algorithm 2's threshold.
         at_home = replace(ours, environment={**told, "WEFT_LOCALITY_THRESHOLD_TOKENS": "0"})
         first, last = orders[0], orders[-1]
         rows.append(Front(f"weft/{first}/at-home", at_home, first, reads="x-session-id", ends=True))
@@ -88,7 +97,7 @@ def fronts(place: Place, orders: Sequence[str]) -> dict[str, Front]:
 
 
 def _vllm_routers(place: Place) -> list[Front]:
-    """vllm-router's rows: two policies, and its program scheduling over a third."""
+    """Return vllm-router's rows: two policies, and its program scheduling with a third."""
     name, key = "vllm-router", "x-session-id"
 
     def made(policy: str, scheduling: dict[str, Any] | None = None) -> Proxy:
@@ -107,11 +116,13 @@ def _vllm_routers(place: Place) -> list[Front]:
 
 
 def scheduling(place: Place) -> dict[str, Any]:
-    """vllm-router's configuration of program scheduling: with the global queue that it recommends,
-    the replicas' room, and their costs where they are known, as its documentation asks for."""
+    """Return vllm-router's configuration of program scheduling, as its documentation recommends.
+
+    It has the global queue, the replicas' capacity, and their costs if they are known.
+    """
     fast = place.speed_up
     found: dict[str, Any] = {
-        # Sessions by header; its default takes only a field of the body of its own.
+        # Sessions by header. The default only reads vllm-router's own field of the body.
         "program_scheduling_enable_key": "auto",
         "global_queue": True,
         "token_capacity_per_target": place.kv_tokens,
@@ -136,7 +147,7 @@ def scheduling(place: Place) -> dict[str, Any]:
 
 
 def _rust(name: str, requirement: str, policy: str) -> Proxy:
-    """smg, and the router that it comes from: of one command line."""
+    """Return smg or sglang-router, from which smg derives; both have the same command line."""
 
     def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
         line = [

@@ -1,4 +1,4 @@
-"""What a play comes to: calls of the client and answers of the replicas, joined. Pure."""
+"""Joins calls of the client with answers of the replicas into figures. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from weft_bench.stats import mean, percentile
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A call as its replica tells it: where it was, tokens, and our seconds. used_s: waiting and
-    service in the engine."""
+    """A call as its replica reports it: place, tokens, and real seconds.
+
+    used_s: waiting and service in the engine.
+    """
 
     replica: int
     prompt_tokens: int
@@ -24,11 +26,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One program. completion_s: arrival to last answer; alone_s: the same with a replica to
-    itself; both in our seconds, gaps included. moves: calls that went to another replica than the
-    one before, of `followers` that had one before. recomputed_tokens: of prompts, computed though
-    a replica had computed them for this program. front_s: seconds of its calls outside engines.
-    untold: answered calls of which no replica tells."""
+    """One program.
+
+    completion_s: arrival to last answer. alone_s: the same with a replica to itself. Both are real
+    seconds with gaps. moves: calls that went to another replica than the one before, out of
+    `followers` that had one before. recomputed_tokens: prompt tokens computed although a replica
+    had computed them for this program. front_s: seconds of its calls outside of engines. untold:
+    answered calls that no replica reports.
+    """
 
     completion_s: float
     alone_s: float
@@ -46,7 +51,7 @@ class Outcome:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long as alone."""
+        """Completion time over the time alone."""
         return self.completion_s / self.alone_s
 
 
@@ -56,8 +61,11 @@ def outcomes(
     answers: Mapping[str, Answer],
     block_tokens: int,
 ) -> list[Outcome]:
-    """One for each program, in their order. calls: by program, in the order in which they were
-    sent; answers: by id. block_tokens: what a replica caches is whole blocks."""
+    """Return one outcome for each program, in order.
+
+    calls: by program, in the order of sending. answers: by id. block_tokens: replicas cache full
+    blocks only.
+    """
     by_program = {p: list(found) for p, found in groupby(calls, key=lambda c: c.program)}
     return [
         _outcome(script, by_program.get(number, []), answers, block_tokens)
@@ -92,30 +100,37 @@ def _outcome(
 
 
 def migrations(places: Sequence[int]) -> int:
-    """How often a call went to another replica than the call before it."""
+    """Return the number of calls that went to another replica than the call before."""
     return sum(a != b for a, b in pairwise(places))
 
 
 def recomputed(prompt: int, cached: int, known_share: float, block_tokens: int) -> int:
-    """Tokens of a prompt that were computed before and again: what was known, in whole blocks, and
-    was not in the cache. A prompt's last token is always computed, and does not count."""
-    # Shares are of whole blocks: the sum is a count of them but for rounding.
+    """Return the prompt tokens that were computed again although known.
+
+    These are the known full blocks that were not cached. A prompt's last token is always computed
+    and does not count.
+    """
+    # Shares are of full blocks, so the product is a whole number except for rounding.
     whole = prompt // block_tokens
     reach = min(round(known_share * whole), (prompt - 1) // block_tokens) * block_tokens
     return max(0, reach - cached)
 
 
 def jain(values: Sequence[float]) -> float:
-    """Jain's index, (sum x)^2 / (n sum x^2): 1 if all are equal, 1/n if one has everything; 0 of
-    nothing (Jain, Chiu and Hawe 1984)."""
+    """Return Jain's index, (sum x)^2 / (n sum x^2) (Jain, Chiu and Hawe 1984).
+
+    1 if all values are equal, 1/n if one has everything, 0 without values.
+    """
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 0.0
 
 
 def summarise(programs: Sequence[Outcome], scale: float) -> dict[str, float]:
-    """The figures of some programs of one play. Programs with an error count as errors and in
-    nothing else. scale: the engines' seconds in one of ours; times are in theirs, but for
-    `front_ms`, which is a front's own time a call, ours."""
+    """Return the figures of some programs of one play.
+
+    Programs with an error only count as errors. scale: engine seconds per real second. Times are
+    engine seconds, except `front_ms`, the front's own time of a call in real milliseconds.
+    """
     good = [p for p in programs if not p.errors]
     times = [p.completion_s * scale for p in good]
     prompt, followers = sum(p.prompt_tokens for p in good), sum(p.followers for p in good)

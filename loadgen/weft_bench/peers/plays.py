@@ -1,4 +1,4 @@
-"""One front's turn: started anew, asked until it answers, played through, ended."""
+"""One front's play: start, warm-up, programs, end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL: Final = "all"
 REST: Final = "rest"
 LONG: Final = "long gaps"
 _START_S: Final = 60.0
-# Sessions that are asked for before the play: each front has met each replica then.
+# Sessions sent before the play, so that each front has met each replica.
 _PROBES: Final = 12
 
 
@@ -35,8 +35,10 @@ def play(
     *,
     install: bool,
 ) -> dict[str, dict[str, float]]:
-    """Play the programs through a front; its figures by slice. Raises Absent where it cannot be
-    installed, NotReady where it does not start or does not answer."""
+    """Play the programs through a front and return its figures by slice.
+
+    Raises Absent if the front cannot be installed, NotReady if it does not start or answer.
+    """
     programs = ensure(front.proxy, install=install)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -55,8 +57,11 @@ def play(
 def sliced(
     found: Sequence[Outcome], played: Played, scale: float, behind_s: float
 ) -> dict[str, dict[str, float]]:
-    """The figures of all programs, and of those with long gaps and the rest where there are any.
-    scale: the engines' seconds in one of ours. behind_s: of the whole play."""
+    """Return the figures of all programs, and of those with long gaps and the rest if there are
+    any.
+
+    scale: engine seconds per real second. behind_s: of the whole play.
+    """
     figures = {ALL: summarise(found, scale)}
     answered = sum(not call.error for call in played.calls)
     figures[ALL]["calls_per_s"] = answered / played.duration_s if played.duration_s else 0.0
@@ -69,7 +74,7 @@ def sliced(
 
 
 async def _warm(url: str, model: str) -> None:
-    """Until it has answered: a router may be up before it knows its replicas."""
+    """Wait until the front answers; a router may be up before it knows its replicas."""
     client = Client(url)
     deadline = time.monotonic() + _START_S
     body = json.dumps(

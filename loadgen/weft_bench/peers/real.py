@@ -1,4 +1,4 @@
-"""What only real engines have to be asked: their tokens, and how long a program takes alone."""
+"""Measurements that only real engines need: bytes per token, and programs that run alone."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ from weft_bench.stack.proxies import OURS
 from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token
 from weft_bench.workloads.schema import TraceError, TraceProgram
 
-# No front at all: straight to a replica.
+# No front: the client calls a replica directly.
 _DIRECT: Final = Front("direct", OURS, keyed=False)
 
 
 def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
-    """Bytes a token of this program's messages, by the engine's own count. Raises TraceError where
-    the engine refuses to count."""
+    """Return the bytes per token of this program's messages, by the engine's count.
+
+    Raises TraceError if the engine rejects the request.
+    """
     return asyncio.run(bytes_per_token(messages_of(program.calls[-1]), partial(_count, replicas)))
 
 
 def alone_real(
     replicas: Replicas,
 ) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
-    """`lone` for real replicas: played alone, with an empty cache."""
+    """Return `lone` for real replicas: plays the program alone, with an empty cache."""
 
     def lone(program: ReadyProgram, bodies: Sequence[bytes], gaps_s: Sequence[float]) -> float:
         replicas.reset("fcfs")
@@ -41,7 +43,7 @@ def alone_real(
         played = asyncio.run(drive(replicas.urls[0], _DIRECT, [script], run, lambda: None))
         failed = [call.error for call in played.calls if call.error]
         if failed:
-            raise TraceError(f"{program.id} fails on an engine of its own: {failed[0]}")
+            raise TraceError(f"{program.id} fails with an engine to itself: {failed[0]}")
         return played.duration_s
 
     return lone
@@ -55,5 +57,5 @@ async def _count(replicas: Replicas, messages: Sequence[Any]) -> float:
     finally:
         client.close()
     if status != 200:
-        raise TraceError(f"the engine refused a probe: {answer[:200].decode(errors='replace')}")
+        raise TraceError(f"the engine rejected a probe: {answer[:200].decode(errors='replace')}")
     return float(json.loads(answer)["usage"]["prompt_tokens"])

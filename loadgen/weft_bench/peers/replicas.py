@@ -1,4 +1,4 @@
-"""The replicas behind all fronts: started once, emptied before every play, asked after it."""
+"""Replicas behind all fronts: started once, emptied before every play, queried after it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ _REAL_BLOCK_TOKENS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """place: as fronts are told. shape: of a simulated one, None of real ones. context: longest
-    call, tokens. set_order: sets the order in all of them and empties their caches."""
+    """The replicas of a comparison.
+
+    place: properties for the fronts. shape: that of simulated replicas, None for real ones.
+    context: longest call, tokens. set_order: sets the order in all of them and empties their
+    caches.
+    """
 
     urls: tuple[str, ...]
     place: Place
@@ -41,17 +45,17 @@ class Replicas:
 
     @property
     def simulated(self) -> bool:
-        """Whether no model is in them."""
+        """Whether the replicas run without a model."""
         return self.shape is not None
 
     def reset(self, order: str) -> None:
-        """Another front's turn: its order, empty caches, nothing noted."""
+        """Prepare for the next front: set the order, empty the caches and the call logs."""
         self.set_order(order)
         for url in self.urls:
             _ask("DELETE", url + self.calls_path)
 
     def answers(self) -> dict[str, Answer]:
-        """What was answered since, by id."""
+        """Return the answers since the last reset, by id."""
         return {
             call["id"]: Answer(
                 number,
@@ -65,8 +69,7 @@ class Replicas:
         }
 
     def behind_s(self) -> float:
-        """By how much simulated replicas are behind their pace so far, all together, our
-        seconds."""
+        """Return the total delay of simulated replicas behind their pace, real seconds."""
         if not self.simulated:
             return 0.0
         return sum(float(_ask("GET", f"{url}/simulated/state")["behind_s"]) for url in self.urls)
@@ -76,8 +79,10 @@ class Replicas:
 def simulated_replicas(
     count: int, preset: str, slots: int, kv_blocks: int, speed_up: float, work: Path
 ) -> Iterator[Replicas]:
-    """Start them and end them after the block. ValueError for a preset that is not known, NotReady
-    where one does not start."""
+    """Start simulated replicas and end them after the block.
+
+    Raises ValueError for an unknown preset, NotReady if a replica does not start.
+    """
     (shape,) = shapes(preset, 1, slots, kv_blocks)
     with ExitStack() as stack:
         urls = []
@@ -111,8 +116,10 @@ def simulated_replicas(
 
 @contextmanager
 def real_replicas(count: int, slots: int, kv_blocks: int) -> Iterator[Replicas]:
-    """vLLM with the demo model, as `weft up` starts it, whose own gateway only sets orders.
-    StackError where it does not start."""
+    """Start vLLM with the demo model like `weft up`; its gateway only sets orders.
+
+    Raises StackError if it does not start.
+    """
     line = ["--replicas", str(count), "--", "--max-num-seqs", str(slots)]
     line += ["--num-gpu-blocks-override", str(kv_blocks), "--enable-prompt-tokens-details"]
     line += ["--middleware", f"{call_log.__name__}.{call_log.CallLog.__name__}"]
@@ -122,7 +129,7 @@ def real_replicas(count: int, slots: int, kv_blocks: int) -> Iterator[Replicas]:
         def set_order(order: str) -> None:
             body = {"policy": order, "reset_cache": True}
             if not _ask("POST", f"{base}/weft/policy", body)["applied"]:
-                raise StackError(f"an engine refused the order {order}")
+                raise StackError(f"an engine rejected the order {order}")
 
         card = _ask("GET", f"{base}/v1/models")["data"][0]
         found = _ask("GET", f"{base}/health")["replicas"]

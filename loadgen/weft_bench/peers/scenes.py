@@ -1,4 +1,4 @@
-"""What is played: recorded workloads, bounded, with a slice of programs whose tools are slow."""
+"""Recorded workloads with limits, and a slice of programs with slow tools."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.traces.files import read_trace
 
-# Characters a token: what a simulated replica counts, exactly.
+# Characters per token in a simulated replica, exactly.
 _SIMULATED_RATIO: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One workload. folder: in the folder of data sets. programs: how many are played; rate: of
-    their arrivals, per second of the engines' clock. calls: of a program at most, its first;
-    longest_gap_s: of its gaps, the engines' seconds."""
+    """One workload.
+
+    folder: in the folder of data sets. programs: number of played programs. rate: of their
+    arrivals, per second of the engines' clock. calls: limit of a program's calls; the first ones
+    are played. longest_gap_s: limit of its gaps, engine seconds.
+    """
 
     name: str
     folder: str
@@ -38,20 +41,21 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class LongGaps:
-    """Slow tools: a share of the programs has its gaps multiplied, to at most `longest_s`, the
-    engines' seconds."""
+    """Slow tools: multiplies the gaps of a share of the programs, up to `longest_s`, engine
+    seconds.
+    """
 
     share: float
     factor: float
     longest_s: float
 
     def of(self, programs: int, seed: int) -> frozenset[int]:
-        """Which ones, out of so many."""
+        """Return the numbers of the selected programs."""
         count = round(self.share * programs)
         return frozenset(stream(seed, "long gaps").sample(range(programs), count))
 
 
-# At these rates sticky routing keeps replicas of four slots and 3,000 blocks busy, and not more.
+# At these rates sticky routing just keeps replicas of four slots and 3,000 blocks busy.
 SIMULATED_SCENES: Final = (
     Scene("coding_sessions", "coding_sessions", 36, 0.6, 8, 3.0),
     Scene("tau_airline", "tau_airline", 80, 3.0, 8, 3.0),
@@ -72,8 +76,10 @@ def scripts(
     replicas: Replicas,
     long_gaps: LongGaps,
 ) -> list[Script]:
-    """The scene's programs as they are played: the same for every front. data: the folder of data
-    sets. Raises TraceError."""
+    """Return the scene's programs as they are played, the same for every front.
+
+    data: the folder of data sets. Raises TraceError.
+    """
     name, programs = read_trace(data / scene.folder, seed, replicas.context)
     first = next(programs)
     programs = chain([first], programs)
@@ -88,7 +94,7 @@ def scripts(
     found = []
     for number, (program, arrival) in enumerate(zip(ready, arrivals, strict=True)):
         gaps = [min(scene.longest_gap_s, c.call.gap_s) for c in program.calls]
-        # A program without gaps has none to be long.
+        # A program without gaps cannot have long ones.
         is_slow = number in slow and any(gaps[:-1])
         if is_slow:
             gaps = [min(long_gaps.longest_s, long_gaps.factor * gap) for gap in gaps]
@@ -112,7 +118,7 @@ def scripts(
 def alone_simulated(
     replicas: Replicas,
 ) -> Callable[[ReadyProgram, Sequence[bytes], Sequence[float]], float]:
-    """`lone` for simulated replicas: in virtual time."""
+    """Return `lone` for simulated replicas: plays the program in virtual time."""
     shape, fast = replicas.shape, replicas.place.speed_up
     assert shape is not None
 

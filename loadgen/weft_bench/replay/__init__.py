@@ -1,1 +1,1 @@
-"""Programs played over HTTP, against whatever answers: `weft bench replay`."""
+"""Plays programs over HTTP against a gateway: `weft bench replay`."""

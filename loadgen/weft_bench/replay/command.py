@@ -34,9 +34,9 @@ from weft_bench.workloads.traces.files import read_trace, shrunk
 
 _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
-# The order that must be told what every program still costs.
+# The order that needs the remaining cost of every program.
 TOLD_ORDER: Final = "srpt"
-# Options that mean nothing to engines which run already.
+# Options without effect on engines that already run.
 OF_OWN_ENGINES: Final = (
     "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
 )  # fmt: skip
@@ -44,9 +44,11 @@ OF_OWN_ENGINES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of the command; see `weft bench replay --help`. OF_OWN_ENGINES are of engines that
-    the command starts; 0: vLLM's own value. tags: each policy is played once for each: with the
-    tags of what prompts hold, or without."""
+    """Options of the command; see `weft bench replay --help`.
+
+    OF_OWN_ENGINES: apply to engines that the command starts; 0 for vLLM's default. tags: each
+    policy is played once for each value, with or without tags of prompt content.
+    """
 
     trace: str = ""
     policies: tuple[str, ...] = ("fcfs", "plas")
@@ -70,13 +72,13 @@ class ReplayOptions:
 
 
 class ReplayError(RuntimeError):
-    """The replay cannot go on. The message says why."""
+    """The replay cannot continue. The message says why."""
 
 
 def run(options: ReplayOptions) -> int:
-    """Replay and report. Returns the exit status: 1 when a program failed, 2 for bad input."""
+    """Replay and report. Returns the exit status: 1 if a program failed, 2 for invalid input."""
     try:
-        # Before anything is started: a trace that cannot be read is told at once.
+        # Reads the trace before anything starts, to report an unreadable one at once.
         name, programs = _load(options)
         _check_arrivals(options, programs)
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
@@ -86,7 +88,7 @@ def run(options: ReplayOptions) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    # No table mixes these with real ones, and none looks like one.
+    # Marks simulated figures, so that they never look like real ones.
     kind = "simulated: " if notes.get("engines") == "simulated" else ""
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
@@ -106,10 +108,10 @@ def run(options: ReplayOptions) -> int:
 def setup(
     options: ReplayOptions, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Options of `weft up` and variables for the engines of a bench.
+    """Return options of `weft up` and variables for the engines of a bench.
 
-    environment: this process's; what it already says of engines stays where no option does. Raises
-    ValueError where that is not JSON.
+    environment: that of this process; its engine settings apply unless an option overrides them.
+    Raises ValueError if they are not JSON.
     """
     line = ["--replicas", str(options.replicas), "--", "--max-num-seqs", str(options.slots)]
     if options.kv_blocks:
@@ -127,7 +129,7 @@ def setup(
 
 
 def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[TraceProgram]]:
-    """The workload's name and its programs, more of them than are played."""
+    """Return the workload's name and its programs, more than are played."""
     if options.trace:
         return read_trace(Path(options.trace), options.seed, context)
     return "synthetic tool dialogues", iter(generate(options.seed, options.programs))
@@ -141,11 +143,11 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
     ):
         model, context = await _model(client, base)
         only_simulated = await _simulated(client, base)
-        # Engines of our own end with us.
+        # Engines that this bench starts end with it.
         await stack.enter_async_context(
             kept_order(client, base) if options.base_url else nullcontext()
         )
-        # One that the engines refuse is told before any has been played.
+        # Set every policy once, to report a rejected one before the first play.
         for policy in options.policies:
             await set_order(client, base, policy, reset_cache=True)
         trace, programs = _load(options, context)
@@ -181,12 +183,12 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
                 try:
                     results[name] = await player.play(ready, times, partial(progress.advance, bar))
                 except (httpx.HTTPError, ValueError) as error:
-                    raise ReplayError(f"the engines' state cannot be read: {error}") from None
+                    raise ReplayError(f"cannot read the engines' state: {error}") from None
         return results, notes
 
 
 def _check_arrivals(options: ReplayOptions, programs: Iterator[TraceProgram]) -> None:
-    """Raises ReplayError where no program would ever come."""
+    """Raise ReplayError if no program would ever arrive."""
     first = next(programs, None)
     if first is None:
         raise ReplayError(f"{options.trace} has no programs")
@@ -198,7 +200,7 @@ def _check_arrivals(options: ReplayOptions, programs: Iterator[TraceProgram]) ->
 
 
 def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
-    """What one play is called: the policy, and whether with tags where that differs."""
+    """Return the name of a play: the policy, and the tags if they vary."""
     return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
 
 
@@ -221,7 +223,7 @@ async def _model(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
     try:
         card = (await client.get(f"{base}/v1/models")).json()["data"][0]
     except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
-        raise ReplayError(f"no model is served at {base}: {error}") from None
+        raise ReplayError(f"{base} serves no model: {error}") from None
     return str(card["id"]), int(card.get("max_model_len") or _DEFAULT_CONTEXT)
 
 
@@ -233,7 +235,7 @@ async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
 
 
 async def _ratio(client: httpx.AsyncClient, base: str, model: str, program: TraceProgram) -> float:
-    """Bytes a token of a program's messages, by the engine's count."""
+    """Return the bytes per token of a program's messages, by the engine's count."""
     name = f"probe-{uuid4().hex[:8]}"
 
     async def count(messages: Sequence[Any]) -> float:
@@ -241,7 +243,7 @@ async def _ratio(client: httpx.AsyncClient, base: str, model: str, program: Trac
         headers = {"x-weft-program": name}
         answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
         if answer.status_code != 200:
-            raise ReplayError(f"the engine refused a probe: {answer.text[:300]}")
+            raise ReplayError(f"the engine rejected a probe: {answer.text[:300]}")
         return float(answer.json()["usage"]["prompt_tokens"])
 
     found = await bytes_per_token(program.calls[-1].messages, count)

@@ -1,4 +1,4 @@
-"""Figures: a name, a value and a unit each; how they are written to a file."""
+"""Figures with name, value and unit, and the file format for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Figure:
 
 
 def machine() -> str:
-    """The machine in words."""
+    """Return a description of the machine."""
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():
@@ -35,8 +35,10 @@ def machine() -> str:
 
 
 def commit(root: Path) -> str:
-    """The commit of a checkout, short, "with changes" where Python files differ from it; empty
-    where there is none, or no git."""
+    """Return the short commit of a checkout, with "with changes" if Python files differ from it.
+
+    Empty without a repository or without git.
+    """
 
     def git(*arguments: str) -> str:
         command = ("git", "-C", str(root), *arguments)
@@ -56,7 +58,7 @@ def write_json(
     figures: Sequence[Figure],
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the figures with what was run, where and when. extra: further parts of the document."""
+    """Write the figures with command, machine and date. extra: further parts of the document."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "command": command,
@@ -76,7 +78,7 @@ def finish(
     figures: Sequence[Figure],
     extra: Mapping[str, Any] | None = None,
 ) -> None:
-    """The end of a bench: print the machine, and write the figures where a file is named."""
+    """Finish a bench: print the machine, and write the figures if a file is given."""
     print(machine())
     if json_file:
         write_json(Path(json_file), f"weft bench {command}", configuration, figures, extra)

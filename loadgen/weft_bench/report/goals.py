@@ -1,4 +1,4 @@
-"""The end of a bench that has goals: its tables, its file and its exit status."""
+"""Finishes a bench that has goals: tables, file and exit status."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ def conclude(
     missed: Sequence[str],
     json_file: str,
 ) -> int:
-    """Print the tables, write them with the cells they are made of, and name the goals that are
-    missed. Returns the exit status: 1 where a goal is missed. tables: as `page.markdown` has
-    them, so that the results page shows the same ones."""
+    """Print the tables, write them with their cells, and list the missed goals.
+
+    Returns the exit status: 1 if a goal is missed. tables: in the format of `page.markdown`, so
+    that the results page shows the same ones.
+    """
     document = {
         "title": title,
         "source": "a goal of this project",

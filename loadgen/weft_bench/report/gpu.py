@@ -1,4 +1,4 @@
-"""The figures of `weft bench gpu`: each cell's, and ours over each baseline."""
+"""Figures of `weft bench gpu`: those of each cell, and ratios of Weft to each baseline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weft_bench.studies.curves import bounded_load
 if TYPE_CHECKING:
     from weft_bench.gpu.play import Outcome
 
-# By `workload/load/system`.
+# Cells by `workload/load/system`.
 Cells = Mapping[str, Mapping[str, float]]
 OURS: Final = "ours"
 BASELINES: Final = ("vllm", "vllm-opt", "mlfq")
@@ -44,11 +44,11 @@ _COMPARED: Final = ("response_mean", "program_token_latency", "response_p95", "r
 
 
 def summarise(outcome: Outcome) -> dict[str, float]:
-    """The figures of one cell, by the names of COLUMNS.
+    """Return the figures of one cell, by the names of COLUMNS.
 
-    A program that was cut counts with the time that it had taken by then, and with all tokens that
-    it would have had: its latency and its token latency were at least that. One with an error
-    counts as an error and in nothing else but what the engine did.
+    A program that was cut off counts with its time until then and with all its planned tokens, so
+    its latency and token latency are lower bounds. A program with an error only counts as an error
+    and in the engine's figures.
     """
     results = outcome.play.programs
     kept = [
@@ -83,13 +83,15 @@ def summarise(outcome: Outcome) -> dict[str, float]:
 
 
 def rows(cells: Cells) -> report.Rows:
-    """The cells by workload, load and system."""
+    """Return the cells by workload, load and system."""
     return {tuple(key.split("/")): values for key, values in sorted(cells.items())}
 
 
 def ratios(cells: Cells) -> report.Rows:
-    """Ours over each baseline of the same workload and load, by these and the baseline. A figure
-    that is 0 in the baseline has no ratio."""
+    """Return Weft's ratio to each baseline, by workload, load and baseline.
+
+    A figure that is 0 in the baseline has no ratio.
+    """
     found = {}
     for workload, load in dict.fromkeys((key[0], key[1]) for key in rows(cells)):
         ours = cells.get(f"{workload}/{load}/{OURS}")
@@ -103,22 +105,28 @@ def ratios(cells: Cells) -> report.Rows:
 
 
 def figures(cells: Cells) -> list[Figure]:
-    """All cells' figures, `workload/load/system/figure`; then ours over each baseline."""
+    """Return all cells' figures as `workload/load/system/figure`, then Weft's ratios to each
+    baseline.
+    """
     over = {(w, load, f"ours_over_{b}"): values for (w, load, b), values in ratios(cells).items()}
     compared = [Column(name) for name in _COMPARED]
     return report.figures(rows(cells), COLUMNS) + report.figures(over, compared)
 
 
 def bound(cells: Cells, scene: str, baseline: str) -> str:
-    """What cut programs make of a ratio: ">" where it is at least that, "<" at most, "?" where both
-    had some, "" where it is as it stands."""
+    """Return how cut programs bound a ratio.
+
+    ">": lower bound. "<": upper bound. "?": both systems had some. "": no bound.
+    """
     ours, theirs = (bool(cells[f"{scene}/{name}"]["cut"]) for name in (OURS, baseline))
     return {(True, True): "?", (True, False): ">", (False, True): "<"}.get((ours, theirs), "")
 
 
 def equal_latency(cells: Cells, workload: str, baseline: str) -> str:
-    """How many times the baseline's rate ours takes at the baseline's latency, by the figure of
-    Agentix 6.2; where that is its middle load. "-" where it is not known."""
+    """Return Weft's rate over the baseline's at equal latency, by the figure of Agentix 6.2.
+
+    The latency is that of the baseline's middle load. "-" if it is unknown.
+    """
     theirs, ours = (
         sorted(
             (values["rate"], values["program_token_latency"])
@@ -135,8 +143,10 @@ def equal_latency(cells: Cells, workload: str, baseline: str) -> str:
 
 
 def show(cells: Cells, device: str) -> None:
-    """Print the cells, ours over each baseline, and rates at equal latency. device: named in each
-    title: no figure of a CPU looks like one of a GPU."""
+    """Print the cells, Weft's ratios to each baseline, and rates at equal latency.
+
+    device: part of each title, so that CPU figures never look like GPU figures.
+    """
     report.show(f"{device}: figures", ("workload", "load", "system"), rows(cells), COLUMNS)
     over = []
     for (workload, load, baseline), values in ratios(cells).items():
@@ -153,4 +163,4 @@ def show(cells: Cells, device: str) -> None:
         ]
         report.print_table(title, ("workload", *BASELINES), rates)
     if any(values["cut"] for values in cells.values()):
-        print("times of cells with cut programs are lower bounds; ratios of two such tell little")
+        print("times of cells with cut programs are lower bounds; ratios of two of them say little")

@@ -1,4 +1,4 @@
-"""The figures of `weft bench lineage`."""
+"""Figures of `weft bench lineage`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from weft_bench.report.rows import Column
 from weft_bench.stats import percentile
 
-# By call: the program that it is of, and the one that was found.
+# By call: its actual program and the program that lineage found.
 Labels = Sequence[tuple[int, str]]
 
 LABELS: Final = ("set", "variant")
@@ -34,8 +34,11 @@ COSTS: Final = (Column("p50", "us", "p50, us", ".0f"), Column("p99", "us", "p99,
 
 
 def pairs(labels: Labels) -> tuple[float, float]:
-    """Pairs of calls: of those put into one program, the share that is of one (precision), and of
-    those that are of one, the share put there (recall). 1 where there are no pairs."""
+    """Return the precision and recall of pairs of calls.
+
+    Precision: share of the pairs put into one program that belong together. Recall: share of the
+    pairs that belong together that were put into one program. 1 without pairs.
+    """
     both = _count(labels)
     true, found = _count(t for t, _ in labels), _count(f for _, f in labels)
     return both / found if found else 1.0, both / true if true else 1.0
@@ -46,5 +49,5 @@ def _count(values: Iterable[object]) -> int:
 
 
 def times(seconds: Sequence[float], at: str = "") -> dict[str, float]:
-    """Median and p99 in microseconds, under names that begin with `at`."""
+    """Return median and p99 in microseconds, with names that begin with `at`."""
     return {f"{at}p{int(100 * q)}": 1e6 * percentile(seconds, q) for q in (0.5, 0.99)}

@@ -1,4 +1,4 @@
-"""The figures of `weft bench overhead`."""
+"""Figures of `weft bench overhead`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One proxy under one load. cpu_us: processor time of its processes, microseconds a request; 0
-    where the system does not say."""
+    """One proxy at one load.
+
+    cpu_us: CPU time of its processes, microseconds a request; 0 if the system does not report it.
+    """
 
     per_second: float
     p50_ms: float
@@ -34,12 +36,12 @@ class Cell:
     cpu_us: float = 0.0
 
 
-# (proxy, streamed, calls at once)
+# (proxy, streamed, concurrent calls)
 Cells = Mapping[tuple[str, bool, int], Cell]
 
 
 def median(samples: Sequence[Cell]) -> Cell:
-    """The middle of several rounds; errors add up."""
+    """Return the median of several rounds; errors are summed."""
     return Cell(
         middle(s.per_second for s in samples),
         middle(s.p50_ms for s in samples),
@@ -50,7 +52,7 @@ def median(samples: Sequence[Cell]) -> Cell:
 
 
 def rows(cells: Cells) -> Rows:
-    """What each proxy adds to a direct call, and the rate of ours over that of each peer."""
+    """Return each proxy's latency above a direct call's, and Weft's rate over each peer's."""
     found = {}
     for (name, stream, width), cell in sorted(cells.items(), key=lambda x: (x[0][1], x[0][2])):
         direct = cells[DIRECT, stream, width]

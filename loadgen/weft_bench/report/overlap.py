@@ -1,4 +1,4 @@
-"""The figures of `weft bench overlap`: the rows of Sutradhara's Table 2, measured here."""
+"""Figures of `weft bench overlap`: the rows of Sutradhara's Table 2, measured here."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from weft_bench.report import rows as report
 from weft_bench.report.rows import Column
 from weft_bench.stats import mean, percentile
 
-# By row: results, seed by seed.
+# Row to results, seed by seed.
 Rows = Mapping[str, Sequence[Sequence[Result]]]
 
-# Table 2: less FTR and end-to-end latency than the baseline, at the median, percent.
+# Table 2: reduction of the median FTR and end-to-end latency against the baseline, percent.
 PAPER: Final = dict(
     zip((row.name for row in ROWS), ((0, 0), (6.1, 3.5), (14.4, 9.0), (16.2, 10.8)), strict=True)
 )
@@ -42,9 +42,11 @@ COLUMNS: Final = (
 
 
 def summarise(seeds: Sequence[Sequence[Result]]) -> dict[str, float]:
-    """The figures of one row over all seeds; errors are counted and in nothing else. hit_rate: the
-    share of the turns' prompt tokens that was not computed for them. tool_share: of FTR, spent
-    waiting for tools."""
+    """Return the figures of one row over all seeds; failed requests only count as errors.
+
+    hit_rate: share of the turns' prompt tokens that was already cached. tool_share: share of FTR
+    spent waiting for tools.
+    """
     played = [result for results in seeds for result in results]
     good = [result for result in played if not result.errors]
     ftr = [result.ftr_s for result in good]
@@ -70,13 +72,15 @@ def summarise(seeds: Sequence[Sequence[Result]]) -> dict[str, float]:
 
 
 def less(value: float, baseline: float) -> float:
-    """By how much a value is below the baseline's, percent."""
+    """Return the reduction of a value against the baseline's, percent."""
     return 100 * (1 - value / baseline) if baseline else 0.0
 
 
 def paired(ours: Sequence[Sequence[Result]], theirs: Sequence[Sequence[Result]]) -> list[float]:
-    """By how much the FTR of each request is below that of the same request in the baseline,
-    percent. Requests that failed in either are left out."""
+    """Return the reduction of each request's FTR against the same request in the baseline, percent.
+
+    Requests that failed in either are left out.
+    """
     return [
         less(mine.ftr_s, other.ftr_s)
         for results, others in zip(ours, theirs, strict=True)
@@ -86,7 +90,7 @@ def paired(ours: Sequence[Sequence[Result]], theirs: Sequence[Sequence[Result]])
 
 
 def rows(played: Rows) -> report.Rows:
-    """The figures of every row; those of each other row also beside the first one's."""
+    """Return the figures of every row, with reductions against the first row."""
     first, *_ = played.values()
     baseline = summarise(first)
     found = {}
@@ -103,7 +107,7 @@ def rows(played: Rows) -> report.Rows:
 
 
 def show(played: Rows) -> None:
-    """Print the table, and how the baseline's requests came out beside the published shape."""
+    """Print the table, and the baseline's tool share with the published one."""
     found = rows(played)
     report.show("FTR and end-to-end latency", ("row",), found, COLUMNS)
     baseline = next(iter(found.values()))

@@ -1,4 +1,4 @@
-"""Studies shown: on a terminal, as a page, as JSON and as plots."""
+"""Output of studies: terminal, page, JSON and plots."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from weft_bench.studies.cells import Measured
 from weft_bench.studies.experiment import Experiment, Plot
 from weft_bench.studies.store import ROOT
 
-# Marks differ by shape, so that lines are told apart without colour too.
+# Markers differ by shape, so that lines are distinct without color.
 _MARKS: Final = "osD^vPX*"
-# How outcomes are called, in the order in which they are told.
+# Labels of the outcomes, in display order.
 _WORDS: Final = {"won": "better", "lost": "worse", "open": "no difference shown"}
 _HEAD: Final = """# Results
 
-Written by `weft bench all`; `weft bench list` says what there is, `weft bench run NAME` measures
-one again. A figure as `1.23 ± 0.04` is a mean over seeds with half of its 95% confidence interval;
-`122 [46 to 220]` the mean, the least and the greatest seed, where that interval would reach below
-zero. A ratio as `1.16 (0.92 to 1.46)` is the geometric mean over pairs of the same seed, which
-played the same programs at the same times, with its 95% interval. What is simulated says so, and
-stands in no table with what was measured on a real engine: [simulator](simulator.md) says what that
-is worth. No GPU was measured.
+`weft bench all` writes this page. `weft bench list` lists the experiments, and
+`weft bench run NAME` measures one again. `1.23 ± 0.04` is a mean over seeds with half of its 95%
+confidence interval. If that interval would reach below zero, `122 [46 to 220]` shows the mean, the
+least and the greatest seed. A ratio such as `1.16 (0.92 to 1.46)` is the geometric mean over pairs
+of the same seed, with its 95% interval; both sides played the same programs at the same times.
+Simulated figures are marked as simulated and never share a table with figures of a real engine;
+[simulator](simulator.md) describes their accuracy. No GPU was measured.
 """
 
 
 def views(experiment: Experiment, measured: Measured) -> dict[str, Any]:
-    """What is made of the cells."""
+    """Return the headline, tables and findings derived from the cells."""
     return {
         "headline": asdict(experiment.headline(measured)),
         "tables": [asdict(one) for one in experiment.tables(measured)],
@@ -45,7 +45,7 @@ def views(experiment: Experiment, measured: Measured) -> dict[str, Any]:
 
 
 def document(experiment: Experiment, measured: Measured, command: str) -> dict[str, Any]:
-    """All of a run as JSON: what was measured, cell by cell, and what is made of it."""
+    """Return a run as JSON: the measured cells and everything derived from them."""
     return {
         "experiment": experiment.name,
         "title": experiment.title,
@@ -62,7 +62,7 @@ def document(experiment: Experiment, measured: Measured, command: str) -> dict[s
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """Print the tables of a document, then the notes and what the paper says."""
+    """Print the tables of a document, then the notes and the published result."""
     for one in found["tables"]:
         print_table(f"{found['kind']}: {one['title']}", one["columns"], one["rows"], one["labels"])
     for note in found["findings"]:
@@ -72,7 +72,7 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 def markdown(found: Mapping[str, Any], image: str = "") -> str:
-    """A section of a page from a document. image: a plot's path beside the page."""
+    """Return a section of a page for a document. image: path of a plot relative to the page."""
     measured = f", commit {found['commit']}" if found.get("commit") else ""
     parts = [
         f"## {found['title']}",
@@ -98,8 +98,11 @@ def page(
     missing: Sequence[str] = (),
     documents: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The whole page. others: what commands of their own have written, as `write_json` does, each
-    with a `file`. missing: studies without figures. documents: of the studies, for the summary."""
+    """Return the whole page.
+
+    others: documents that other commands wrote with `write_json`, each with a `file`. missing:
+    studies without figures. documents: those of the studies, for the summary.
+    """
     parts = [_HEAD, *summary(documents), *sections]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
@@ -110,13 +113,15 @@ def page(
             for one in others
         ]
         columns = ("command", "figures", "date", "machine")
-        parts.append(f"## Measured by commands of their own\n\n{table(columns, rows, 4)}\n")
+        parts.append(f"## Measured by other commands\n\n{table(columns, rows, 4)}\n")
     return "\n".join(parts)
 
 
 def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Markdown: how many comparisons ours has won and lost, and the headline of each study; nothing
-    without one. documents: as `document` makes them."""
+    """Return the summary in Markdown: counts of won and lost comparisons, and each headline.
+
+    documents: from `document`. Empty without scores.
+    """
     told = [one for one in documents if _scores(one)]
     if not told:
         return []
@@ -124,16 +129,16 @@ def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     outcomes = Counter(score["outcome"] for one in rivals for score in _scores(one))
     counts = ", ".join(f"{outcomes[name]} {word}" for name, word in _WORDS.items())
     return [
-        "## In short\n",
-        f"Ours beside rivals in {outcomes.total()} comparisons: {counts}. Better and worse is what",
-        "all of a 95% interval says. Published figures are of other engines and other programs.\n",
+        "## Summary\n",
+        f"Weft against rivals in {outcomes.total()} comparisons: {counts}. Better or worse",
+        "holds for the whole 95% interval. Published figures are from other engines and programs.\n",
         *map(_line, told),
         "",
     ]
 
 
 def _scores(document: Mapping[str, Any]) -> list[Mapping[str, str]]:
-    """Those that have a figure."""
+    """Return the scores that have a figure."""
     scores = document.get("headline", {}).get("scores", ())
     return [score for score in scores if score["shown"] != "-"]
 
@@ -146,20 +151,20 @@ def _line(document: Mapping[str, Any]) -> str:
         if found:
             shown = "; ".join(f"{score['name']} {score['shown']}" for score in found)
             groups.append(f"**{word}:** {shown}")
-    # As GitHub names a heading.
+    # GitHub's anchor of the heading.
     anchor = re.sub(r"[^\w\- ]", "", document["title"].lower()).replace(" ", "-")
     title = f"[{document['title']}](#{anchor})"
     return f"- {title}, {document['kind']}: {headline['what']}.\n  - " + "\n  - ".join(groups)
 
 
 def write(path: Path, found: Mapping[str, Any]) -> None:
-    """Write a document; its folder is made if need be."""
+    """Write a document, and create its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
 def draw(path: Path, drawn: Sequence[Plot], title: str) -> None:
-    """Write the plots below each other into one file. ImportError where matplotlib is missing."""
+    """Write the plots into one file, one below the other. Raises ImportError without matplotlib."""
     columns = max(len(plot.panels) for plot in drawn)
     picture, axes = plots.figure(len(drawn), columns, (4.2 * columns, 3.4 * len(drawn)))
     for row, plot in zip(axes, drawn, strict=True):
@@ -168,7 +173,7 @@ def draw(path: Path, drawn: Sequence[Plot], title: str) -> None:
         for axis, (name, lines) in zip(row, plot.panels, strict=False):
             for mark, line in zip(_MARKS * len(lines), lines, strict=False):
                 middles = [one.middle for one in line.y]
-                # matplotlib wants how far the ends lie below and above.
+                # matplotlib expects the distances of the ends from the middle.
                 ends = [
                     [one.middle - one.ends()[0] for one in line.y],
                     [one.ends()[1] - one.middle for one in line.y],

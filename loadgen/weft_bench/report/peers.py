@@ -1,4 +1,4 @@
-"""The comparison with the peers shown: tables, intervals, where ours is worse, a plot."""
+"""Output of the comparison with the peers: tables, intervals, findings and a plot."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _UNITS: Final = {
     "calls_per_s": "calls/s", "duration_s": "s", "behind_s": "s", "mean": "s", "p50": "s",
     "p95": "s", "p99": "s",
 }  # fmt: skip
-# What a front is judged by, and whether less is better.
+# The figures that findings compare, and whether less is better.
 _JUDGED: Final = {"mean": True, "p50": True, "p95": True, "p99": True, "jain": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One front's play of one workload's programs of one seed. slices: figures by slice."""
+    """One front's play of one workload with one seed. slices: figures by slice."""
 
     workload: str
     front: str
@@ -36,7 +36,7 @@ class Turn:
 
 
 def measured(turns: Sequence[Turn]) -> Measured:
-    """The turns as cells: their settings are workload, front and slice."""
+    """Return the turns as cells with the settings workload, front and slice."""
     return Measured(
         {
             Cell(
@@ -71,7 +71,7 @@ _OF_SLICES: Final[Mapping[str, Shown]] = {
 
 
 def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    """A table a workload, and one of its slices where it has some."""
+    """Return a table for each workload, and one for its slices if it has some."""
     found = []
     for workload, at in each(measured(turns), "workload"):
         whole = at.where(slice=ALL)
@@ -98,7 +98,9 @@ def tables(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 
 def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
-    """All means over seeds, `workload/front/slice/figure`, and half of their 95% intervals."""
+    """Return all means over seeds as `workload/front/slice/figure`, and half of their 95%
+    intervals.
+    """
     found, widths = [], {}
     for _, one in each(measured(turns), "workload", "front", "slice"):
         at = "/".join(str(one.only(name)) for name in ("workload", "front", "slice"))
@@ -110,10 +112,13 @@ def figures(turns: Sequence[Turn]) -> tuple[list[Figure], dict[str, float]]:
 
 
 def findings(turns: Sequence[Turn]) -> list[str]:
-    """Where ours is worse than a peer, where it is better, and by how much: ratios of plays with
-    the same seed of which the interval says that. Of a single seed nothing is found."""
+    """List the figures in which Weft is worse or better than a peer, with ratios.
+
+    Only ratios of plays with the same seed whose interval excludes 1 count. A single seed gives no
+    findings.
+    """
     if len({turn.seed for turn in turns}) < 2:
-        return ["one seed has no intervals: nothing is concluded"]
+        return ["one seed has no intervals, so there are no findings"]
     found = []
     for workload, at in each(_faultless(measured(turns).where(slice=ALL)), "workload"):
         rows = dict(each(at, "front"))
@@ -126,19 +131,23 @@ def findings(turns: Sequence[Turn]) -> list[str]:
                 for peer in peers
                 if (told := _beside(rows[one], rows[peer], worse))
             ]
-            none = f"{workload}: ours is {word} than no peer, as far as the intervals tell"
+            none = f"{workload}: Weft is {word} than no peer within the intervals"
             found += said or [none]
     return found
 
 
 def _faultless(found: Measured) -> Measured:
-    """The plays without an error: programs that failed have no times, and what is left of them is
-    no longer the same programs."""
+    """Return the plays without an error.
+
+    Failed programs have no times, and the others are no longer the same set of programs.
+    """
     return Measured({cell: v for cell, v in found.values.items() if not v["errors"]})
 
 
 def _beside(one: Measured, peer: Measured, worse: bool) -> str:
-    """The figures by which one front is worse than another, or better, on two seeds at least."""
+    """Return the figures in which one front is worse than another, or better, over at least two
+    seeds.
+    """
     if len(one.series("mean").keys() & peer.series("mean").keys()) < 2:
         return ""
     told: list[tuple[str, Estimate]] = []
@@ -150,8 +159,10 @@ def _beside(one: Measured, peer: Measured, worse: bool) -> str:
 
 
 def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
-    """Completion times of every front, a panel a workload, into one file. ImportError where
-    matplotlib is missing."""
+    """Draw completion times of every front, one panel for each workload, into one file.
+
+    Raises ImportError without matplotlib.
+    """
     found = measured(turns).where(slice=ALL)
     names = [str(name) for name in found.levels("front")]
     workloads = list(each(found, "workload"))
@@ -176,17 +187,19 @@ def draw(path: Path, turns: Sequence[Turn], title: str) -> None:
 
 
 def around_section(path: Path, kind: str) -> tuple[str, str]:
-    """What stands before and after the section of these engines in a page, its marks included.
-    ValueError where the page has no such marks, OSError where it cannot be read."""
+    """Return the text of a page before and after the section of these engines, with its markers.
+
+    Raises ValueError if the page has no such markers, OSError if it cannot be read.
+    """
     begin, end = f"<!-- {kind} -->", f"<!-- end of {kind} -->"
     before, found, rest = path.read_text().partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"{path} has no {begin} with {end} behind it")
+        raise ValueError(f"{path} has no {begin} followed by {end}")
     return before + begin, end + after
 
 
 def into_page(path: Path, kind: str, text: str) -> None:
-    """Write the section of these engines in a page. Raises as `around_section`."""
+    """Write the section of these engines into a page. Raises the errors of `around_section`."""
     before, after = around_section(path, kind)
     path.write_text(f"{before}\n\n{text.strip()}\n\n{after}")

@@ -1,4 +1,4 @@
-"""Plots as files: equal figures give equal files. ImportError where matplotlib is missing."""
+"""Plots as files: equal figures give equal files. Raises ImportError without matplotlib."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, Any]:
-    """A figure and its axes, row by row."""
+    """Return a figure and its axes, row by row."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -18,7 +18,7 @@ def figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -
 
 
 def save(picture: Any, path: Path, title: str) -> None:
-    """Write and close it, in the format that the path ends with."""
+    """Write and close the picture, in the format of the path's suffix."""
     import matplotlib
     from matplotlib import pyplot
 

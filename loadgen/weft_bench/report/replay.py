@@ -1,4 +1,4 @@
-"""The figures of `weft bench replay`, and their plot."""
+"""Figures of `weft bench replay`, and their plot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_bench.report import rows as report
 from weft_bench.report.rows import Column
 from weft_bench.stats import mean, percentile
 
-# By policy.
+# Policy to its play.
 Results = Mapping[str, Play]
 
 COLUMNS: Final = (
@@ -35,7 +35,7 @@ COLUMNS: Final = (
     Column("blocks_swapped_in", "blocks", "swapped in", ",.0f"),
     Column("errors", "programs", "errors"),
 )
-# What a policy is chosen by; the other figures say why these are as they are.
+# Figures that rate a policy; the others explain them.
 _COMPARED: Final = (
     "program_token_latency", "response_mean", "response_p50", "response_p95", "response_p99",
     "waiting_mean",
@@ -46,8 +46,11 @@ RATIOS: Final = tuple(
 
 
 def values(play: Play) -> dict[str, float]:
-    """The figures of one policy, by the names of COLUMNS. Programs with an error count as errors
-    and in nothing else but what the engines did, which is not known by program."""
+    """Return the figures of one policy, by the names of COLUMNS.
+
+    Programs with an error only count as errors and in the engines' figures, which are not known by
+    program.
+    """
     good = [r for r in play.programs if not r.errors]
     times = [r.response_s for r in good]
     prompt = sum(r.prompt_tokens for r in good)
@@ -72,12 +75,12 @@ def values(play: Play) -> dict[str, float]:
 
 
 def rows(results: Results) -> report.Rows:
-    """The figures of every policy."""
+    """Return the figures of every policy."""
     return {(policy,): values(played) for policy, played in results.items()}
 
 
 def ratios(results: Results) -> report.Rows:
-    """Each other policy's times over the first one's."""
+    """Return the ratio of each other policy's times to the first one's."""
     first, *others = rows(results).items()
     return {
         labels: {name: found[name] / first[1][name] for name in _COMPARED if first[1][name]}
@@ -86,14 +89,14 @@ def ratios(results: Results) -> report.Rows:
 
 
 def show(results: Results, title: str) -> None:
-    """Print the figures, and the ratios where there is something to compare."""
+    """Print the figures, and the ratios if there are several policies."""
     report.show(title, ("policy",), rows(results), COLUMNS)
     if len(results) > 1:
         report.show(f"over {next(iter(results))}", ("policy",), ratios(results), RATIOS)
 
 
 def plot(results: Results, title: str, path: Path) -> None:
-    """The distribution of program response times, with their mean, as an image."""
+    """Draw the distribution of program response times, with their means, into a file."""
     from weft_bench.report.plots import figure, save
 
     picture, ((axis,),) = figure(1, 1, (7.0, 4.0))

@@ -10,15 +10,17 @@ from tabulate import tabulate
 
 from weft_bench.report.figures import Figure
 
-# The labels of a row, a tuple of words, to its values by the names of figures. A value that is
-# absent is not known.
+# Labels of a row, a tuple of text, to its values by figure name. An absent value is unknown.
 Rows = Mapping[Any, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A figure of every row. heading: on the terminal, "" to leave it out there. form: how a value
-    is shown, after it was multiplied by `scale`; the file has it as it is, in `unit`."""
+    """A figure of every row.
+
+    heading: on the terminal; "" hides it there. form: format of a value after multiplication by
+    `scale`. The file has the unscaled value in `unit`.
+    """
 
     figure: str
     unit: str = "1"
@@ -27,13 +29,13 @@ class Column:
     scale: float = 1.0
 
     def shown(self, values: Mapping[str, float]) -> str:
-        """The value in words."""
+        """Return the value as text."""
         value = values.get(self.figure)
         return "-" if value is None else f"{self.scale * value:{self.form}}"
 
 
 def figures(rows: Rows, columns: Sequence[Column]) -> list[Figure]:
-    """All values, as `label/label/figure`."""
+    """Return all values as `label/label/figure`."""
     return [
         Figure("/".join((*labels, column.figure)), values[column.figure], column.unit)
         for labels, values in rows.items()
@@ -43,7 +45,7 @@ def figures(rows: Rows, columns: Sequence[Column]) -> list[Figure]:
 
 
 def show(title: str, labels: Sequence[str], rows: Rows, columns: Sequence[Column]) -> None:
-    """Print a table of the columns that have a heading. labels: their headings."""
+    """Print a table of the columns that have a heading. labels: headings of the labels."""
     shown = [column for column in columns if column.heading]
     cells = [
         (*names, *(column.shown(values) for column in shown)) for names, values in rows.items()
@@ -59,7 +61,7 @@ def print_table(
 
 
 def markdown(columns: Sequence[str], cells: Iterable[Sequence[str]], labels: int = 1) -> str:
-    """A table in Markdown; the first `labels` columns are words, the others numbers."""
+    """Return a table in Markdown. The first `labels` columns are text, the others numbers."""
     rows = [[cell.replace("|", "\\|") for cell in row] for row in cells]
     align = ["left"] * labels + ["right"] * (len(columns) - labels)
     text: str = tabulate(

@@ -1,4 +1,4 @@
-"""The figures of `weft bench scheduler`."""
+"""Figures of `weft bench scheduler`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ RATIOS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What one scheduler took in one case: seconds of each step, round by round, and how many
-    sequences it ran and admitted in a step, on average."""
+    """One scheduler's times in one case.
+
+    schedule_s, update_s: seconds of each step, round by round. running, waiting, admitted:
+    sequences in a step, on average.
+    """
 
     schedule_s: Sequence[Sequence[float]]
     update_s: Sequence[Sequence[float]]
@@ -43,7 +46,7 @@ class Times:
     admitted: float
 
     def values(self) -> dict[str, float]:
-        """By the names of COLUMNS, over all rounds."""
+        """Return the figures by the names of COLUMNS, over all rounds."""
         schedule = list(chain.from_iterable(self.schedule_s))
         return {
             "running": self.running,
@@ -61,7 +64,9 @@ Measured = Mapping[tuple[str, str], Times]
 
 
 def ratios(measured: Measured) -> Rows:
-    """By case, ours over stock; least and greatest of the ratios of medians of single rounds."""
+    """Return the ratios of Weft to stock vLLM by case, with the least and greatest of single
+    rounds.
+    """
     found = {}
     for case in dict.fromkeys(case for case, _ in measured):
         ours, stock = measured[case, OURS], measured[case, STOCK]

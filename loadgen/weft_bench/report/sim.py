@@ -1,4 +1,4 @@
-"""The figures of `weft bench sim`: a row for each balancer and order, means over seeds."""
+"""Figures of `weft bench sim`: a row for each balancer and order, means over seeds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIGURES: Final[tuple[tuple[str, str, str, Callable[[Simulation], float]], ...]]
         lambda s: mean([p.token_latency_s for p in s.programs]),
     ),
     ("waiting_mean", "s/program", "waiting, s", lambda s: mean([p.waiting_s for p in s.programs])),
-    # What Agentix bounds by beta: the program that starved most.
+    # The bound beta of Agentix: the program that starved most.
     (
         "wait_over_service_max",
         "1",
@@ -74,7 +74,7 @@ COLUMNS: Final = tuple(
 
 
 def rows(simulated: Simulated) -> Rows:
-    """Means over seeds, and half of the 95% interval of each as `..._half_width`."""
+    """Return means over seeds, and half of the 95% interval of each as `..._half_width`."""
     found = {}
     for (balancer, policy), runs in simulated.items():
         values = {}

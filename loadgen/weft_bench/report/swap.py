@@ -1,4 +1,4 @@
-"""The figures of `weft bench swap`."""
+"""Figures of `weft bench swap`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rates = Mapping[tuple[str, int, str], float]
 
 
 def rows(rates: Rates) -> Rows:
-    """The rate of each way, and ours over it."""
+    """Return the rate of each way, and the ratio of Weft's rate to it."""
     found = {}
     for (direction, blocks, way), rate in rates.items():
         values = {"rate": rate}
@@ -30,7 +30,7 @@ def rows(rates: Rates) -> Rows:
 
 
 def ranges(rates: Rates) -> list[str]:
-    """The range of our rate over that of each other way."""
+    """Return the range of the ratio of Weft's rate to that of each other way."""
     ratios: dict[str, list[float]] = {}
     for (_, _, way), values in rows(rates).items():
         if way != OURS:

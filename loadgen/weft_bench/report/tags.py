@@ -1,4 +1,4 @@
-"""The figures of `weft bench tags`."""
+"""Figures of `weft bench tags`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,12 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One data set under one tokenizer, its calls in their order. roles, wire, plain: share of each
-    call's blocks with the right tag. seconds, learn_s: what each call took. warm_up: so many first
-    calls are counted apart. tokens_off: error of the prompt's length, as a share."""
+    """One data set under one tokenizer, its calls in order.
+
+    roles, wire, plain: share of each call's blocks with the right tag. seconds, learn_s: time of
+    each call. warm_up: first calls that are counted separately. tokens_off: error of the prompt's
+    length, as a fraction.
+    """
 
     roles: Sequence[float]
     wire: Sequence[float]
@@ -42,7 +45,7 @@ class Row:
     warm_up: int
 
     def values(self) -> dict[str, float]:
-        """By the names of COLUMNS."""
+        """Return the figures by the names of COLUMNS."""
         after = slice(self.warm_up, None)
         return {
             "calls": len(self.roles),

@@ -1,4 +1,4 @@
-"""The tables and the goals of `weft bench tenants`."""
+"""Tables and goals of `weft bench tenants`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from weft_bench.tenants.scenes import Column, Pinned
 
-# What the project holds itself to.
+# Goals of this project.
 SLOWDOWN_GOAL: Final = 2.5
 HIT_RATE_GOAL: Final = 0.1
-# Orders that are shown for comparison.
+# Orders that are only shown for comparison.
 WITHOUT_GOAL: Final = ("fcfs",)
 
 Times = Mapping[str, Sequence[Column]]
@@ -18,13 +18,15 @@ Pins = Mapping[str, Sequence[Pinned]]
 
 
 def slowdown(column: Column, alone: Column) -> float:
-    """The honest tenant's mean call over its mean call alone."""
+    """Return the honest tenant's mean call over its mean call alone."""
     return column.mean_s / alone.mean_s if alone.mean_s else float("nan")
 
 
 def missed(times: Times, pins: Pins) -> list[str]:
-    """The goals that are missed, in words. A control that does no harm is a miss, too: the attack
-    would prove nothing."""
+    """Return the missed goals as text.
+
+    A control without harm is a miss too, because its attack proves nothing.
+    """
     found = []
     for order, (alone, *columns) in times.items():
         for column in (alone, *columns):
@@ -32,7 +34,7 @@ def missed(times: Times, pins: Pins) -> list[str]:
         for column in columns:
             name, ratio = f"{order}, {column.attack}", slowdown(column, alone)
             if not column.served:
-                found.append(f"{name}: the attack did not take place: none served {column.why}")
+                found.append(f"{name}: the attack did not take place: no calls served {column.why}")
             elif order not in WITHOUT_GOAL and column.control == (ratio <= SLOWDOWN_GOAL):
                 found.append(f"{name}: {ratio:.2f} times the mean alone{_side(column.control)}")
     for order, pinned in pins.items():
@@ -51,11 +53,11 @@ def _failed(name: str, errors: Sequence[str]) -> list[str]:
 
 
 def _side(control: bool) -> str:
-    return ", which is no harm: the attack proves nothing" if control else ", above the goal"
+    return ", which is no harm, so the attack proves nothing" if control else ", above the goal"
 
 
 def tables(times: Times, pins: Pins) -> list[dict[str, Any]]:
-    """Both tables."""
+    """Return the tables of slowdowns and of hit rates."""
     slow, lost = [], []
     for order, columns in times.items():
         for column in columns:
@@ -72,8 +74,8 @@ def tables(times: Times, pins: Pins) -> list[dict[str, Any]]:
     no_goal = f"no goal for {', '.join(WITHOUT_GOAL)}"
     return [
         {
-            "title": "calls of the honest tenant, seconds, and what the attacker got meanwhile. "
-            f"The goal is at most {SLOWDOWN_GOAL:g} times the mean alone, and more than that where "
+            "title": "calls of the honest tenant, seconds, and the attacker's calls and tokens. "
+            f"The goal is at most {SLOWDOWN_GOAL:g} times the mean alone, and more than that if "
             f"both share one key; {no_goal}",
             "labels": 2,
             "columns": [
@@ -83,8 +85,8 @@ def tables(times: Times, pins: Pins) -> list[dict[str, Any]]:
             "rows": slow,
         },
         {
-            "title": "hit rate of the honest tenant while the attacker goes on pinning. The goal "
-            f"is to lose at most {HIT_RATE_GOAL:g}, and more than that where both share one key; "
+            "title": "hit rate of the honest tenant while the attacker keeps pinning. The goal "
+            f"is to lose at most {HIT_RATE_GOAL:g}, and more than that if both share one key; "
             f"{no_goal}",
             "labels": 2,
             "columns": [

@@ -1,4 +1,4 @@
-"""The table and the figures of `weft bench workload --describe`."""
+"""Table and figures of `weft bench workload --describe`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from weft_bench.report import rows as report
 from weft_bench.report.figures import Figure
 
-# By what the name of a statistic begins with.
+# Units by the beginning of a statistic's name.
 _UNITS: Final = {
     "prompt before tools": "1", "gap": "s", "tool mean": "s", "tool variance": "s^2",
     "prompt": "tokens", "new prompt": "tokens", "output": "tokens", "arrivals per s": "1/s",
@@ -18,7 +18,7 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One workload: where it is from, what was published of it, and what it is like here."""
+    """One workload: its source, its published statistics, and those found here."""
 
     name: str
     source: str
@@ -27,7 +27,7 @@ class Described:
 
 
 def figures(rows: Sequence[Described]) -> list[Figure]:
-    """All numbers: `workload/statistic`, and `workload/statistic/published`."""
+    """Return all numbers as `workload/statistic` and `workload/statistic/published`."""
     found = []
     for row in rows:
         for name, value in row.found.items():
@@ -39,7 +39,7 @@ def figures(rows: Sequence[Described]) -> list[Figure]:
 
 
 def show(rows: Sequence[Described]) -> None:
-    """Print a table for each workload: every statistic, beside it what was published."""
+    """Print a table for each workload with every statistic and its published value."""
     for row in rows:
         cells = []
         for name, value in row.found.items():
@@ -50,7 +50,7 @@ def show(rows: Sequence[Described]) -> None:
 
 
 def markdown(rows: Sequence[Described]) -> str:
-    """A table in Markdown with a row for each workload."""
+    """Return a table in Markdown with a row for each workload."""
     cells = []
     for row in rows:
         told = _list({name: value for name, value in row.published.items() if name in row.found})
@@ -59,7 +59,7 @@ def markdown(rows: Sequence[Described]) -> str:
 
 
 def number(value: float) -> str:
-    """A number in as many digits as it is worth."""
+    """Return a number with its significant digits."""
     if value == int(value):
         return f"{int(value):,}"
     if value < 0.1:
@@ -68,7 +68,7 @@ def number(value: float) -> str:
 
 
 def _list(values: Mapping[str, float]) -> str:
-    """ "calls mean 2, max 7; output mean 3": names that begin alike are said once."""
+    """Return text such as "calls mean 2, max 7; output mean 3", grouped by the names' beginning."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         head, _, tail = name.rpartition(" ")

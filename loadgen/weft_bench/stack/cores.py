@@ -1,4 +1,4 @@
-"""Engines on cores of their own, for benches whose clients share the machine with them. Linux."""
+"""Pins engines to separate cores for benches whose clients run on the same machine. Linux."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
-# How vLLM calls the process that schedules and, on a CPU, computes.
+# vLLM's name of the process that schedules and, on a CPU, computes.
 ENGINE: Final = "VLLM::EngineCore"
 
 
 @contextmanager
 def engines_apart(name: str = ENGINE) -> Iterator[bool]:
-    """Of the processes that this one has started, engines run on the first of its cores while the
-    block runs, and all others, with this one, on the rest. Gives whether there was a core for each
-    side and an engine; otherwise all stay where they are. This process goes back afterwards.
+    """Pin engines to the first core of this process, and all other processes to the rest.
 
-    name: what an engine's command line holds.
+    This covers the descendants of this process and lasts until the block ends; then this process
+    returns to its cores. Yields whether both sides had a core and an engine was found. Otherwise
+    nothing moves.
+
+    name: part of an engine's command line.
     """
     if not hasattr(os, "sched_getaffinity"):
         yield False
@@ -40,13 +42,13 @@ def engines_apart(name: str = ENGINE) -> Iterator[bool]:
 
 
 def descendants(root: int) -> list[int]:
-    """Ids of all processes that a process has started, and those that they have."""
+    """Return the ids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for folder in _PROC.iterdir():
         if folder.name.isdigit():
-            # It may end while it is looked at.
+            # The process may end during the read.
             with suppress(OSError, IndexError, ValueError):
-                # The name, in brackets, may hold anything.
+                # The name, in parentheses, may contain any character.
                 parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(folder.name))
     found = list(children.get(root, ()))
@@ -62,7 +64,7 @@ def _command(pid: int) -> str:
 
 
 def _move(pid: int, cores: set[int]) -> None:
-    """All threads of a process onto these cores."""
+    """Move all threads of a process to these cores."""
     with suppress(OSError):
         for thread in (_PROC / str(pid) / "task").iterdir():
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""A stack of one's own for a bench: `weft up` as a child process."""
+"""A stack for one bench: `weft up` as a child process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ _STOP_S: Final = 60.0
 
 
 class StackError(RuntimeError):
-    """The stack did not start. The message holds what it printed."""
+    """The stack did not start. The message contains its output."""
 
 
 Setup = tuple[Sequence[str], Mapping[str, str]]
 
 
 def stack_at(base_url: str, setup: Callable[[], Setup]) -> AbstractContextManager[str]:
-    """The gateway at this URL, or, where it is "", a stack of one's own, which is then set up.
-    Gives the base URL, without /v1. Raises what `setup` and, entered, `local_stack` raise."""
+    """Yield the base URL, without /v1, of this gateway, or of a new stack if it is "".
+
+    setup: called for a new stack. Raises the errors of `setup` and, on entry, of `local_stack`.
+    """
     if base_url:
         return nullcontext(base_url.rstrip("/").removesuffix("/v1"))
     options, environment = setup()
@@ -42,8 +44,10 @@ def stack_at(base_url: str, setup: Callable[[], Setup]) -> AbstractContextManage
 
 @contextmanager
 def local_stack(options: Sequence[str], environment: Mapping[str, str]) -> Iterator[str]:
-    """Start `weft up` with these options and variables on a free port; gives its base URL; ends
-    it after the block. Raises StackError."""
+    """Start `weft up` with these options and variables on a free port, and end it after the block.
+
+    Yields its base URL. Raises StackError.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -85,24 +89,27 @@ def _ready(base: str) -> bool:
 def engine_variables(
     environment: Mapping[str, str], ours: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
-    """Variables of engines that hold JSON objects: what the environment says, and ours on top.
-    ValueError where the environment holds something else."""
+    """Return environment variables of engines that are JSON objects.
+
+    ours: settings that override those of the environment. Raises ValueError if the environment has
+    something else.
+    """
     found = {}
     for name, settings in ours.items():
         try:
             found[name] = json.dumps({**json.loads(environment.get(name) or "{}"), **settings})
         except (ValueError, TypeError):
-            raise ValueError(f"{name} is no JSON object: {environment[name]}") from None
+            raise ValueError(f"{name} is not a JSON object: {environment[name]}") from None
     return found
 
 
 def configuration(options: Any, of_own_engines: Sequence[str]) -> dict[str, Any]:
-    """The options that had a meaning. of_own_engines: those of engines that a bench starts."""
+    """Return the options with an effect. of_own_engines: those of a stack that a bench starts."""
     unused = of_own_engines if options.base_url else ("base_url",)
     return {name: value for name, value in asdict(options).items() if name not in unused}
 
 
 def progress(unit: str) -> Progress:
-    """Bars that count so many units."""
+    """Return progress bars that count `unit`."""
     columns = (TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TextColumn(unit), TimeElapsedColumn())

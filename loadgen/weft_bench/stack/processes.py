@@ -1,4 +1,4 @@
-"""Processes of a bench: started, waited for by a condition, ended by their id."""
+"""Processes of a bench: started, awaited by a condition, and ended by their id."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class NotReady(Exception):
-    """A process ended or did not answer in time. The message holds the end of its log."""
+    """A process ended or did not answer in time. The message contains the end of its log."""
 
 
 def free_port() -> int:
-    """A port that was free a moment ago, and its successor too."""
+    """Return a free port whose successor is free too."""
     while True:
         with socket.socket() as one, socket.socket() as two:
             one.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def running(
     environment: Mapping[str, str] | None = None,
     wait_s: float = 120.0,
 ) -> Iterator[int]:
-    """Run a command while the block runs; gives its process id once `ready_url` answers 200."""
+    """Run a command during the block. Yields its process id once `ready_url` answers 200."""
     process: subprocess.Popen[bytes] | None = None
     try:
         with _stops_deferred(), log.open("wb") as output:
@@ -68,11 +68,10 @@ def running(
 
 @contextmanager
 def _stops_deferred() -> Iterator[None]:
-    """Deliver SIGINT and SIGTERM after the block, so that a child that is being started has an
-    owner by then.
+    """Deliver SIGINT and SIGTERM after the block, so that a starting child gets an owner first.
 
-    A signal mask would not do: the kernel hands a signal to any thread that does not block it, and
-    Python then runs the handler in the main thread.
+    A signal mask does not work: the kernel delivers a signal to any thread that does not block it,
+    and Python then runs the handler in the main thread.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -91,7 +90,7 @@ def _stops_deferred() -> Iterator[None]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Stop a child and its helpers, which share a process group of their own."""
+    """Stop a child and its helpers, which share its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
@@ -103,12 +102,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time that a process and those of its group have used, seconds; 0 where the system
-    does not tell. A busy machine changes rates and latencies more than this."""
+    """Return the CPU time of a process group, seconds; 0 if the system does not report it.
+
+    A busy machine affects CPU time less than rates and latencies.
+    """
     used = 0.0
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name, in parentheses, may hold spaces.
+            # The name, in parentheses, may contain spaces.
             fields = file.read_text().rpartition(")")[2].split()
             if int(fields[2]) == pid:
                 used += _clock(int(file.parent.name))
@@ -116,8 +117,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 def _clock(pid: int) -> float:
-    """A process's own clock, to the nanosecond: /proc counts in hundredths of a second, in which a
-    gateway serves a hundred calls. The number is clock_getcpuclockid(3)'s, on Linux."""
+    """Read a process's CPU clock, in nanoseconds.
+
+    /proc counts in hundredths of a second, in which a gateway serves a hundred calls. The clock id
+    is that of clock_getcpuclockid(3) on Linux.
+    """
     return time.clock_gettime((~pid << 3) | 2)
 
 

@@ -1,7 +1,6 @@
-"""The proxies that `weft bench overhead` and `weft bench peers` compare: how each is installed and
-started.
+"""Installation and start of the proxies that `weft bench overhead` and `weft bench peers` compare.
 
-A peer lives in an environment of its own, never in ours.
+Each peer has a separate environment.
 """
 
 from __future__ import annotations
@@ -21,17 +20,16 @@ _INSTALL_S: Final = 900
 
 
 class Absent(Exception):
-    """A peer cannot be had here. The message says why."""
+    """A peer is not available here. The message says why."""
 
 
-# From its folder of programs, engine URLs, its port and a folder for files: the command line.
+# Maps the folder of programs, engine URLs, port and a work folder to the command line.
 Command = Callable[[Path, Sequence[str], int, Path], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One proxy. requirement: what pip installs ("" for what is here); ready: path that answers
-    200."""
+    """One proxy. requirement: for pip; "" needs no installation. ready: path that answers 200."""
 
     name: str
     requirement: str
@@ -41,14 +39,16 @@ class Proxy:
 
 
 def weft(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
-    """Ours; see Command."""
+    """Return the command line of Weft; see Command."""
     replicas = [word for url in engines for word in ("--replica", url)]
     return [sys.executable, "-m", "weft_gateway.cli", "serve", *replicas, "--port", str(port)]
 
 
 def vllm_router(name: str, policy: str, scheduling: Mapping[str, Any] | None = None) -> Proxy:
-    """vllm-router under a policy. scheduling: its configuration of program scheduling, None where
-    that is off."""
+    """Return vllm-router with a policy.
+
+    scheduling: its configuration of program scheduling; None turns it off.
+    """
 
     def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
         line = [
@@ -64,8 +64,10 @@ def vllm_router(name: str, policy: str, scheduling: Mapping[str, Any] | None = N
 
 
 def litellm(name: str, model: str, router_settings: str = "") -> Proxy:
-    """LiteLLM in front of engines of a model. router_settings: further lines of its configuration,
-    indented by two."""
+    """Return LiteLLM in front of engines of a model.
+
+    router_settings: further lines of its configuration, indented by two spaces.
+    """
 
     def command(programs: Path, engines: Sequence[str], port: int, work: Path) -> list[str]:
         models = "".join(
@@ -81,7 +83,7 @@ def litellm(name: str, model: str, router_settings: str = "") -> Proxy:
             "--port", str(port),
         ]  # fmt: skip
 
-    # It would fetch a list of prices from the network otherwise.
+    # Otherwise LiteLLM downloads a price list.
     local = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     return Proxy(name, "litellm[proxy]==1.100.5", command, "/health/liveliness", local)
 
@@ -94,7 +96,7 @@ PEERS: Final = {
         "consistent_hash",
         {"global_queue": True, "token_capacity_per_target": 200_000},
     ),
-    # Ourselves, without what looks into calls.
+    # Weft without the features that read calls.
     "bare": Proxy(
         "bare",
         "",
@@ -110,13 +112,15 @@ PEERS: Final = {
 
 
 def home(proxy: Proxy) -> Path:
-    """The environment of a peer."""
+    """Return the folder of a peer's environment."""
     return PEERS_FOLDER / proxy.requirement.replace("[", "-").replace("]", "").replace("==", "-")
 
 
 def ensure(proxy: Proxy, *, install: bool = True) -> Path:
-    """Install a peer if it is not there. Returns its folder of programs. Raises Absent, also where
-    it would have to be installed and must not."""
+    """Install a peer if necessary. Returns its folder of programs.
+
+    Raises Absent, also if it is not installed and `install` is false.
+    """
     if not proxy.requirement:
         return Path(sys.executable).parent
     folder = home(proxy)
@@ -124,11 +128,11 @@ def ensure(proxy: Proxy, *, install: bool = True) -> Path:
     if stamp.is_file():
         return programs
     if not install:
-        raise Absent(f"{proxy.requirement} is not installed, and this run installs nothing")
+        raise Absent(f"{proxy.requirement} is not installed, and this run does not install peers")
     try:
         venv.create(folder, with_pip=True, clear=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise Absent(f"no environment can be made: {error}") from None
+        raise Absent(f"cannot create an environment: {error}") from None
     command = [str(programs / "python"), "-m", "pip", "install", "--quiet", proxy.requirement]
     try:
         done = subprocess.run(
@@ -144,6 +148,6 @@ def ensure(proxy: Proxy, *, install: bool = True) -> Path:
 
 
 def environment(proxy: Proxy) -> dict[str, str]:
-    """Variables of the proxy's process: none of ours leak into a peer."""
+    """Return variables for the proxy's process, without Weft's and Python's own."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "PYTHON"))}
     return {**kept, **proxy.environment}

@@ -1,6 +1,6 @@
-"""The papers' experiments and ours: what is measured, how often, and what is made of it.
+"""Experiments of the papers and of this project: cells, measurements and tables.
 
-An experiment is a module with one `Experiment`, and a line in `registry`. Its cells are measured in
-processes of their own, once for each content; its tables and plots are pure functions of what was
-measured.
+An experiment is a module with one `Experiment`, and a line in `registry`. Each cell is measured in
+its own process, once for each content of the code. Tables and plots are pure functions of the
+measured cells.
 """

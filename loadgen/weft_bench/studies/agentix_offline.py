@@ -1,4 +1,4 @@
-"""Agentix offline: all programs at once, and when the last of them ends."""
+"""Agentix offline: all programs start at once; the makespan is the end of the last one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _cells(quick: bool) -> Sequence[Cell]:
 def _tables(found: Measured) -> Sequence[Table]:
     columns = {
         "makespan, s": mean("makespan"),
-        "weft's over it": under("makespan", system="weft"),
+        "weft's / its": under("makespan", system="weft"),
         "mean program latency, s": mean("latency"),
         "hit rate": mean("hit_rate"),
         "preemptions a call": mean("preemptions"),
@@ -56,7 +56,7 @@ FIGURE_16: Final = Experiment(
     title="Makespan of a batch of programs",
     source="Agentix, section 6.5, Figure 16",
     published="makespan 10 to 40% below the others'; with 4,000 programs MLFQ runs out of memory, "
-    "of which a simulator has no notion",
+    "which a simulator cannot show",
     cells=_cells,
     measure=measure,
     tables=_tables,

@@ -1,4 +1,4 @@
-"""Agentix's breakdown of a token's time, and the value of swapping displaced calls."""
+"""Agentix's breakdown of a token's time, and the value of swapping preempted calls."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from weft_bench.studies.show import each, mean, over, table
 from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure
 
 _BLOCK_S: Final = preset("8b-a100").cost.swapped_block_s
-# Seconds of one copy for each block over those of all at once: the middle of the paper's 3 to 7.
+# Ratio of copying block by block to copying all blocks at once: the middle of the paper's 3 to 7.
 _SINGLE_COPIES: Final = 5.0
-# Treatments of displaced calls, as settings of cells.
+# Treatments of preempted calls, as settings of cells.
 _WAYS: Final[dict[str, dict[str, Setting]]] = {
     "batched": {},
     "block by block": {"swap_cost": _SINGLE_COPIES},
@@ -29,7 +29,7 @@ def _breakdown_cells(quick: bool) -> Sequence[Cell]:
 
 
 def _swapping(found: Measured, group: Measured) -> object:
-    """Seconds that the engine takes to move blocks between device and host, per token."""
+    """Return the engine's seconds of moving blocks between device and host, per token."""
     return estimate([blocks * _BLOCK_S for blocks in found.series("swaps_per_token").values()])
 
 
@@ -46,11 +46,11 @@ def _breakdown(found: Measured) -> Sequence[Table]:
         table(
             at,
             f"{workload}: seconds per token, {at.only('programs')} programs; waiting and execution "
-            "are summed over calls, also over those side by side; swaps are the engine's time for "
-            "blocks between device and host, within execution",
+            "are summed over calls, including parallel ones; swaps are the engine's time for "
+            "moving blocks between device and host, and part of execution",
             {"programs/s": "rate", "system": "system"},
             columns,
-            # Light loads leave nothing to break down.
+            # Light loads have nothing to break down.
             lambda one, at=at: one.only("rate") in at.levels("rate")[-3:],  # type: ignore[misc]
         )
         for workload, at in each(found, "workload")
@@ -61,10 +61,10 @@ def _breakdown_headline(found: Measured) -> Headline:
     scores = []
     for workload, at in each(found, "workload"):
         at = at.where(rate=at.levels("rate")[-1])
-        for ours, name in (("weft", workload), (UNTOLD, f"{workload}, ends not told")):
+        for ours, name in (("weft", workload), (UNTOLD, f"{workload}, without program ends")):
             ratio = at.where(system=ours).ratio("waiting_per_token", at.where(system="mlfq"))
             scores.append(less(name, ratio))
-    what = "waiting per token over mlfq's under the heaviest load; less is better"
+    what = "waiting per token over mlfq's at the heaviest load; less is better"
     return Headline(what, scores, "much less; no number")
 
 
@@ -84,8 +84,8 @@ def _swap_cells(quick: bool) -> Sequence[Cell]:
 def _swap_tables(found: Measured) -> Sequence[Table]:
     ways = found.named("way", _WAYS)
     title = (
-        f"swapping; assumed: {_BLOCK_S * 1e6:.0f} us a block when all are copied at once (the host "
-        f"link's full speed), {_SINGLE_COPIES:.0f} times that block by block (published: 3 to 7); "
+        f"swapping; assumed: {_BLOCK_S * 1e6:.0f} us a block if all are copied at once (full speed "
+        f"of the host link), {_SINGLE_COPIES:.0f} times that block by block (published: 3 to 7); "
         "`weft bench swap` measures both on a GPU"
     )
     down = {"workload": "workload", "programs/s": "rate", "order": "system", "displaced": "way"}
@@ -122,25 +122,25 @@ def _swap_headline(found: Measured) -> Headline:
 
 FIGURE_17: Final = Experiment(
     name="agentix-17",
-    title="What a token's time goes into, one engine",
+    title="Breakdown of a token's time, one engine",
     source="Agentix, section 6.5, Figure 17",
-    published="Agentix waits much less and swaps for less time than MLFQ, with a minor overhead of "
+    published="Agentix waits much less and swaps for less time than MLFQ, with a small overhead of "
     "its scheduler; the figure has no numbers",
     cells=_breakdown_cells,
     measure=measure,
     tables=_breakdown,
     notes=(
-        "the scheduler's own time is not in these figures, since simulated steps hold none: "
+        "the scheduler's own time is not included, because simulated steps take no time for it; "
         "`weft bench scheduler` measures it",
     ),
     headline=_breakdown_headline,
 )
 FIGURE_18: Final = Experiment(
     name="agentix-18",
-    title="What swapping costs and saves",
+    title="Cost and benefit of swapping",
     source="Agentix, section 6.5, Figure 18",
-    published="up to 18 times fewer swaps, 3 to 7 times shorter ones, and 1.3 times the throughput "
-    "of vLLM's own copies",
+    published="up to 18 times fewer swaps, 3 to 7 times shorter swaps, and 1.3 times the "
+    "throughput of vLLM's own copies",
     cells=_swap_cells,
     measure=measure,
     tables=_swap_tables,

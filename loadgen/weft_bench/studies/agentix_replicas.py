@@ -1,4 +1,4 @@
-"""Agentix on several engines: balancers beside each other, and what more replicas bring."""
+"""Agentix on several engines: a comparison of balancers, and scaling with replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FIGURES: Final[Mapping[str, str]] = {
     "P95": "token_latency_p95",
     "P99": "token_latency_p99",
 }
-# The KV blocks of an eighth of an A100, and few slots: programs enough to fill 32 slots on each
+# The KV blocks of an eighth of an A100, and few slots. Enough programs to fill 32 slots on each
 # replica take an hour to simulate.
 _ENGINE: Final = {**EIGHTH, "slots": 8}
 # Workload, preset, replicas, programs, and rates of programs a second.
@@ -53,7 +53,7 @@ def _balancer_cells(quick: bool) -> Sequence[Cell]:
 
 
 def _scenes(found: Measured) -> Iterator[tuple[str, Measured]]:
-    """What was played, in words, and its cells."""
+    """Yield each scene as text, with its cells."""
     for _, at in each(found, "workload", "preset"):
         yield f"{at.only('workload')}, {at.only('replicas')} x {at.only('preset')}", at
 
@@ -65,9 +65,9 @@ def _balancer_tables(found: Measured) -> Sequence[Table]:
         )
 
     title = (
-        "times the throughput of another balancer that locality bears at equal latency: twice the "
-        "other's under the lightest load, or, where that never is so slow, the geometric mean of "
-        "its least and greatest; 8 slots a replica, all order as weft does"
+        "locality's throughput over that of another balancer at equal latency. The latency is "
+        "twice the other's at the lightest load. If it never rises that far, it is the geometric "
+        "mean of its least and greatest; 8 slots a replica, all with weft's order"
     )
     tables = [
         table(
@@ -80,7 +80,7 @@ def _balancer_tables(found: Measured) -> Sequence[Table]:
     ]
     columns = {
         **{f"{label}, s/token": mean(figure) for label, figure in _FIGURES.items()},
-        "locality's mean over it": under("token_latency", balancer=_OURS),
+        "locality's mean / its": under("token_latency", balancer=_OURS),
         "hit rate": mean("hit_rate"),
         "migrations a call": mean("migrations"),
     }
@@ -109,14 +109,14 @@ def _balancer_headline(found: Measured) -> Headline:
     for name, at in _scenes(found):
         ours, theirs = at.where(balancer=_OURS), at.where(balancer="round_robin")
         scores.append(throughput_ratio(ours, theirs, risen(theirs, figure), figure).score(name))
-    what = "times the load of round robin at equal mean token latency; more is better"
+    what = "load over that of round robin at equal mean token latency; more is better"
     return Headline(what, scores, "up to 1.4")
 
 
-# For each replica.
+# Programs for each replica.
 _PROGRAMS: Final = 100
 _RATES: Final = (0.08, 0.3, 0.6, 1.2)
-# In the mean latency of one replica under the lightest load.
+# As multiples of one replica's mean latency at the lightest load.
 _SLOS: Final = (1.1, 1.25, 1.5)
 
 
@@ -137,15 +137,15 @@ def _scaling_cells(quick: bool) -> Sequence[Cell]:
     ]
 
 
-# By replicas: the greatest rate within a latency by seed, programs a second; and of which bounds it
-# is made, where a seed was within it under every load, or under none.
+# Number of replicas to two values: the greatest rate within a latency by seed, programs a second,
+# and its bound marks for seeds that meet the latency at every load or at none.
 _Rates = Mapping[int, tuple[Mapping[int, float], str]]
 
 
 def _rates_within(found: Measured) -> dict[float, _Rates]:
-    """The rates within each SLO."""
+    """Return the rates within each SLO."""
     rates: dict[float, _Rates] = {}
-    # Seeds have other programs, but one promise to keep.
+    # Seeds have different programs but share one SLO.
     lightest = found.where(replicas=1, rate=_RATES[0]).estimate("token_latency").middle
     for slo in _SLOS if found else ():
         of = {}
@@ -163,7 +163,7 @@ def _rates_within(found: Measured) -> dict[float, _Rates]:
 
 
 def _share(rates: _Rates, replicas: int) -> Estimate:
-    """What these replicas bear over as many times what one bears, seed by seed."""
+    """Return the load of these replicas over that many times one replica's load, seed by seed."""
     one, many = rates[1][0], rates[replicas][0]
     return geometric([log(many[seed] / one[seed] / replicas) for seed in one if seed in many])
 
@@ -179,11 +179,11 @@ def _scaling_tables(found: Measured) -> Sequence[Table]:
         for slo, rates in _rates_within(found).items()
         for replicas, (loads, bounds) in rates.items()
     ]
-    columns = ("SLO", "replicas", "programs/s", "over replicas times one's")
+    columns = ("SLO", "replicas", "programs/s", "over linear")
     title = (
-        "greatest load within an SLO on mean program token latency, in what one replica has under "
-        f"{_RATES[0]} programs/s; sharegpt, 8 slots and {_PROGRAMS} programs a replica (40 in the "
-        "quick form)"
+        "greatest load within an SLO on mean program token latency; the SLO is a multiple of one "
+        f"replica's latency at {_RATES[0]} programs/s; sharegpt, 8 slots and {_PROGRAMS} programs "
+        "a replica (40 in the quick form)"
     )
     return [Table(title, columns, rows, labels=2)]
 
@@ -205,13 +205,13 @@ def _scaling_headline(found: Measured) -> Headline:
         more(f"SLO {slo} x, {max(at)} replicas", _share(at, max(at)))
         for slo, at in _rates_within(found).items()
     ]
-    what = "load of many replicas over as many times one's; 1 is linear, more is better"
+    what = "load of many replicas over linear scaling of one; more is better"
     return Headline(what, scores, "1: linear")
 
 
 FIGURE_14: Final = Experiment(
     name="agentix-14",
-    title="Balancers beside each other",
+    title="Comparison of balancers",
     source="Agentix, section 6.4, Figure 14",
     published="up to 1.4 times the throughput of round robin and least used, and close to Preble's "
     "prefix tree, on 4 replicas of 8B and 2 of 70B",

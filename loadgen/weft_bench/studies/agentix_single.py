@@ -1,4 +1,4 @@
-"""Agentix on one engine: program token latency against load, its mean and its tails."""
+"""Agentix on one engine: mean and tail program token latency against load."""
 
 from __future__ import annotations
 
@@ -11,36 +11,37 @@ from weft_bench.studies.experiment import Experiment, Headline, Plot, Table
 from weft_bench.studies.show import Shown, across, each, lines, table
 from weft_bench.studies.simulating import EIGHTH, UNTOLD, measure, systems
 
-# Workload to programs and rates, programs a second: from light load to beyond what vllm-opt bears.
+# Workload to programs and rates, programs a second, from light load to beyond the capacity of
+# vllm-opt.
 LOADS: Final[Mapping[str, tuple[int, Sequence[float]]]] = {
     "sharegpt": (240, (0.05, 0.1, 0.2, 0.4, 0.8)),
     "bfcl": (120, (0.04, 0.1, 0.2, 0.28, 0.36)),
     "lats": (36, (0.02, 0.06, 0.12, 0.2, 0.3)),
     "mixed": (75, (0.03, 0.08, 0.15, 0.25, 0.4)),
 }
-# More where a few long programs decide a seed's mean; programs of many threads cost more time and
-# vary less.
+# More seeds where a few long programs determine a seed's mean. Programs of many threads cost more
+# time and vary less.
 SEEDS: Final[Mapping[str, int]] = {"sharegpt": 4, "bfcl": 4, "lats": 3, "mixed": 3}
 QUICK_SEEDS: Final = 3
 _QUICK: Final[Mapping[str, tuple[int, Sequence[float]]]] = {"sharegpt": (70, (0.05, 0.3, 1.0))}
 _BASELINE: Final = "vllm-opt"
 _OURS: Final = "weft"
-# Section 6.3: so many times the throughput of each at the same mean token latency, at most.
+# Section 6.3: the highest published ratio of throughput at equal mean token latency.
 _PUBLISHED: Final[Mapping[str, Mapping[str, str]]] = {
     "sharegpt": {"vllm": "8", "vllm-opt": "2", "mlfq": "1.5"},
     "bfcl": {"vllm": "8", "vllm-opt": "2", "mlfq": "1.5"},
     "lats": {"vllm": "5", "vllm-opt": "2", "mlfq": "2.5"},
     "mixed": {"vllm": "15", "vllm-opt": "5", "mlfq": "5.5"},
 }
-# Figures of the cells, by the names that tables have for them.
+# Figures of the cells by their labels in tables.
 _MEAN: Final = {"mean": "token_latency"}
 _TAILS: Final = {"P95": "token_latency_p95", "P99": "token_latency_p99"}
-# The middle half shows neither how the engine fills nor how it drains.
+# The middle half excludes ramp-up and drain.
 _MORE: Final = {"mean, middle half": "steady_token_latency", "mean program latency": "latency"}
 
 
 def load_cells(quick: bool) -> Sequence[Cell]:
-    """What is measured for all figures of one engine."""
+    """Return the cells that all figures of one engine share."""
     return [
         cell
         for workload, (programs, rates) in (_QUICK if quick else LOADS).items()
@@ -58,15 +59,19 @@ def load_cells(quick: bool) -> Sequence[Cell]:
 
 
 def _throughput(group: Measured, ours: str, other: Measured, figure: str) -> Throughput:
-    """How much more one system bears than another where the figure is twice what vllm-opt has at
-    the lightest load. group: the cells of one workload."""
+    """Return the throughput ratio of two systems.
+
+    The latency is twice that of vllm-opt at the lightest load. group: the cells of one workload.
+    """
     level = doubled(group.where(system=_BASELINE), figure)
     return throughput_ratio(group.where(system=ours), other, level, figure)
 
 
 def _bears(ours: str, figure: str) -> Shown:
-    """A column: `_throughput` of a system over the row's. ours: "" for Agentix itself, which plays
-    workloads whose programs have threads side by side with atlas, and the others with plas."""
+    """Return a column with the `_throughput` ratio of a system to the row's system.
+
+    ours: "" for Agentix itself: atlas for workloads with parallel threads, plas for the others.
+    """
 
     def shown(other: Measured, group: Measured) -> Throughput:
         agentix = "atlas" if "atlas" in group.levels("system") else "plas"
@@ -86,8 +91,8 @@ def _tables(found: Measured, figures: Mapping[str, str], published: bool) -> Seq
             str(one.only("system")), "-"
         )
     title = (
-        "times the throughput of another system at equal latency, which is twice that of vllm-opt "
-        "under the lightest load; atlas for lats and mixed"
+        "throughput over that of another system at equal latency, which is twice that of vllm-opt "
+        "at the lightest load; atlas for lats and mixed"
     )
     tables = [
         table(
@@ -123,13 +128,13 @@ def _plots(found: Measured, figures: Mapping[str, str]) -> Sequence[Plot]:
 
 
 def _headline(found: Measured, label: str, figure: str, published: str) -> Headline:
-    """What ours bears over vllm-opt, told when programs end and not."""
+    """Compare Weft with vllm-opt, with and without reported program ends."""
     scores = [
         _throughput(at, ours, at.where(system=_BASELINE), figure).score(workload + suffix)
         for workload, at in each(found, "workload")
-        for ours, suffix in ((_OURS, ""), (UNTOLD, ", ends not told"))
+        for ours, suffix in ((_OURS, ""), (UNTOLD, ", without program ends"))
     ]
-    what = f"times the load of vllm-opt at equal token latency, {label}; more is better"
+    what = f"load over that of vllm-opt at equal token latency, {label}; more is better"
     return Headline(what, scores, published)
 
 
@@ -138,8 +143,8 @@ FIGURE_12: Final = Experiment(
     title="Program token latency against load, one engine",
     source="Agentix, section 6.3, Figure 12",
     published="throughput at the same token latency up to 8 times vLLM's, twice vLLM-opt's and 1.5 "
-    "times MLFQ's on ShareGPT and BFCL; 5, 2 and 2.5 on LATS; 15, 5 and 5.5 on Mixed; 4 to 15 "
-    "times vLLM's in all (8B on an A100)",
+    "times MLFQ's on ShareGPT and BFCL; 5, 2 and 2.5 times on LATS; 15, 5 and 5.5 times on Mixed; "
+    "overall 4 to 15 times vLLM's (8B on an A100)",
     cells=load_cells,
     measure=measure,
     tables=lambda found: _tables(found, _MEAN, published=True),
@@ -156,5 +161,5 @@ FIGURE_13: Final = Experiment(
     measure=measure,
     tables=lambda found: _tables(found, _TAILS, published=False),
     plots=lambda found: _plots(found, _TAILS),
-    headline=lambda found: _headline(found, "P95", "token_latency_p95", "up to 1.7, over MLFQ too"),
+    headline=lambda found: _headline(found, "P95", "token_latency_p95", "up to 1.7, MLFQ too"),
 )

@@ -1,4 +1,4 @@
-"""Cells of an experiment and what was measured in them. Pure."""
+"""Cells of an experiment and their measured values. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft_bench.stats import half_width, mean
 
 Setting = str | int | float | bool
 Settings = tuple[tuple[str, Setting], ...]
-# Figures of one measurement, by name.
+# Figures of one measurement by name.
 Values = Mapping[str, float]
 
 
@@ -23,48 +23,54 @@ class Cell:
     seed: int
 
     def __getitem__(self, name: str) -> Setting:
-        """A setting; KeyError."""
+        """Return a setting. Raises KeyError."""
         return dict(self.settings)[name]
 
     def text(self, name: str) -> str:
-        """A setting that is a word."""
+        """Return a setting as text."""
         return str(self[name])
 
     def number(self, name: str) -> float:
-        """A setting that is a number; ValueError or KeyError."""
+        """Return a setting as a number. Raises ValueError or KeyError."""
         return float(self[name])
 
 
 def cells(seeds: int, **settings: Setting) -> list[Cell]:
-    """The same settings with so many seeds."""
+    """Return one cell for each of `seeds` seeds, all with the same settings."""
     return [Cell(_settings(settings), seed) for seed in range(seeds)]
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A middle over seeds, and from where to where its 95% confidence interval reaches: the middle
-    itself where nothing varies or only one seed is known. middle: nan of nothing."""
+    """An estimate over seeds with its 95% confidence interval.
+
+    The interval equals the middle if nothing varies or only one seed is known. middle: nan without
+    values.
+    """
 
     middle: float
     low: float
     high: float
 
     def above(self, value: float) -> bool:
-        """Whether all of the interval is."""
+        """Return whether the whole interval is above a value."""
         return self.low > value
 
     def below(self, value: float) -> bool:
-        """Whether all of the interval is."""
+        """Return whether the whole interval is below a value."""
         return self.high < value
 
     def ends(self) -> tuple[float, float]:
-        """From where to where a plot draws it."""
+        """Return the interval that a plot draws."""
         return self.low, self.high
 
     def __str__(self) -> str:
-        """As 1.16 (0.92 to 1.46): three digits of the middle, at most five decimals, and as many
-        decimals of the ends, more where an end would be shown as zero. Without ends where they
-        would be shown as the middle is; a dash for no number."""
+        """Return text such as 1.16 (0.92 to 1.46).
+
+        The middle has three digits and at most five decimals. The ends have as many decimals, and
+        more if an end would be shown as zero. The ends are omitted if they read like the middle. A
+        dash stands for nan.
+        """
         if isnan(self.middle):
             return "-"
         decimals = _decimals(self.middle)
@@ -75,30 +81,33 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Mean(Estimate):
-    """An arithmetic mean, whose interval reaches as far to both sides. least, most: of the seeds'
-    figures."""
+    """An arithmetic mean with a symmetric interval. least, most: over the seeds."""
 
     least: float = nan
     most: float = nan
 
     @property
     def half_width(self) -> float:
-        """Half of the interval."""
+        """Return half the width of the interval."""
         return (self.high - self.low) / 2
 
     @property
     def vain(self) -> bool:
-        """Whether the interval reaches below zero though no seed's figure does: so wide an interval
-        says nothing of what cannot be negative."""
+        """Return whether the interval reaches below zero although no seed's figure does.
+
+        Such an interval says nothing about a figure that cannot be negative.
+        """
         return self.low < 0 <= self.least
 
     def ends(self) -> tuple[float, float]:
-        """Those of the interval; where it is vain, of the seeds' figures."""
+        """Return the interval, or the least and greatest seed if the interval is vain."""
         return (self.least, self.most) if self.vain else (self.low, self.high)
 
     def __str__(self) -> str:
-        """As 1.23 ± 0.04, with as many decimals on both sides; where the interval is vain, with the
-        least and the greatest seed, as 122 [46 to 220]."""
+        """Return text such as 1.23 ± 0.04, with equal decimals.
+
+        If the interval is vain, the least and greatest seed follow: 122 [46 to 220].
+        """
         if isnan(self.middle) or self.low == self.high:
             return Estimate.__str__(self)
         decimals = _decimals(self.middle)
@@ -109,13 +118,13 @@ class Mean(Estimate):
 
 
 def _decimals(value: float, digits: int = 3) -> int:
-    """So many that these digits of a number are shown, five at most."""
+    """Return the number of decimals, at most five, that shows these digits of a number."""
     size = abs(value)
     return min(5, max(0, digits - 1 - floor(log10(size)))) if size else digits
 
 
 def estimate(values: Sequence[float]) -> Mean:
-    """The mean of these values, one a seed, with Student's t."""
+    """Return the mean of these values, one a seed, with an interval by Student's t."""
     if not values:
         return Mean(nan, nan, nan)
     middle, half = mean(values), half_width(values)
@@ -123,43 +132,46 @@ def estimate(values: Sequence[float]) -> Mean:
 
 
 def geometric(logs: Sequence[float]) -> Estimate:
-    """The geometric mean of what has these logarithms, one a seed, with Student's t on them: what
-    is twice and what is half as much stand alike far from 1. nan of nothing."""
+    """Return the geometric mean of figures with these logarithms, one a seed.
+
+    Student's t applies to the logarithms, so that a ratio of 2 and one of 1/2 are equally far from
+    1. nan without values.
+    """
     of = estimate(logs)
     return Estimate(exp(of.middle), exp(of.low), exp(of.high))
 
 
 class Measured:
-    """What was measured, cell by cell, in the order of the experiment's cells."""
+    """Measured values by cell, in the order of the experiment's cells."""
 
     def __init__(self, values: Mapping[Cell, Values]) -> None:
         self.values = values
 
     def __bool__(self) -> bool:
-        """Whether anything was measured."""
+        """Return whether anything was measured."""
         return bool(self.values)
 
     @classmethod
     def of_json(cls, cells: Iterable[Mapping[str, Any]]) -> Measured:
-        """What `to_json` has made."""
+        """Read the output of `to_json`."""
         return cls({Cell(_settings(one["settings"]), one["seed"]): one["values"] for one in cells})
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The cells as JSON."""
+        """Return the cells as JSON."""
         return [
             {"settings": dict(cell.settings), "seed": cell.seed, "values": dict(values)}
             for cell, values in self.values.items()
         ]
 
     def where(self, **settings: Setting) -> Measured:
-        """The cells with these settings."""
+        """Return the cells with these settings."""
         wanted = settings.items()
         return Measured(
             {c: v for c, v in self.values.items() if wanted <= dict(c.settings).items()}
         )
 
     def like(self, settings: Mapping[str, Setting], names: Iterable[str]) -> Measured:
-        """The cells that have of these names these settings and no others."""
+        """Return the cells with these settings and no other settings of `names`."""
         absent = set(names) - settings.keys()
         found = self.where(**settings)
         return Measured(
@@ -167,19 +179,20 @@ class Measured:
         )
 
     def levels(self, name: str) -> list[Setting]:
-        """The different values of a setting, in the order in which cells have them."""
+        """Return the distinct values of a setting, in the order of the cells."""
         found = (dict(cell.settings).get(name) for cell in self.values)
         return list(dict.fromkeys(level for level in found if level is not None))
 
     def only(self, name: str) -> Setting:
-        """The value that a setting has in all these cells. ValueError where there are several."""
+        """Return the only value of a setting in these cells. Raises ValueError for several."""
         (level,) = self.levels(name)
         return level
 
     def named(self, name: str, kinds: Mapping[str, Mapping[str, Setting]]) -> Measured:
-        """The cells under one more setting, `name`, in place of all those that tell kinds apart.
+        """Replace the settings that distinguish kinds by one setting, `name`.
 
-        kinds: the name of each kind to the settings that it has; it lacks those of the others.
+        kinds: name of each kind to its settings; a cell of that kind lacks the settings of the
+        others.
         """
         told = {setting for kind in kinds.values() for setting in kind}
         return Measured(
@@ -191,8 +204,11 @@ class Measured:
         )
 
     def series(self, figure: str) -> dict[int, float]:
-        """A figure by seed. ValueError where these cells differ by more than the seed, since a
-        mean over different settings has no meaning."""
+        """Return a figure by seed.
+
+        Raises ValueError if the cells differ in more than the seed, because a mean over different
+        settings has no meaning.
+        """
         if len({cell.settings for cell in self.values}) > 1:
             raise ValueError(f"{figure}: several settings are selected")
         return {
@@ -200,12 +216,14 @@ class Measured:
         }
 
     def estimate(self, figure: str) -> Mean:
-        """A figure's mean over seeds."""
+        """Return a figure's mean over seeds."""
         return estimate(list(self.series(figure).values()))
 
     def ratio(self, figure: str, baseline: Measured) -> Estimate:
-        """A figure over the baseline's, seed by seed, since both played the same programs: the
-        geometric mean. Seeds that only one of them has, or where either is 0, are left out."""
+        """Return the geometric mean of a figure over the baseline's, seed by seed.
+
+        Both played the same programs. Seeds that only one of them has, or with a 0, are left out.
+        """
         ours, theirs = self.series(figure), baseline.series(figure)
         logs = [
             log(ours[seed] / theirs[seed])
@@ -224,5 +242,5 @@ def _without(cell: Cell, names: Container[str]) -> dict[str, Setting]:
 
 
 def measured(found: Iterable[tuple[Cell, Values]]) -> Measured:
-    """What was measured, from pairs."""
+    """Return the measured values from pairs."""
     return Measured(dict(found))

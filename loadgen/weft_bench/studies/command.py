@@ -1,4 +1,4 @@
-"""`weft bench list`, `weft bench run` and `weft bench all`: the experiments."""
+"""`weft bench list`, `weft bench run` and `weft bench all`: the commands of the experiments."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ _PAGE: Final = ROOT / "docs" / "results.md"
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOptions:
-    """Options of the commands; see their --help. jobs: 0 for one a core. page: write
-    `docs/results.md` too. out: empty for the project's own results, which the quick form does not
-    touch."""
+    """Options of the commands; see their --help.
+
+    jobs: 0 for one a core. page: also write `docs/results.md`. out: empty for the project's results
+    folder; the quick form never writes there.
+    """
 
     names: tuple[str, ...]
     quick: bool = False
@@ -40,7 +42,7 @@ class ExperimentOptions:
 
 
 def listing() -> int:
-    """Print what there is. Returns 0."""
+    """Print the list of experiments. Returns 0."""
     console = Console()
     for one in EXPERIMENTS.values():
         console.print(f"[bold]{one.name}[/bold]  {one.title}", highlight=False, soft_wrap=True)
@@ -49,9 +51,12 @@ def listing() -> int:
 
 
 def run_experiments(options: ExperimentOptions) -> int:
-    """Measure, show and write. Returns the exit status: 2 for an unknown name or where something
-    is missing, 1 where a measurement failed, 130 after ctrl-C and 143 after SIGTERM, which end it
-    at once. To be called in the main thread, whose signals it hears."""
+    """Measure, show and write experiments.
+
+    Returns the exit status: 2 for an unknown name or a missing dependency, 1 if a measurement
+    fails, 130 after ctrl-C and 143 after SIGTERM. These signals end it at once. Call it in the main
+    thread, which receives the signals.
+    """
     unknown = [name for name in options.names if name not in EXPERIMENTS]
     if unknown:
         known = ", ".join(EXPERIMENTS)
@@ -62,9 +67,9 @@ def run_experiments(options: ExperimentOptions) -> int:
     try:
         return _run_all(options, console)
     except _Stopped as stopped:
-        kept = "--fresh keeps no cells" if options.fresh else "what was measured is kept"
-        again = "begins anew" if options.fresh else "goes on from there"
-        print(f"weft bench: stopped; {kept}: the same command {again}", file=sys.stderr)
+        kept = "--fresh discards cells" if options.fresh else "measured cells are kept"
+        again = "starts again" if options.fresh else "continues"
+        print(f"weft bench: stopped; {kept}; the same command {again}", file=sys.stderr)
         return 128 + stopped.number
     finally:
         for number, handler in heard.items():
@@ -72,7 +77,7 @@ def run_experiments(options: ExperimentOptions) -> int:
 
 
 class _Stopped(BaseException):
-    """A signal asks for the end. Nothing but the command may take it for an error."""
+    """Raised on a signal. A BaseException, so that no code handles it as an error."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -89,7 +94,7 @@ def _run_all(options: ExperimentOptions, console: Console) -> int:
         try:
             found = _run(experiment, options, console)
         except ImportError as error:
-            print(f"weft bench: {name} needs vLLM: {error}", file=sys.stderr)
+            print(f"weft bench: {name} requires vLLM: {error}", file=sys.stderr)
             return 2
         except (RuntimeError, ValueError, OSError) as error:
             print(f"weft bench: {name}: {error}", file=sys.stderr)
@@ -121,7 +126,7 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
     console.rule(f"{experiment.name}: {experiment.title}", align="left")
     report.show(document)
     console.print(
-        f"{len(found.measured.values)} cells, {found.taken} of them measured before; "
+        f"{len(found.measured.values)} cells, {found.taken} already measured; "
         f"{found.cpu_s:.0f} CPU seconds, {found.wall_s:.0f} s",
         highlight=False,
     )
@@ -139,8 +144,10 @@ def _keep(experiment: Experiment, found: Run, options: ExperimentOptions, consol
 
 
 def write_page() -> None:
-    """Write `docs/results.md` from the cells that the runs have left in the project. Commands of
-    their own that write `tables` have a section, the others a line."""
+    """Write `docs/results.md` from the measured cells in the project's results.
+
+    Files of other commands get a section if they contain `tables`, and a table row in any case.
+    """
     documents, sections, missing = [], [], []
     for name, experiment in EXPERIMENTS.items():
         file = RESULTS / f"{name}.json"

@@ -1,4 +1,4 @@
-"""Latency against load: the load that a system bears at a given latency. Pure."""
+"""Latency against load: the greatest load at a given latency. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_bench.studies.cells import Estimate, Measured, geometric
 from weft_bench.studies.experiment import Score, more
 
 Curve = Sequence[tuple[float, float]]
-# Of a ratio: as measured, at least or at most so much, or nothing is known.
+# Bound of a ratio: measured, a lower bound, an upper bound, or unknown.
 Bound = Literal["", "≥", "≤", "?"]
 _OF: Final[Mapping[tuple[str, str], Bound]] = {
     ("", ""): "",
@@ -26,11 +26,11 @@ _OF: Final[Mapping[tuple[str, str], Bound]] = {
 
 
 def load_at(latency: float, curve: Curve) -> float:
-    """The greatest load at which the latency is not above `latency`, with straight lines between
-    measured points. curve: (load, latency) by rising load, two points at least.
+    """Return the greatest load whose latency is at most `latency`.
 
-    nan where even the lightest load is slower; the heaviest measured load where all are faster:
-    what lies beyond was not measured.
+    Interpolates linearly between measured points. curve: (load, latency) by ascending load, at
+    least two points. Returns nan if the lightest load is slower, and the heaviest measured load if
+    all are faster, because higher loads were not measured.
     """
     best = nan
     for (low, fast), (high, slow) in pairwise(curve):
@@ -44,8 +44,11 @@ def load_at(latency: float, curve: Curve) -> float:
 
 
 def bounded_load(latency: float, curve: Curve) -> tuple[float, Bound]:
-    """`load_at`, and what is known of it: at least so much where the heaviest load measured is fast
-    enough, at most the lightest where that is too slow."""
+    """Return `load_at` with its bound.
+
+    The result is a lower bound if the heaviest load is fast enough, and the lightest load as an
+    upper bound if that load is too slow.
+    """
     load = load_at(latency, curve)
     if isnan(load):
         return (curve[0][0], "≤") if curve else (nan, "?")
@@ -54,20 +57,22 @@ def bounded_load(latency: float, curve: Curve) -> tuple[float, Bound]:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How much more load one system bears than another at one latency, over seeds, and whether that
-    is a bound, since one of them was too fast or too slow at every load measured."""
+    """Ratio of two systems' loads at one latency, over seeds.
+
+    bound: set if one of the systems was too fast or too slow at every measured load.
+    """
 
     ratio: Estimate
     bound: Bound
 
     def __str__(self) -> str:
-        """As "2.10 ± 0.30", "≥ 4.00 ± 0.10", or "not measured"."""
+        """Return "2.10 ± 0.30", "≥ 4.00 ± 0.10", or "not measured"."""
         if self.bound == "?":
             return "not measured"
         return f"{self.bound} {self.ratio}".strip()
 
     def score(self, name: str) -> Score:
-        """What it tells: a bound tells only of its own side."""
+        """Return the score. A bound only supports an outcome on its own side."""
         outcome = more("", self.ratio).outcome
         told = {"": ("won", "lost"), "≥": ("won",), "≤": ("lost",), "?": ()}[self.bound]
         return Score(name, str(self), outcome if outcome in told else "open")
@@ -76,9 +81,11 @@ class Throughput:
 def throughput_ratio(
     ours: Measured, baseline: Measured, latency: Mapping[int, float], figure: str
 ) -> Throughput:
-    """How much more load ours bears than the baseline. latency: by seed, what is compared at.
-    figure: whose curve over the setting `rate`. A seed that only bounds the ratio makes a bound of
-    all; seeds that bound it from both sides, nothing."""
+    """Return the ratio of our load to the baseline's.
+
+    latency: the latency of the comparison, by seed. figure: its curve over the setting `rate` is
+    used. One bounded seed makes the result a bound; bounds on both sides make it unknown.
+    """
     mine, theirs = curves(ours, figure), curves(baseline, figure)
     logs: list[float] = []
     bounds: set[Bound] = set()
@@ -93,7 +100,7 @@ def throughput_ratio(
 
 
 def curves(found: Measured, figure: str) -> dict[int, list[tuple[float, float]]]:
-    """A figure over the setting `rate`, by seed."""
+    """Return a figure over the setting `rate`, by seed."""
     lines: dict[int, list[tuple[float, float]]] = {}
     for rate in sorted(float(level) for level in found.levels("rate")):
         for seed, value in found.where(rate=rate).series(figure).items():
@@ -102,14 +109,16 @@ def curves(found: Measured, figure: str) -> dict[int, list[tuple[float, float]]]
 
 
 def doubled(baseline: Measured, figure: str) -> dict[int, float]:
-    """By seed, twice what the figure is at the lightest load: the latency at which systems are
-    compared."""
+    """Return twice the figure at the lightest load, by seed: the latency of the comparison."""
     return {seed: 2 * line[0][1] for seed, line in curves(baseline, figure).items()}
 
 
 def risen(baseline: Measured, figure: str) -> dict[int, float]:
-    """By seed, `doubled` where the figure rises as far under the loads measured; elsewhere the
-    geometric mean of its least and its greatest, so that what is compared was measured."""
+    """Return `doubled` by seed, if the figure rises that far within the measured loads.
+
+    Otherwise the geometric mean of its least and greatest value, so that the compared range was
+    measured.
+    """
     levels = {}
     for seed, line in curves(baseline, figure).items():
         values = [value for _, value in line]

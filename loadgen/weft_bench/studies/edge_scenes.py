@@ -1,4 +1,4 @@
-"""Workloads on which ours is expected to lose, made on purpose. Pure: programs from seeds."""
+"""Adversarial workloads on which Weft is expected to lose. Pure: programs from seeds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ _SYSTEM: Final = Part("edge/system", 64, "system")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One such workload. made: (seed, number) to a program. rate: programs a second. figure: what
-    ours is expected to lose in. rival, system: against whom. why: what is expected to make ours
-    lose. slots, kv_blocks, replicas: of the engines, 8b-a100 otherwise."""
+    """One adversarial workload.
+
+    made: (seed, number) to a program. rate: programs a second. figure: the figure in which Weft is
+    expected to lose. rival, system: the opponent. why: the expected cause of the loss. slots,
+    kv_blocks, replicas: of the engines, otherwise 8b-a100.
+    """
 
     name: str
     what: str
@@ -35,21 +38,24 @@ class Edge:
     replicas: int = 1
 
     def play(self, seed: int, count: int) -> tuple[list[TraceProgram], list[float]]:
-        """So many programs, and when they arrive, seconds."""
+        """Return `count` programs and their arrivals, seconds."""
         made = [self.made(seed, number) for number in range(count)]
         return made, poisson_arrivals(stream(seed, "arrivals"), self.rate, count)
 
 
 def _about(rng: Random, tokens: int) -> int:
-    """So many tokens, a fifth more or less."""
+    """Return the number of tokens, varied by up to a fifth."""
     return round(tokens * rng.uniform(0.8, 1.2))
 
 
 def _dialogue(
     name: str, seed: int, number: int, calls: Sequence[tuple[int, int, float]], head: int = 0
 ) -> TraceProgram:
-    """One thread. calls: what is said, what is answered (tokens, about so many), and the gap after
-    it, seconds. head: tokens that only this program begins with."""
+    """Return a program of one thread.
+
+    calls: user tokens, answer tokens (both approximate), and the gap after the answer, seconds.
+    head: tokens of a prefix that only this program has.
+    """
     rng = stream(seed, f"{name}/{number}")
     chat = Dialogue(f"{name}-{seed}-{number}", (_SYSTEM,))
     if head:
@@ -69,7 +75,7 @@ def _thrash(seed: int, number: int) -> TraceProgram:
 
 
 def _long_start(seed: int, number: int) -> TraceProgram:
-    """Every second program begins with one long answer, and needs little after it."""
+    """Every second program begins with one long answer, followed by short ones."""
     if number % 2:
         return _dialogue("start", seed, number, [(100, 1500, 0.0), *[(50, 10, 0.0)] * 8])
     return _dialogue("start", seed, number, [(100, 120, 0.0)] * 12)
@@ -92,7 +98,7 @@ _DOCUMENTS: Final = 10
 
 
 def _documents(seed: int, number: int) -> TraceProgram:
-    """Two questions about one of a few long documents, which other programs ask about too."""
+    """Two questions about one of a few long documents that programs share."""
     rng = stream(seed, f"documents/{number}")
     document = Part(f"edge/document/{rng.randrange(_DOCUMENTS)}", 9000, "system")
     chat = Dialogue(f"documents-{seed}-{number}", (_SYSTEM, document))
@@ -106,8 +112,10 @@ _WIDE: Final = 12
 
 
 def _threads(seed: int, number: int) -> TraceProgram:
-    """Every second program asks the same many times side by side, then once more with all answers;
-    the others are one chain, as long as such a thread."""
+    """Every second program sends the same number of parallel calls, then one more with all answers.
+
+    The others are one chain as long as such a thread.
+    """
     name = f"threads-{seed}-{number}"
     rng = stream(seed, name)
     if number % 2:
@@ -140,18 +148,18 @@ EDGES: Final = (
         60.0,
         "program_fifo",
         _FIFO,
-        "among equals the least served first is taking turns: all end late, where one after the "
-        "other lets half of them end early",
+        "among equals, the least served program goes first, so all take turns and end late; "
+        "one after the other, half of them would end early",
     ),
     Edge(
         "equal programs, overload",
-        "150 programs of 8 equal calls, more than the engine bears",
+        "150 programs of 8 equal calls, more than the engine can serve",
         _equals,
         150,
         1.6,
         "program_fifo",
         _FIFO,
-        "a program that has just arrived has used least, and goes before those nearly done",
+        "a new program has used the least service and goes before programs that are nearly done",
     ),
     Edge(
         "few long contexts, short cache",
@@ -161,40 +169,40 @@ EDGES: Final = (
         0.25,
         "program_fifo",
         _FIFO,
-        "taking turns among more contexts than the cache holds, each turn computes its context "
-        "again",
+        "programs take turns with more contexts than the cache holds, so each turn recomputes its "
+        "context",
     ),
     Edge(
         "long first call, then short ones",
-        "100 programs; half of them begin with 1,500 tokens and then want 8 times 10",
+        "100 programs; half of them begin with 1,500 tokens and continue with 8 calls of 10",
         _long_start,
         100,
         1.2,
         "mlfq",
         SYSTEMS["mlfq"],
-        "the long start is held against all the short calls that follow; by call, each of them is "
+        "the long start counts against all the short calls that follow; per call, each of them is "
         "short",
     ),
     Edge(
         "the tail of long programs",
-        "240 programs of 2 calls, one in forty of 60: the slowest one in a hundred",
+        "240 programs of 2 calls, one in forty of 60: the slowest 1% count",
         _whale,
         240,
         4.0,
         "vllm-opt",
         _FCFS,
-        "long programs pay for what the short ones gain",
+        "long programs pay for the gain of the short ones",
         figure="latency_p99",
     ),
     Edge(
         "light load",
-        "40 programs of 8 calls with tools, never two calls in a queue",
+        "40 programs of 8 calls with tools, the queue never has two calls",
         _light,
         40,
         0.1,
         "weft without tags",
         replace(SYSTEMS["weft"], tags=False),
-        "there is nothing to order, and what evicts by tags can only be wrong",
+        "there is nothing to order, and eviction by tags can only do harm",
     ),
     Edge(
         "tiny answers",
@@ -204,7 +212,7 @@ EDGES: Final = (
         4.0,
         "vllm-opt",
         _FCFS,
-        "a call that would be over in three steps is displaced, and its blocks are moved twice",
+        "a call with three steps left is preempted, and its blocks are moved twice",
         slots=4,
     ),
     Edge(
@@ -216,19 +224,19 @@ EDGES: Final = (
         6.0,
         "prefix_tree",
         replace(SYSTEMS["weft"], balancer="prefix_tree"),
-        "a home chosen by load alone brings every document to every replica; by prefix each "
-        "replica keeps a few",
+        "a home chosen by load alone spreads every document to every replica; chosen by prefix, "
+        "each replica keeps a few",
         replicas=4,
     ),
     Edge(
         "threads side by side",
-        "80 programs; half of them ask 12 times side by side",
+        "80 programs; half of them send 12 parallel calls",
         _threads,
         80,
         2.2,
         "atlas",
         replace(SYSTEMS["weft"], order="atlas"),
-        "the service of threads side by side adds up, though the path through them is short",
+        "the service of parallel threads adds up, though the path through them is short",
     ),
 )
 BY_NAME: Final = {edge.name: edge for edge in EDGES}

@@ -1,4 +1,4 @@
-"""The sharp edges: where ours loses, on workloads made to find that."""
+"""Sharp edges: cases where Weft loses, on adversarial workloads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft_bench.studies.simulating import SYSTEMS, System, figures, play_program
 
 OURS: Final = "weft"
 RIVAL: Final = "rival"
-# Played everywhere, so that no rival is chosen for its luck.
+# Every workload also plays these, so that no rival is selected by chance.
 OTHERS: Final = {
     "vllm-opt": SYSTEMS["vllm-opt"],
     "mlfq": SYSTEMS["mlfq"],
@@ -22,8 +22,10 @@ OTHERS: Final = {
 
 
 def measure(cell: Cell) -> Values:
-    """The figures of a cell with the settings `edge`, `programs` and `system`, which is `OURS`,
-    `RIVAL` or one of `OTHERS`. Raises what `play_programs` raises."""
+    """Return the figures of a cell with the settings `edge`, `programs` and `system`.
+
+    system: `OURS`, `RIVAL` or one of `OTHERS`. Raises the errors of `play_programs`.
+    """
     from weft_bench.costs.engines import shapes
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
     from weft_bench.workloads.cutting import fit
@@ -38,7 +40,7 @@ def measure(cell: Cell) -> Values:
     return figures(play_programs(programs, arrivals, engines, system, cell.seed))
 
 
-# Seeds of the two that each workload was made for.
+# Seeds of the two systems that each workload is made for.
 _MORE: Final = 5
 _SHOWN: Final = {"latency": "mean", "latency_p99": "P99"}
 
@@ -59,7 +61,7 @@ def _cells(quick: bool) -> Sequence[Cell]:
 
 
 def _ratio(found: Measured, system: str = "") -> Estimate:
-    """Ours over a system, in the figure in which ours is expected to lose; "" for the rival."""
+    """Return the ratio of Weft to a system in the edge's figure; "" for the rival."""
     edge = BY_NAME[str(found.only("edge"))]
     name = RIVAL if system in ("", edge.rival) else system
     return found.where(system=OURS).ratio(edge.figure, found.where(system=name))
@@ -70,7 +72,7 @@ def _against(system: str) -> Shown:
 
 
 def _of(system: str, figure: str = "") -> Shown:
-    """A figure of a system; "" for the figure in which ours is expected to lose."""
+    """Return a column with a figure of a system; "" for the edge's figure."""
 
     def shown(one: Measured, group: Measured) -> Estimate:
         name = figure or BY_NAME[str(one.only("edge"))].figure
@@ -90,9 +92,7 @@ def _tables(found: Measured) -> Sequence[Table]:
         "hit rate": _of(OURS, "hit_rate"),
         "rival's": _of(RIVAL, "hit_rate"),
     }
-    title = (
-        "workloads made for ours to lose; above 1 it does (full form; half the programs if quick)"
-    )
+    title = "adversarial workloads; above 1 Weft is worse (full form; half the programs if quick)"
     return [table(found, title, {"workload": "edge"}, columns)]
 
 
@@ -100,20 +100,18 @@ def _headline(found: Measured) -> Headline:
     scores = []
     for name, at in each(found, "edge"):
         scores.append(less(f"{name} ({BY_NAME[name].rival})", _ratio(at)))
-    return Headline("latency over the rival's that each was made for; less is better", scores)
+    return Headline("latency over that of the intended rival; less is better", scores)
 
 
 EXPERIMENT: Final = Experiment(
     name="edges",
-    title="Sharp edges: where ours loses",
-    source="workloads made for this",
+    title="Sharp edges: where Weft loses",
+    source="workloads made for this purpose",
     published="",
     cells=_cells,
     measure=measure,
     tables=_tables,
-    notes=tuple(
-        f"{edge.name} ({edge.what}): expected to be lost, since {edge.why}" for edge in EDGES
-    ),
+    notes=tuple(f"{edge.name} ({edge.what}): expected loss, because {edge.why}" for edge in EDGES),
     code=(*SIMULATION, "loadgen/weft_bench/studies/edge_scenes.py"),
     headline=_headline,
 )

@@ -1,4 +1,4 @@
-"""What an experiment is, and what it shows."""
+"""Definition of an experiment and of its tables, plots and scores."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ Outcome = Literal["won", "lost", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One comparison. name: of what. shown: its figure. outcome: what all of its interval tells;
-    open where it tells nothing."""
+    """One comparison.
+
+    name: its subject. shown: its figure as text. outcome: the conclusion of the whole interval, or
+    open.
+    """
 
     name: str
     shown: str
@@ -24,9 +27,12 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """what: the figure that is compared, and with whose. published: the paper's, in a few words;
-    empty where there is none. rival: whether that is one; what nobody can build is none, and not
-    to reach it no loss."""
+    """The summary of an experiment.
+
+    what: the compared figure and the opponent. published: the paper's result in a few words, or
+    empty. rival: whether the opponent can be built; an unreachable bound is no rival, and missing
+    it is no loss.
+    """
 
     what: str
     scores: Sequence[Score]
@@ -35,12 +41,12 @@ class Headline:
 
 
 def less(name: str, ratio: Estimate) -> Score:
-    """A ratio of which less than 1 is better for ours."""
+    """Score a ratio for which less than 1 is better."""
     return Score(name, str(ratio), _outcome(ratio.below(1), ratio.above(1)))
 
 
 def more(name: str, ratio: Estimate, than: float = 1.0, unit: str = "") -> Score:
-    """A figure of which more than so much is better for ours."""
+    """Score a figure for which more than `than` is better."""
     shown = str(ratio) if isnan(ratio.middle) or not unit else _with(ratio, unit)
     return Score(name, shown, _outcome(ratio.above(than), ratio.below(than)))
 
@@ -56,7 +62,7 @@ def _outcome(won: bool, lost: bool) -> Outcome:
 
 Kind = Literal["simulated", "cpu", "gpu"]
 
-# What decides the outcome of a simulation: a change in it makes measured cells stale.
+# Code that determines the outcome of a simulation. A change in it makes measured cells stale.
 SIMULATION: Final = (
     "engine_patches",
     "gateway/weft_gateway/model",
@@ -74,7 +80,7 @@ SIMULATION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of text under columns; the first `labels` columns are words, the others numbers."""
+    """Rows of text under columns. The first `labels` columns are text, the others numbers."""
 
     title: str
     columns: Sequence[str]
@@ -93,7 +99,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Panels beside each other, each a title and its lines. x, y: labels of the axes."""
+    """Panels in a row, each with a title and its lines. x, y: labels of the axes."""
 
     x: str
     y: str
@@ -105,15 +111,14 @@ class Plot:
 class Experiment:
     """One experiment.
 
-    name: what it is called on the command line, in words of a file name. source: paper and figure,
-    or what asks for it. published: what the paper prints, in a sentence; empty where nobody has
-    published one. kind: what the figures come from; kinds are never shown in one table. cells: what
-    to measure; the argument asks for the quick form, at most a minute on two cores. measure: one
-    cell's figures, in a process that plays nothing else; a function of a module's top level.
-    tables, plots: views of the figures. notes: what a reader of them has to know. headline: the
-    result in one line of the page's summary.
-    code: files and folders, from the project's root, that decide the outcome. exclusive: measured
-    in real time, so that nothing else may run beside a cell.
+    name: its name on the command line, valid in a file name. source: paper and figure, or the
+    reason for the experiment. published: the paper's result in a sentence, or empty. kind: origin
+    of the figures; a table never mixes kinds. cells: what to measure; the argument selects the
+    quick form, at most a minute on two cores. measure: returns one cell's figures, in its own
+    process; a module-level function. tables, plots: views of the figures. notes: what readers must
+    know. headline: the result in one line of the page's summary. code: files and folders, relative
+    to the project's root, that determine the outcome. exclusive: measured in real time, so that no
+    other cell may run at the same time.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The limit: how far each order is from one that knows what every program still needs."""
+"""Distance of each order from a clairvoyant order that knows every program's remaining work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft_bench.studies.experiment import Experiment, Headline, Table, less
 from weft_bench.studies.show import each, mean, over, table
 from weft_bench.studies.simulating import EIGHTH, measure, systems
 
-# Each order on the same engine: prefix cache, swap, no tags. weft has these too, as it is run.
+# Each order on the same engine: prefix cache, swap, no tags. weft also has tags, as in production.
 _ORDERS: Final[dict[str, dict[str, Setting]]] = {
     "fcfs": {"system": "vllm-opt"},
     "program_fifo": {"system": "plas", "order": "program_fifo"},
@@ -22,9 +22,9 @@ _ORDERS: Final[dict[str, dict[str, Setting]]] = {
     "weft": {"system": "weft"},
     "srpt": {"system": "plas", "order": "srpt"},
 }
-# The second heaviest load of Figure 12: first come, first served no longer keeps up there.
+# The second heaviest load of Figure 12, at which first come, first served no longer keeps up.
 _PICK: Final = -2
-# One load only, so that more seeds are affordable where they differ most.
+# One load only, to afford more seeds where they differ most.
 _SEEDS: Final = {**SEEDS, "sharegpt": 6, "bfcl": 6}
 
 
@@ -56,8 +56,8 @@ def _tables(found: Measured) -> Sequence[Table]:
         columns[f"{label} over srpt's"] = over(figure, order="srpt")
     columns |= {"ended under load": mean("loaded"), "hit rate": mean("hit_rate")}
     title = (
-        "program latency; also of programs that came in the middle half of the arrivals, of which "
-        "a share ended before the last arrival"
+        "program latency, also of programs that arrived in the middle half of the arrivals; of "
+        "those, the share that ended before the last arrival"
     )
     down = {"workload": "workload", "programs/s": "rate", "order": "order"}
     return [table(found.named("order", _ORDERS), title, down, columns)]
@@ -68,22 +68,22 @@ def _headline(found: Measured) -> Headline:
         less(workload, at.where(order="weft").ratio("latency", at.where(order="srpt")))
         for workload, at in each(found.named("order", _ORDERS), "workload")
     ]
-    what = "mean program latency over that of srpt, which knows what is left; less is better"
+    what = "mean program latency over that of srpt, which knows the remaining work; less is better"
     return Headline(what, scores, "above 1; no number", rival=False)
 
 
 EXPERIMENT: Final = Experiment(
     name="limit",
-    title="Each order beside clairvoyant shortest remaining program first",
+    title="Each order against clairvoyant shortest remaining program first",
     source="Agentix, appendix A.2, Figure 20",
-    published="Agentix stands between the other orders and SRPT, with a visible gap to SRPT, where "
-    "only scheduling is simulated and all steps are alike; the figure has no numbers",
+    published="Agentix is between the other orders and SRPT, with a visible gap to SRPT, in a "
+    "simulation of scheduling alone with equal steps; the figure has no numbers",
     cells=_cells,
     measure=measure,
     tables=_tables,
     notes=(
-        "an order below 1 is faster than srpt, which knows the work that is left and not what is "
-        "cached: srpt is no limit there",
+        "an order below 1 is faster than srpt, which knows the remaining work but not the cache: "
+        "srpt is no limit there",
     ),
     headline=_headline,
 )

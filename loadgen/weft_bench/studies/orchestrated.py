@@ -1,7 +1,7 @@
-"""What Sutradhara's experiments have in common: its systems, its engine, and what is looked at.
+"""Common parts of Sutradhara's experiments: systems, engine and figures.
 
 Section 5.1: Qwen3-14B on one A100-80GB, steps of 256 tokens, prefix caching, calls in the order of
-their requests' arrival; the baseline has all of that, and nothing overlaps.
+their requests' arrival. The baseline has all of that and no overlap.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ALL: Final = "+PS+DS+KV"
 TAGS: Final = "+KV"
 FORGET: Final = "+PS+DS+KV, ends told"
 PINNED: Final = "TTL 6 s"
-# Table 2's rows; tags alone; all, and engines are told which programs have ended, as the gateway
-# does; Continuum of section 6, to which all of the cache is given for pins. What is prefilled ahead
-# is tagged in every row that has it: the paper gives it the highest priority in 4.1 already.
+# Table 2's rows; tags alone; everything plus reported program ends, as the gateway does; Continuum
+# of section 6, which may pin the whole cache. Every row with prefills tags them, because the paper
+# gives them the highest priority already in 4.1.
 MODES: Final[Mapping[str, System]] = {
     BASELINE: System(_ORDER, overlap=Overlap(tell_tags=False, forget=False)),
     SPLIT: System(_ORDER, tags=True, overlap=Overlap(split=True, tell_tags=False, forget=False)),
@@ -50,26 +50,26 @@ MODES: Final[Mapping[str, System]] = {
     ),
 }
 WIDE: Final = "production_wide"
-# The paper replays so many requests of each workload, with five seeds.
+# The number of requests of each workload that the paper replays, with five seeds.
 REQUESTS: Final[Mapping[str, int]] = {WIDE: 120, "web_search": 56, "swe": 60}
 SEEDS: Final = 5
 QUICK_SEEDS: Final = 3
 QUICK_REQUESTS: Final = 30
-# Requests a second. The paper's are played as they are: at 0.01 a second its baseline has 0.67
-# requests at once (its median request takes 67 s) and ours 0.7. The heavier ones are ours.
+# Requests a second. The paper's rates are unchanged: at 0.01 its baseline has 0.67 requests at once
+# (its median request takes 67 s) and this simulation's 0.7. The heavier rates are our own.
 PAPER_RATES: Final = (0.0075, 0.01, 0.0125, 0.015)
 RATES: Final = (*PAPER_RATES, 0.025, 0.035)
-# Where parts are told apart: the paper's load, and one at which requests wait for each other.
+# Loads for the comparison of parts: the paper's, and one at which requests wait for each other.
 LIGHT: Final = 0.0075
 HEAVY: Final = 0.025
-# Of the time to the first token, for a distribution.
+# Percentiles of the time to the first token, for a distribution.
 SHARES: Final = (5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99)
 
 
 def played(
     quick: bool, modes: Sequence[str], rates: Sequence[float], workload: str = WIDE
 ) -> Sequence[Cell]:
-    """The cells of these modes and rates, of one workload."""
+    """Return the cells of these modes and rates for one workload."""
     programs = QUICK_REQUESTS if quick else REQUESTS[workload]
     seeds = QUICK_SEEDS if quick else SEEDS
     settings: list[dict[str, Setting]] = [
@@ -81,9 +81,12 @@ def played(
 
 
 def measure(cell: Cell) -> Values:
-    """The figures of a cell with the settings `mode`, `workload`, `programs` and `rate`: those of
-    `latencies` and `depth_figures`, and `tools`, how long the longest tools of each turn run beside
-    the time to the first token, the median of requests. Raises what `play_programs` raises."""
+    """Return the figures of a cell with the settings `mode`, `workload`, `programs` and `rate`.
+
+    These are `latencies`, `depth_figures` and `tools`: the run time of each turn's longest tools as
+    a share of the time to the first token, median over requests. Raises the errors of
+    `play_programs`.
+    """
     from weft_bench.costs.engines import shapes
     from weft_bench.virtual.workload import load
 
@@ -105,9 +108,11 @@ def measure(cell: Cell) -> Values:
 
 
 def latencies(found: Simulation) -> Values:
-    """ftr_p..: a request's arrival to the first token of its final answer. e2e_p..: to its last.
-    Percentiles over requests, seconds. ahead_service: the prefills' share of the service of all
-    calls."""
+    """Return latency percentiles over requests, seconds, and the share of prefills.
+
+    ftr_p..: arrival to the first token of the final answer. e2e_p..: arrival to its last token.
+    ahead_service: the prefills' share of the service of all calls.
+    """
     ftr = found.rendered_s()
     e2e = [program.response_s for program in found.programs]
     ahead = sum(prefill.service_s for prefill in found.prefills)

@@ -1,4 +1,4 @@
-"""What the processes that measure have in common: imported once, before they are forked."""
+"""Imports that the measuring processes share, loaded once before they fork."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import os
 from importlib import import_module
 
 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-# Without vLLM, experiments that need it say so themselves.
+# Without vLLM, the experiments that need it report that themselves.
 with contextlib.suppress(ImportError, RuntimeError):
     import_module("weft_bench.virtual.world")

@@ -1,4 +1,4 @@
-"""The experiments by name. A new one is one module and one line here."""
+"""The experiments by name. A new experiment is one module and one line here."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Whose work a cached prefix was: another request's, earlier turns' of one's own, or a prefill's.
+"""Origin of a cached prefix: other requests, earlier turns of the request, or a prefill.
 
-Sutradhara 5.4.3 tells hits of other requests' blocks from hits of one's own. A token counts as the
-request's own where an earlier prompt or answer of it began with it, even if another request had
-computed it too; what was prefilled ahead while tools ran counts apart, since it was computed for
-the very turn that finds it. Pure.
+Sutradhara 5.4.3 separates hits on other requests' blocks from hits on the request's own. A token
+counts as the request's own if an earlier prompt or answer of the request began with it, even if
+another request had also computed it. Tokens prefilled while tools ran count separately, because
+they were computed for the turn that finds them. Pure.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from weft_bench.virtual.records import PrefillRecord, Simulation
     from weft_bench.workloads.cutting import ReadyProgram
 
-# Deeper turns are few: they are counted together.
+# Few turns are deeper; they are counted together.
 DEPTHS: Final = ("0", "1", "2", "3+")
 
 
 @dataclass(slots=True)
 class Reuse:
-    """Prompt tokens of turns, and those that were found in the cache: thanks to others, to earlier
-    turns of the same request, to what was prefilled ahead."""
+    """Prompt tokens of turns and cached ones by origin: other requests, own earlier turns,
+    prefills.
+    """
 
     prompt: int = 0
     others: int = 0
@@ -33,7 +34,7 @@ class Reuse:
     ahead: int = 0
 
     def add(self, cached: int, prompt: int, own: int, prefill: PrefillRecord | None) -> None:
-        """Count a turn. own: how much of it earlier turns had begun with."""
+        """Count a turn. own: its tokens that earlier turns also began with."""
         before = cached if prefill is None else min(cached, prefill.cached_tokens)
         self.prompt += prompt
         self.own += min(before, own)
@@ -42,9 +43,12 @@ class Reuse:
 
 
 def depth_figures(programs: Iterable[ReadyProgram], found: Simulation) -> Mapping[str, float]:
-    """Shares of prompt tokens by depth of a turn in its request: `others_0`, `own_0`, `ahead_0` and
-    so on, and of all turns as `others`, `own`, `ahead`; `hit_rate`: their sum. Only messages with
-    parts are counted, which all synthetic workloads have. Depths without a turn are left out."""
+    """Return shares of prompt tokens by the depth of a turn in its request.
+
+    The keys are `others_0`, `own_0`, `ahead_0` and so on, `others`, `own`, `ahead` for all turns,
+    and `hit_rate` for their sum. Counts only messages with parts, which all synthetic workloads
+    have. Depths without a turn are left out.
+    """
     calls = {(call.program, call.number): call for call in found.calls}
     prefills = {(one.program, one.number): one for one in found.prefills}
     depths = {depth: Reuse() for depth in DEPTHS}
@@ -71,7 +75,7 @@ def depth_figures(programs: Iterable[ReadyProgram], found: Simulation) -> Mappin
 
 
 def common(one: Sequence[Part], other: Sequence[Part]) -> int:
-    """How many tokens two prompts both begin with."""
+    """Return the number of tokens in the common prefix of two prompts."""
     tokens = 0
     for mine, theirs in zip(one, other, strict=False):
         if mine.name != theirs.name:

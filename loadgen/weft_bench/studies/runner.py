@@ -1,4 +1,4 @@
-"""Measures the cells of an experiment, several at a time, each once."""
+"""Measures the cells of an experiment in parallel, each cell once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft_bench.studies.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run brought. taken: cells that had been measured before. cpu_s: of the others."""
+    """Result of a run. taken: cells from the store. cpu_s: CPU seconds of the others."""
 
     measured: Measured
     taken: int
@@ -33,10 +33,11 @@ def run(
     jobs: int,
     progress: Callable[[int, int], None],
 ) -> Run:
-    """Measure what the store does not have. progress: is told how many cells are done, of how many.
+    """Measure the cells that the store lacks.
 
-    Whatever a cell raises is raised here, with the cells that run ended at once, and so is what a
-    signal's handler raises; what was measured until then stays in the store.
+    progress: called with the completed and the total number of cells. Raises the errors of a cell,
+    and those of signal handlers, after it ends the running cells. The store keeps the cells
+    measured before.
     """
     begun = time.monotonic()
     cells = list(experiment.cells(quick))
@@ -62,14 +63,14 @@ def run(
 
 
 def default_jobs() -> int:
-    """One process a core that this process may use."""
+    """Return one process for each usable core."""
     return len(os.sched_getaffinity(0))
 
 
 def _measure(
     experiment: Experiment, cells: list[Cell], jobs: int
 ) -> Iterator[tuple[Cell, Values, float]]:
-    # What a simulation imports takes seconds: one process imports it, and the others are its forks.
+    # Imports of a simulation take seconds. One process imports them, and the workers fork from it.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["weft_bench.studies.preload"])
     others = set(multiprocessing.active_children())
@@ -81,7 +82,7 @@ def _measure(
             values, used = future.result()
             yield futures[future], values, used
     except BaseException:
-        # A cell may take minutes: those at hand are not waited for.
+        # A cell may take minutes, so running cells are killed.
         for worker in set(multiprocessing.active_children()) - others:
             worker.kill()
         raise
@@ -90,7 +91,7 @@ def _measure(
 
 
 def _leave_to_parent() -> None:
-    """Ctrl-C reaches all processes of a terminal: only the parent answers it."""
+    """Ignore Ctrl-C. It reaches all processes of a terminal, and only the parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

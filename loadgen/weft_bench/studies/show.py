@@ -1,4 +1,4 @@
-"""Builders of tables and plots: what a study shows, as a declaration of rows and columns. Pure."""
+"""Builders of tables and plots from declarations of rows and columns. Pure."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from weft_bench.studies.cells import Measured, Setting
 from weft_bench.studies.experiment import Series, Table
 
-# A column: from the cells of a row, and of the row's group, to what the row shows.
+# A column: maps the cells of a row, and of the row's group, to the row's value.
 Shown = Callable[[Measured, Measured], object]
 
 
 def mean(figure: str) -> Shown:
-    """The mean of a figure over seeds."""
+    """Return the mean of a figure over seeds."""
     return lambda one, group: one.estimate(figure)
 
 
 def over(figure: str, **baseline: Setting) -> Shown:
-    """The ratio of the row's figure to the figure of a baseline in the same group."""
+    """Return the ratio of the row's figure to that of a baseline in the same group."""
     return lambda one, group: one.ratio(figure, group.where(**baseline))
 
 
 def under(figure: str, **ours: Setting) -> Shown:
-    """The ratio of the figure of one system of the group to the row's figure."""
+    """Return the ratio of the figure of one system in the group to the row's figure."""
     return lambda one, group: group.where(**ours).ratio(figure, one)
 
 
 def each(found: Measured, *settings: str) -> Iterator[tuple[str, Measured]]:
-    """Each combination of these settings that was measured, in words, and its cells."""
+    """Yield each measured combination of these settings as text, with its cells."""
     if not settings:
         yield "", found
         return
@@ -43,10 +43,10 @@ def table(
     columns: Mapping[str, Shown],
     where: Callable[[Measured], bool] = bool,
 ) -> Table:
-    """One row for each combination of settings that was measured.
+    """Return a table with one row for each measured combination of settings.
 
-    down: heading to setting. The group of a row is the cells that agree with it on all of these but
-    the last. where: rows to show.
+    down: heading to setting. The group of a row is the cells that have the same values for all of
+    these settings except the last. where: selects rows.
     """
     *groups, last = down.values()
     rows = []
@@ -61,7 +61,7 @@ def table(
 def across(
     found: Measured, title: str, down: str, setting: str, heading: str, figure: str
 ) -> Table:
-    """One setting down, another across, and the mean of a figure in each place."""
+    """Return a table of a figure's means with one setting as rows and another as columns."""
     levels = found.levels(setting)
     rows = [
         (name, *(str(one.where(**{setting: level}).estimate(figure)) for level in levels))
@@ -71,7 +71,7 @@ def across(
 
 
 def lines(found: Measured, x: str, by: str, figure: str) -> Sequence[Series]:
-    """One line of a plot for each level of `by`: the figure over the setting `x`."""
+    """Return one line of a plot for each level of `by`: the figure over the setting `x`."""
     levels = found.levels(x)
     places = [float(level) for level in levels]
     return [

@@ -1,4 +1,4 @@
-"""What simulated experiments have in common: systems by name, a workload at a load, its figures."""
+"""Common parts of simulated experiments: systems by name, scenes and their figures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """An engine, its router, and what orchestrators do beside their calls. order, tags, swap,
-    prefix_cache: as in `EngineSettings`."""
+    """An engine, its router and its orchestrators' features.
+
+    order, tags, swap, prefix_cache: as in `EngineSettings`.
+    """
 
     order: str
     prefix_cache: bool = True
@@ -31,12 +33,12 @@ class System:
     overlap: Overlap = field(default_factory=Overlap)
 
 
-# The order that engines follow unless they are told otherwise.
+# The default order of the engines.
 OURS: Final = "warm_plas"
-# Ours where clients do not say when their programs end, as many do not.
+# Our order for clients that do not report when their programs end, as many do not.
 UNTOLD: Final = "weft, ends not told"
-# Agentix 6.2. Its MLFQ stands on vLLM-opt and swaps what it displaces, as Agentix does; plas and
-# atlas are Agentix itself, for programs of one thread and of many.
+# Agentix 6.2. Its MLFQ extends vLLM-opt and swaps preempted calls, as Agentix does. plas and atlas
+# are Agentix itself, for single-threaded and for multi-threaded programs.
 SYSTEMS: Final[Mapping[str, System]] = {
     "vllm": System("fcfs", prefix_cache=False),
     "vllm-opt": System("fcfs"),
@@ -46,29 +48,32 @@ SYSTEMS: Final[Mapping[str, System]] = {
     "weft": System(OURS, tags=True, swap=True),
     UNTOLD: System(OURS, tags=True, swap=True, overlap=Overlap(forget=False)),
 }
-# Workloads whose programs have threads side by side.
+# Workloads whose programs have parallel threads.
 _THREADED: Final = frozenset({"lats", "mixed"})
 
 
 def agentix(workload: str) -> str:
-    """The system that the paper plays a workload with."""
+    """Return the system with which the paper plays a workload."""
     return "atlas" if workload in _THREADED else "plas"
 
 
 def systems(workload: str) -> Sequence[str]:
-    """The systems to compare on a workload: with one thread, atlas orders as plas does."""
+    """Return the systems to compare on a workload. With one thread, atlas orders like plas."""
     return [name for name in SYSTEMS if name != "atlas" or workload in _THREADED]
 
 
-# Host memory for displaced calls, GiB, where a system swaps.
+# Host memory for preempted calls of systems that swap, GiB.
 SWAP_GIB: Final = 32.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is played, and on what. rate: programs a second; 0: all at once. preset: as of `weft
-    bench sim`. slots, kv_blocks: 0 for the preset's own. swap_cost: how many times the preset's
-    seconds a block takes between device and host."""
+    """Programs and engines of a simulation.
+
+    rate: programs a second; 0 starts all at once. preset: as in `weft bench sim`. slots, kv_blocks:
+    0 for the preset's. swap_cost: factor on the preset's seconds for moving a block between device
+    and host.
+    """
 
     workload: str
     programs: int
@@ -80,16 +85,17 @@ class Scene:
     swap_cost: float = 1.0
 
 
-# An eighth of an engine's slots and of its KV blocks: the queue and the cache are as full as in the
-# whole engine with an eighth of the programs, which a simulation of minutes can play until what was
-# there at the beginning no longer counts.
+# An eighth of an engine's slots and KV blocks. With an eighth of the programs, the queue and the
+# cache are as full as in the whole engine, and a simulation of minutes reaches a steady state.
 EIGHTH: Final[Mapping[str, int]] = {"slots": 32, "kv_blocks": 3310}
 
 
 def measure(cell: Cell) -> Values:
-    """The figures of a cell whose settings are those of a `Scene`, a `system` of `SYSTEMS`, and
-    fields of `System` that are to be otherwise. TypeError for other settings; raises what `play`
-    raises."""
+    """Return the figures of a cell.
+
+    Its settings are those of a `Scene`, a `system` of `SYSTEMS`, and fields of `System` to
+    override. Raises TypeError for other settings, and the errors of `play`.
+    """
     settings = dict(cell.settings)
     system = SYSTEMS[str(settings.pop("system"))]
     other: dict[str, Any] = {
@@ -100,9 +106,12 @@ def measure(cell: Cell) -> Values:
 
 
 def play(scene: Scene, system: System, seed: int) -> Simulation:
-    """One simulation. The same scene and seed give the same programs at the same times, whatever
-    the system. Raises what `simulate` and `load` raise, and RuntimeError where an invariant did not
-    hold: there are no figures of such a run."""
+    """Run one simulation.
+
+    The same scene and seed give the same programs at the same times for every system. Raises the
+    errors of `simulate` and `load`, and RuntimeError if an invariant fails, because such a run has
+    no figures.
+    """
     from weft_bench.costs.engines import shapes
     from weft_bench.virtual.workload import load
 
@@ -128,7 +137,7 @@ def play_programs(
     system: System,
     seed: int,
 ) -> Simulation:
-    """One simulation of these programs. Raises as `play` does."""
+    """Simulate these programs. Raises the errors of `play`."""
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
     from weft_bench.virtual.world import Setup, simulate
@@ -156,13 +165,15 @@ def play_programs(
 
 
 def figures(found: Simulation) -> Values:
-    """What most experiments look at. latency: of programs, seconds, p50, p95 and p99 too.
-    token_latency: program response time over its generated tokens (Agentix 6.2), seconds.
-    waiting, service: of programs, summed over their calls, seconds; per_token: over all generated
-    tokens. swaps: KV blocks to the host and back, per generated token. hit_rate: cached share of
-    prompt tokens. makespan: seconds. steady: of programs that came in the middle half of the time
-    in which programs arrived, absent where none did; loaded: the share of them that ended while
-    programs still arrived."""
+    """Return the figures that most experiments use.
+
+    latency: of programs, seconds, also as p50, p95 and p99. token_latency: program response time
+    over its generated tokens (Agentix 6.2), seconds. waiting, service: of programs, summed over
+    their calls, seconds; per_token: over all generated tokens. swaps: KV blocks to the host and
+    back, per generated token. hit_rate: cached share of prompt tokens. makespan: seconds. steady:
+    of programs that arrived in the middle half of the arrivals, absent without such programs.
+    loaded: the share of those that ended while programs still arrived.
+    """
     programs, calls = found.programs, found.calls
     responses = [program.response_s for program in programs]
     per_token = [program.token_latency_s for program in programs]
@@ -197,7 +208,7 @@ def _steady(programs: Sequence[ProgramRecord]) -> Values:
     try:
         window = steady(programs)
     except ValueError:
-        # All came at once, or too few for one to come then.
+        # All programs arrived at once, or there are too few.
         return {}
     responses = [program.response_s for program in window.programs]
     return {

@@ -1,4 +1,4 @@
-"""What was measured already, by content: the cell, and the code that decides about it."""
+"""Store of measured cells, keyed by the cell and by the code that determines it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ FOLDER: Final = ROOT / ".weft" / "experiments"
 
 
 class Store:
-    """Measured cells as files in a folder, known by the function that measures and the code that
-    decides: experiments that measure alike share them. A file that cannot be read is as none: the
-    cell is measured again."""
+    """Measured cells as files in a folder.
+
+    Keyed by the measuring function and the code it depends on, so that experiments with the same
+    measurement share cells. An unreadable file counts as missing, and the cell is measured again.
+    """
 
     def __init__(self, experiment: Experiment, folder: Path = FOLDER, root: Path = ROOT) -> None:
         self._folder = folder / f"{experiment.measure.__module__}.{experiment.measure.__qualname__}"
         self._code = code_digest((*experiment.code, _module_file(experiment, root)), root)
 
     def get(self, cell: Cell) -> Values | None:
-        """The cell's figures, if it was measured with this code."""
+        """Return the cell's figures if this code measured it, otherwise None."""
         try:
             found: Any = json.loads(self._path(cell).read_text())
             return {str(name): float(value) for name, value in found["values"].items()}
@@ -34,7 +36,7 @@ class Store:
             return None
 
     def put(self, cell: Cell, values: Values) -> None:
-        """Keep them. The file is there whole or not at all."""
+        """Store the figures. The file is written atomically."""
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(cell)
         part = path.with_suffix(f".{os.getpid()}")
@@ -48,13 +50,16 @@ class Store:
 
 
 def code_digest(paths: tuple[str, ...], root: Path = ROOT) -> str:
-    """A digest of Python files and of folders of them, by names and bytes, and of vLLM's version.
-    ValueError for a path that is not there: its changes would go unseen."""
+    """Return a digest of Python files and folders of them, by names and bytes, and of vLLM's
+    version.
+
+    Raises ValueError for a missing path, because its changes would go unnoticed.
+    """
     digest = hashlib.sha256()
     for name in sorted(set(paths)):
         path = root / name
         if not path.exists():
-            raise ValueError(f"{name} is not there")
+            raise ValueError(f"{name} does not exist")
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(f"{file.relative_to(root)}\n".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
@@ -63,7 +68,7 @@ def code_digest(paths: tuple[str, ...], root: Path = ROOT) -> str:
 
 
 def _module_file(experiment: Experiment, root: Path) -> str:
-    """Where the function that measures is written."""
+    """Return the file of the measuring function."""
     return str(Path(experiment.measure.__code__.co_filename).resolve().relative_to(root))
 
 

@@ -1,4 +1,4 @@
-"""Sutradhara against load: its production trace, and the two open benchmarks."""
+"""Sutradhara against load: its production trace and two open benchmarks."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from weft_bench.studies.orchestrated import (
 )
 from weft_bench.studies.show import Shown, each, lines, table
 
-# Figures and what they are called; where the paper says how much is saved at most at one load, and
-# how much more load is borne at one latency, both per cent.
+# Figures with their labels and the paper's highest values, percent: saving at equal load, and
+# additional load at equal latency.
 _FIGURES: Final[Mapping[str, tuple[str, str, str]]] = {
     "ftr_p50": ("p50 FTR", "15", "77"),
     "ftr_p90": ("p90 FTR", "11", "45"),
     "e2e_p50": ("p50 E2E", "11", "-"),
     "e2e_p90": ("p90 E2E", "9", "-"),
 }
-# Figure 9 (c): workload and its rates to the paper's medians of baseline and all, and the gain.
+# Figure 9 (c): workload and its rates to the paper's medians with the baseline and with all
+# features, and the gain.
 _OPEN: Final[Mapping[str, Mapping[float, tuple[str, str, str]]]] = {
     "web_search": {
         0.5: ("20.37", "18.91", "7.2"),
@@ -43,29 +44,31 @@ _OPEN: Final[Mapping[str, Mapping[float, tuple[str, str, str]]]] = {
 
 
 def saved(ours: Measured, baseline: Measured, figure: str) -> Estimate:
-    """By how much less than the baseline's a figure is, per cent; below 0: it is more."""
+    """Return the saving of a figure against the baseline, percent; negative for an increase."""
     ratio = ours.ratio(figure, baseline)
     return Estimate(*(100 * (1 - one) for one in (ratio.middle, ratio.high, ratio.low)))
 
 
 def saving(found: Measured, name: str, ours: str, other: str, figure: str = "ftr_p50") -> Score:
-    """A score: how much less than another mode's a figure of ours is, per cent."""
+    """Return the score of our saving in a figure against another mode, percent."""
     return more(name, saved(found.where(mode=ours), found.where(mode=other), figure), 0.0, "%")
 
 
 def of(mode: str, figure: str) -> Shown:
-    """A column: a mode's figure."""
+    """Return a column with a mode's figure."""
     return lambda one, group: one.where(mode=mode).estimate(figure)
 
 
 def less(ours: str, other: str, figure: str) -> Shown:
-    """A column: by how much less than another mode's a figure of ours is, per cent."""
+    """Return a column with the saving of one mode against another, percent."""
     return lambda one, group: saved(one.where(mode=ours), one.where(mode=other), figure)
 
 
 def more_load(found: Measured, figure: str) -> tuple[float, Throughput] | None:
-    """At which of the rates the baseline's latency lets all that overlaps bear most more load, and
-    how much; of the rates at which it can be told. None if at none."""
+    """Return the baseline rate with the greatest gain in load at equal latency, and that gain.
+
+    Only rates with a known gain count. Returns None without such a rate.
+    """
     ours, baseline = found.where(mode=ALL), found.where(mode=BASELINE)
     known = curves(baseline, figure)
     best: tuple[float, Throughput] | None = None
@@ -86,7 +89,7 @@ def _load_tables(found: Measured) -> Sequence[Table]:
             "all, s": of(ALL, figure),
             "less, %": less(ALL, BASELINE, figure),
         }
-        title = f"{label} with everything on and without (published: up to {percent}% less, at "
+        title = f"{label} with and without all features (published: up to {percent}% less, at "
         title += f"{PAPER_RATES[0]} to {PAPER_RATES[-1]} requests/s)"
         tables.append(table(found, title, {"requests/s": "rate"}, columns))
     loads = []
@@ -95,8 +98,8 @@ def _load_tables(found: Measured) -> Sequence[Table]:
         where, shown = ("-", "not measured") if best is None else (str(best[0]), str(best[1]))
         loads.append((label, where, shown, published))
     title = (
-        "load borne at the latency that the baseline has at one rate, over that of the baseline; "
-        "at the rate where it is most"
+        "load at equal latency, over that of the baseline, at the baseline's rate with the "
+        "greatest ratio"
     )
     headings = ("figure", "baseline's rate", "times the load", "published, up to % more")
     return [*tables, Table(title, headings, loads)]
@@ -115,7 +118,7 @@ def _load_headline(found: Measured) -> Headline:
         for rate, at in each(found, "rate")
         if float(rate) in PAPER_RATES
     ]
-    return Headline("median FTR, less than the baseline's; more is better", scores, "up to 15%")
+    return Headline("reduction of the median FTR; more is better", scores, "up to 15%")
 
 
 def _open_cells(quick: bool) -> Sequence[Cell]:
@@ -149,7 +152,7 @@ def _open_headline(found: Measured) -> Headline:
         saving(at, f"{at.only('workload')} at {at.only('rate')}/s", ALL, BASELINE)
         for _, at in each(found, "workload", "rate")
     ]
-    what = "median FTR, less than the baseline's; more is better"
+    what = "reduction of the median FTR; more is better"
     return Headline(what, scores, "7.2 to 10.0%, swe 8.2 to 13.2%")
 
 
@@ -173,7 +176,7 @@ FIGURE_9C: Final = Experiment(
     title="Median time to the final answer's first token on open benchmarks",
     source="Sutradhara, section 5.3, Figure 9 (c)",
     published="7.2 to 10.0% less on BFCL v4 web search, 8.2 to 13.2% less on SWE-Bench; contexts "
-    "there only grow, so that most of what could be prefilled ahead is cached already",
+    "there only grow, so most of a possible prefill is already cached",
     cells=_open_cells,
     measure=measure,
     tables=_open_tables,

@@ -1,4 +1,4 @@
-"""Sutradhara taken apart: each optimisation, what the cache finds, and a pin by time beside it."""
+"""Ablation of Sutradhara: each optimisation, the origin of cache hits, a comparison with pins."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from weft_bench.studies.reuse import DEPTHS
 from weft_bench.studies.show import Shown, each, mean, over, table
 from weft_bench.studies.sutradhara_load import less, of, saved, saving
 
-# Table 2, at 0.0075 requests a second: FTR and E2E in seconds, and how much less each is than the
-# baseline's, per cent.
+# Table 2, at 0.0075 requests a second: FTR and E2E in seconds, and the reduction of each against
+# the baseline, percent.
 _TABLE_2: Final[Mapping[str, tuple[str, str, str, str]]] = {
     BASELINE: ("37.45", "61.57", "-", "-"),
     SPLIT: ("35.17", "59.39", "6.1", "3.5"),
@@ -37,7 +37,7 @@ _TABLE_2: Final[Mapping[str, tuple[str, str, str, str]]] = {
 _RATES: Final = (LIGHT, HEAVY)
 _TITLES: Final = {
     str(LIGHT): f"{LIGHT} requests a second, the paper's",
-    str(HEAVY): f"{HEAVY} requests a second, where they wait for each other",
+    str(HEAVY): f"{HEAVY} requests a second, at which they queue",
 }
 
 
@@ -46,13 +46,13 @@ def _parts_cells(quick: bool) -> Sequence[Cell]:
 
 
 def _before(mode: str) -> str:
-    """The configuration that the table has above this one."""
+    """Return the configuration of the previous row."""
     modes = list(_TABLE_2)
     return modes[modes.index(mode) - 1]
 
 
 def _beside(figure: str, previous: bool) -> Shown:
-    """By how much less a figure is than the baseline's, or than that of the row above, per cent."""
+    """Return a column with the saving against the baseline or the previous row, percent."""
 
     def shown(one: Measured, group: Measured) -> object:
         mode = str(one.only("mode"))
@@ -93,7 +93,7 @@ def _parts_tables(found: Measured) -> Sequence[Table]:
 
 def _parts_headline(found: Measured) -> Headline:
     scores = [saving(at, f"all at {rate}/s", ALL, BASELINE) for rate, at in each(found, "rate")]
-    what = "median FTR, less than the baseline's; more is better"
+    what = "reduction of the median FTR; more is better"
     return Headline(what, scores, f"16.2% at {LIGHT}/s")
 
 
@@ -106,7 +106,7 @@ _HITS: Final = {
 
 
 def _kept(one: Measured, group: Measured) -> Estimate:
-    """The hit rate without what was prefilled ahead, for the very turn that finds it."""
+    """Return the hit rate without prefills, which were computed for the turn that finds them."""
     others, own = one.series("others"), one.series("own")
     return estimate([others[seed] + own[seed] for seed in others])
 
@@ -200,30 +200,30 @@ def _pin_plots(found: Measured) -> Sequence[Plot]:
 
 def _pin_headline(found: Measured) -> Headline:
     scores = [saving(at, f"{rate}/s", ALL, PINNED) for rate, at in each(found, "rate")]
-    return Headline("median FTR, less than with a pin of 6 s; more is better", scores, "17%")
+    return Headline("reduction of median FTR against a pin of 6 s; more is better", scores, "17%")
 
 
 TABLE_2: Final = Experiment(
     name="sutradhara-table-2",
-    title="What prompt splitting, streaming dispatch and cache management bring",
+    title="Gain of prompt splitting, streaming dispatch and cache management",
     source="Sutradhara, section 5.4.1, Table 2",
-    published="at 0.0075 requests a second splitting takes 6.1% of the median FTR, dispatch "
+    published="at 0.0075 requests a second splitting saves 6.1% of the median FTR, dispatch "
     "another 8.3%, cache management another 1.8%; of E2E 3.5, 5.5 and 1.8%",
     cells=_parts_cells,
     measure=measure,
     tables=_parts_tables,
     notes=(
-        "in the paper's sample (5.3) tools run for 0.129 of the FTR: what overlap can hide behind "
-        "them differs",
+        "in the paper's sample (5.3) tools run for 0.129 of the FTR; here the share differs, and "
+        "with it the time that overlap can hide",
     ),
     headline=_parts_headline,
 )
 FIGURE_11: Final = Experiment(
     name="sutradhara-11",
-    title="What turns find in the cache, by their depth in a request",
+    title="Cache hits of turns by their depth in a request",
     source="Sutradhara, section 5.4.3, Figure 11",
-    published="the cache's hit rate grows from 21.8% to 44.6%, at depth 0 by prompts of other "
-    "requests, deeper by what was prefilled ahead",
+    published="the cache's hit rate grows from 21.8% to 44.6%, at depth 0 through prompts of other "
+    "requests, at greater depth through prefills",
     cells=lambda quick: played(quick, (BASELINE, TAGS, DISPATCH, ALL), _RATES),
     measure=measure,
     tables=_hit_tables,
@@ -232,7 +232,7 @@ FIGURE_11: Final = Experiment(
 )
 FIGURE_12: Final = Experiment(
     name="sutradhara-12",
-    title="Beside a cache that pins a request's blocks for 6 seconds",
+    title="Comparison with a cache that pins a request's blocks for 6 seconds",
     source="Sutradhara, section 6, Figure 12",
     published="17% less median FTR than Continuum with a time to live of 6 s",
     cells=lambda quick: played(quick, _PIN_MODES, _RATES),

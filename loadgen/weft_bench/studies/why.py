@@ -1,13 +1,13 @@
-"""Why an order wins: by whom it serves first, or by what is still cached when it serves them.
+"""Why an order wins: through its scheduling, or through what is still cached.
 
-Every order is played in three worlds: with the cache of an engine, which is short; with KV blocks
-without end, so that all orders find the same; and with the prefix cache off, so that none finds
-anything. What an order gains in the last two is order alone. Each world has a load of its own under
-which calls wait when first come is first served, since the worlds differ in what they bear; ratios
-are to that order in the same world. Programs of the middle of the arrivals are looked at, not
-those that fill or drain the engine. No program here has threads side by side, where atlas and plas
-differ: atlas is left out for that, and `urgency`, which needs deadlines. Ours is played once more
-without being told when programs end, where the cache is short: elsewhere there is nothing to free.
+Every order is played in three worlds: with an engine's short cache; with unlimited KV blocks, so
+that all orders have the same hits; and with the prefix cache off, so that none has hits. The gain
+of an order in the last two is due to scheduling alone. Each world has its own load at which calls
+queue under first come, first served, because the worlds differ in capacity. Ratios are to that
+order in the same world. Only programs of the middle of the arrivals count, not those of ramp-up and
+drain. No program here has parallel threads, so atlas equals plas and is left out. `urgency` needs
+deadlines and is left out too. With the short cache, Weft's order is also played without reported
+program ends; the other worlds have nothing to free.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ SHORT: Final = "short cache"
 ENDLESS: Final = "endless cache"
 NONE: Final = "no cache"
 WORLDS: Final = (SHORT, ENDLESS, NONE)
-# The order that is ours, where engines are not told when programs end.
+# Our order on engines that do not receive program ends.
 UNTOLD: Final = f"{OURS}, ends not told"
-# Blocks for all tokens of all programs here, several times over.
+# Several times the blocks of all tokens of all programs here.
 _ENDLESS_BLOCKS: Final = 150_000
 
 
 def measure(cell: Cell) -> Values:
-    """The figures of a cell with the settings `workload`, `programs`, `rate`, `world` and `order`
-    (one of the engine's, or `UNTOLD`), over the programs of the middle. latency, latency_p95: of
-    programs, seconds. waiting: its share that they waited. hit_rate: of their calls. loaded: the
-    share of them that ended while others still came. Raises what `play` raises."""
+    """Return the figures of a cell over the programs of the middle.
+
+    Its settings are `workload`, `programs`, `rate`, `world` and `order` (one of the engine's, or
+    `UNTOLD`). latency, latency_p95: of programs, seconds. waiting: share of the latency spent
+    waiting. hit_rate: of their calls. loaded: share of them that ended while programs still
+    arrived. Raises the errors of `play`.
+    """
     world = cell.text("world")
     blocks = _ENDLESS_BLOCKS if world == ENDLESS else EIGHTH["kv_blocks"]
     scene = Scene(
@@ -53,7 +56,7 @@ def measure(cell: Cell) -> Values:
     )
     order = cell.text("order")
     told = order != UNTOLD
-    # Nothing but the order and the cache: what is displaced is computed again in every world.
+    # Only the order and the cache vary. Preempted calls are recomputed in every world.
     system = System(
         order if told else OURS, prefix_cache=world != NONE, overlap=Overlap(forget=told)
     )
@@ -76,7 +79,7 @@ _LEFT_OUT: Final = ("atlas", "urgency")
 ORDERS: Final = tuple(name for name in ORDER_NAMES if name not in _LEFT_OUT)
 _QUICK_ORDERS: Final = tuple(name for name in ORDERS if name in ("fcfs", "mlfq", "plas", OURS))
 _RIVALS: Final = ("mlfq", "plas")
-# Where the cache is short a few long programs decide a seed's mean.
+# With the short cache, a few long programs determine a seed's mean.
 _SEEDS: Final[Mapping[str, int]] = {SHORT: 8, ENDLESS: 3, NONE: 5}
 # Workload to programs, and rates by world in programs a second.
 _LOADS: Final[Mapping[str, tuple[int, Mapping[str, float]]]] = {
@@ -116,23 +119,23 @@ def _tables(found: Measured) -> Sequence[Table]:
             columns[f"{world}: over fcfs's"] = _gain(world)
             if world != NONE:
                 columns[f"{world}: hit rate"] = _in(world, "hit_rate")
-        columns["the order's part of the gain, %"] = _part
+        columns["scheduling's share of the gain, %"] = _part
         rates = ", ".join(f"{at.where(world=w).only('rate')} with {w}" for w in WORLDS)
         title = f"{workload}: program latency; {rates} a second"
         tables.append(table(at, title, {"order": "order"}, columns))
-    title = "fcfs: the share of latency that programs waited, and of programs that met no drain"
+    title = "fcfs: share of the latency spent waiting, and share of programs that ended under load"
     loads = {"waited": mean("waiting"), "ended under load": mean("loaded")}
     down = {"workload": "workload", "world": "world"}
     return [*tables, table(found.where(order=_BASELINE), title, down, loads)]
 
 
 def _in(world: str, figure: str) -> Shown:
-    """A column: a figure in one world."""
+    """Return a column with a figure in one world."""
     return lambda one, group: one.where(world=world).estimate(figure)
 
 
 def _gain(world: str) -> Shown:
-    """A column: the latency over that of first come, first served in the same world."""
+    """Return a column with the latency over that of first come, first served in the same world."""
     return lambda one, group: _over(one, group.where(order=_BASELINE), world)
 
 
@@ -141,9 +144,12 @@ def _over(one: Measured, baseline: Measured, world: str, figure: str = "latency"
 
 
 def _part(one: Measured, group: Measured) -> str:
-    """How much of a gain with a short cache the order alone brings: its gain with an endless cache,
-    by logarithms. A dash where the intervals show no gain with a short cache."""
-    # An order that is not told when programs end orders as ours does.
+    """Return the share of a gain with the short cache that is due to scheduling alone, percent.
+
+    This is the logarithm of the gain with the endless cache over that with the short one. A dash if
+    the intervals show no gain with the short cache.
+    """
+    # Without reported program ends, scheduling is the same as ours.
     name = str(one.only("order"))
     alone = group.where(order=OURS if name == UNTOLD else name)
     baseline = group.where(order=_BASELINE)
@@ -156,7 +162,7 @@ def _part(one: Measured, group: Measured) -> str:
 
 
 def _beside(found: Measured) -> Table:
-    """Ours, told and not, over its rivals where the cache is short, on the same programs."""
+    """Compare Weft, with and without program ends, with its rivals on the short cache."""
     rows = []
     for workload, at in each(found.where(world=SHORT), "workload"):
         for order, rival in ((one, two) for one in (OURS, UNTOLD) for two in _RIVALS):
@@ -168,7 +174,7 @@ def _beside(found: Measured) -> Table:
             better = sum(mine < other for mine, other in met)
             ratios = (str(_over(ours, theirs, SHORT, f)) for f in ("latency", "latency_p95"))
             rows.append((workload, order, rival, *ratios, f"{better} of {len(met)}"))
-    title = f"{OURS} over others where the cache is short, on the same programs"
+    title = f"{OURS} over others with the short cache, on the same programs"
     columns = ("workload", "order", "over", "latency", "p95", "faster in, seeds")
     return Table(title, columns, rows, labels=3)
 
@@ -196,23 +202,23 @@ def _headline(found: Measured) -> Headline:
     scores = [
         less(workload + suffix, _over(at.where(order=ours), at.where(order=_BASELINE), SHORT))
         for workload, at in each(found, "workload")
-        for ours, suffix in ((OURS, ""), (UNTOLD, ", ends not told"))
+        for ours, suffix in ((OURS, ""), (UNTOLD, ", without program ends"))
     ]
     return Headline("program latency over fcfs's with a short cache; less is better", scores)
 
 
 EXPERIMENT: Final = Experiment(
     name="why",
-    title="Why an order wins: by the order, or by what is still cached",
-    source="ours; Agentix, section 6, does not tell them apart",
+    title="Why an order wins: through scheduling or through the cache",
+    source="this project; Agentix, section 6, does not separate the two",
     published="",
     cells=_cells,
     measure=measure,
     tables=_tables,
     plots=_plots,
     notes=(
-        "the order's part: with an endless cache all orders find the same, so that a gain there is "
-        "the order's alone; the rest is the cache's",
+        "scheduling's share: with an endless cache all orders have the same hits, so the gain "
+        "there is due to scheduling alone; the rest is due to the cache",
     ),
     headline=_headline,
 )

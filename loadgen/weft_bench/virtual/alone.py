@@ -1,4 +1,4 @@
-"""What a program takes with an engine to itself: the measure of slowdowns. Pure."""
+"""Duration of a program that has an engine to itself, the baseline of slowdowns. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from weft_bench.workloads.cutting import ReadyProgram
 
 
 def alone_s(program: ReadyProgram, alone: Callable[[int, int], float]) -> float:
-    """Seconds along the longest chain of calls and gaps, with nothing else in the engine and all
-    that calls before have computed in the cache. alone: `CostModel.alone`."""
+    """Return the seconds along the longest chain of calls and gaps.
+
+    The engine runs nothing else and caches everything that earlier calls computed. alone:
+    `CostModel.alone`.
+    """
     ends: list[float] = []
     for number, call in enumerate(program.calls):
         needs = call.call.needs(number)

@@ -1,4 +1,4 @@
-"""What a prompt of parts begins with, as the gateway's marks: each known by what the parts hold."""
+"""Builds the gateway's prompt prefix from the parts of a prompt, each identified by its name."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from weft_gateway.model import PromptPrefix
 
 from weft_bench.workloads.schema import Part
 
-# About what the gateway's step is at four bytes a token.
+# About the gateway's step at four bytes a token.
 STEP_TOKENS: Final = 512
 
 
 def beginning_of(parts: Sequence[Part]) -> PromptPrefix | None:
-    """The beginning of a prompt; None for one that is shorter than a step."""
-    # Only looked up, never stored or ordered by: that text hashes differently in each process
-    # changes nothing.
+    """Return the prefix of a prompt, or None if the prompt is shorter than one step."""
+    # Text hashes differ between processes. This is safe because the marks are only looked up, never
+    # stored or sorted.
     marks: list[int] = []
     before, missing = 0, STEP_TOKENS
     for part in parts:

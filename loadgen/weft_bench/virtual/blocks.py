@@ -1,10 +1,10 @@
-"""vLLM's KV-cache manager with its work for each block of a context done for many at once.
+"""vLLM's KV-cache manager with bulk operations on the blocks of a context.
 
-A context of 8,000 tokens is 500 blocks, and vLLM looks each up, takes it from the list of free
-blocks, counts its users, and puts it back, with a method call or two for each. These are the same
-steps in loops of one line. What is decided is the same: tests hold that the blocks, their order in
-the list and the records are. Only for what the simulator has: one group of layers with full
-attention, no events, no metrics.
+A context of 8,000 tokens has 500 blocks. For each one vLLM makes a method call or two to look it
+up, take it from the free list, count its users and return it. These classes take the same steps in
+tight loops. Tests verify that the blocks, their order in the free list and the records are equal.
+Supports only the simulator's configuration: one group of layers with full attention, no events, no
+metrics.
 """
 
 from __future__ import annotations
@@ -21,24 +21,28 @@ from weft_engine.priority_free_queue import PriorityFreeQueue
 
 
 def work_in_bulk(manager: KVCacheManager) -> None:
-    """From now on this manager, and what it is made of, works so. TypeError if it is another kind
-    than the simulator makes."""
+    """Switch this manager, its block pool and its group to the bulk classes.
+
+    Raises TypeError if they have other classes than those the simulator creates.
+    """
     pool, groups = manager.block_pool, manager.coordinator.single_type_managers
     plain = type(manager) is KVCacheManager and type(pool) is BlockPool
     if not plain or [type(group) for group in groups] != [FullAttentionManager]:
         raise TypeError("only one group with full attention works in bulk")
-    # vLLM makes them itself and takes no others.
+    # vLLM creates these objects itself and has no parameter for their classes.
     manager.__class__ = BulkManager
     pool.__class__ = BulkPool
     groups[0].__class__ = BulkGroup
 
 
 class BulkManager(KVCacheManager):  # type: ignore[misc]
-    """Finds what is cached of a context, by `block_keys` of its request: the keys of all its full
-    blocks in vLLM's cache, in order."""
+    """Looks up cached blocks by the `block_keys` of a request.
+
+    `block_keys` are the keys of all full blocks of the request in vLLM's cache, in order.
+    """
 
     def get_computed_blocks(self, request: Any) -> tuple[KVCacheBlocks, int, int]:
-        """The longest run of cached blocks from the first on, but for the last token."""
+        """Return the longest run of cached blocks from the start, without the last token."""
         if not self.prefix_cache_lookup_enabled(request):
             return self.empty_kv_cache_blocks, 0, 0
         size = self.block_pool.hash_block_size
@@ -46,13 +50,16 @@ class BulkManager(KVCacheManager):  # type: ignore[misc]
         keys = islice(request.block_keys, (request.num_tokens - 1) // size)
         found = list(takewhile(bool, map(cached, keys)))
         if dict in map(type, found):
-            # Blocks that hold the same: the first of them.
+            # Several blocks have the same content: use the first.
             found = [next(iter(b.values())) if type(b) is dict else b for b in found]
         return self.create_kv_cache_blocks((found,)), len(found) * size, 0
 
     def grow(self, request: Any, tokens: int) -> None:
-        """Blocks for so many more tokens of a request that runs, and full ones into the cache, as
-        `allocate_slots` does. There must be blocks enough."""
+        """Allocate blocks for more tokens of a running request and cache full ones.
+
+        Works like `allocate_slots`. tokens: how many more. The caller makes sure that enough blocks
+        are free.
+        """
         name, (group,) = request.request_id, self.coordinator.single_type_managers
         size, blocks = group.block_size, group.req_to_blocks[name]
         end = request.num_computed_tokens + tokens
@@ -67,7 +74,7 @@ class BulkManager(KVCacheManager):  # type: ignore[misc]
                 group.num_cached_block[name] = full
 
     def estimate_cached_tokens(self, request: Any) -> int:
-        """Tokens of the last block that is full and cached: no later one is."""
+        """Return the tokens up to the last full, cached block; no later block is cached."""
         for block in reversed(self.get_blocks(request.request_id).blocks[0]):
             if block._block_hash_num_tokens:
                 return int(block._block_hash_num_tokens)
@@ -75,7 +82,7 @@ class BulkManager(KVCacheManager):  # type: ignore[misc]
 
 
 class BulkGroup(FullAttentionManager):  # type: ignore[misc]
-    """Counts unused blocks."""
+    """Counts the unused blocks."""
 
     @classmethod
     def _get_num_evictable_blocks(cls, blocks: Sequence[Any]) -> int:
@@ -83,10 +90,10 @@ class BulkGroup(FullAttentionManager):  # type: ignore[misc]
 
 
 class BulkPool(BlockPool):  # type: ignore[misc]
-    """Takes and gives back blocks of a context together."""
+    """Takes and returns the blocks of a context in bulk."""
 
     def touch(self, blocks: Sequence[Any]) -> None:
-        """Add a user to these blocks; free ones leave the free list."""
+        """Add a user to these blocks and take free ones off the free list."""
         free = [block for block in blocks if not block.ref_cnt]
         for block in blocks:
             block.ref_cnt += 1
@@ -97,7 +104,7 @@ class BulkPool(BlockPool):  # type: ignore[misc]
             FreeBlocks.remove_n(queue, free)
 
     def free_blocks(self, ordered_blocks: Iterable[Any]) -> None:
-        """Remove a user from these blocks; the first is reused first."""
+        """Remove a user from these blocks. The first block is reused first."""
         blocks = list(ordered_blocks)
         for block in blocks:
             block.ref_cnt -= 1
@@ -108,7 +115,7 @@ class BulkPool(BlockPool):  # type: ignore[misc]
         self.free_block_queue.append_n(kept)
 
     def get_new_blocks(self, num_blocks: int) -> list[Any]:
-        """Free blocks, the first to be reused; what they held is no longer cached."""
+        """Return free blocks in order of reuse and drop their content from the cache."""
         if num_blocks > self.free_block_queue.num_free_blocks:
             raise ValueError(f"Cannot get {num_blocks} free blocks from the pool")
         taken: list[Any] = self.free_block_queue.popleft_n(num_blocks)
@@ -134,7 +141,7 @@ class BulkPool(BlockPool):  # type: ignore[misc]
         kv_cache_group_id: int,
         block_mask: list[bool] | None = None,
     ) -> None:
-        """Blocks that are full now can be found."""
+        """Add the blocks that became full to the cache."""
         known = self.cached_block_hash_to_block
         fresh = blocks[num_cached_blocks:num_full_blocks]
         keys = request.block_keys[num_cached_blocks:num_full_blocks]

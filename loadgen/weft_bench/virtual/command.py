@@ -1,4 +1,4 @@
-"""`weft bench sim`: programs in virtual time, on the scheduler and the routing of production."""
+"""`weft bench sim`: plays programs in virtual time on the production scheduler and router."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ from weft_bench.workloads.streams import stream
 if TYPE_CHECKING:
     from weft_bench.virtual.records import Simulation
 
-# Functions in a profile.
+# Number of functions in a profile.
 _PROFILED: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class SimOptions:
-    """Options of the command; see `weft bench sim --help`. slots, kv_blocks, first_quantum_s: 0 for
-    what the preset or the order has."""
+    """Options of the command; see `weft bench sim --help`.
+
+    slots, kv_blocks, first_quantum_s: 0 for the default of the preset or of the order.
+    """
 
     workload: str = "dialogues"
     policies: tuple[str, ...] = ("fcfs", "plas")
@@ -55,14 +57,16 @@ class SimOptions:
 
 
 def run(options: SimOptions) -> int:
-    """Simulate and report. Returns the exit status: 1 where an invariant did not hold, 2 if vLLM is
-    missing or an option is wrong."""
-    # vLLM tells at length how it would start a model.
+    """Simulate and report.
+
+    Returns the exit status: 1 if an invariant fails, 2 if vLLM is missing or an option is invalid.
+    """
+    # vLLM logs at length how it starts a model.
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
         from weft_bench.virtual.replica import SimulationError
     except (ImportError, RuntimeError) as error:
-        print(f"weft bench sim: needs vLLM: {error}", file=sys.stderr)
+        print(f"weft bench sim: vLLM is required: {error}", file=sys.stderr)
         return 2
     try:
         begun = time.process_time()
@@ -80,7 +84,7 @@ def run(options: SimOptions) -> int:
     played = min(len({c.program for c in one.calls}) for runs in found.values() for one in runs)
     programs = f"{played} programs"
     if played < options.programs:
-        programs += f" of {options.programs} asked for"
+        programs += f" of {options.programs} requested"
     title = (
         f"{options.workload}, {programs} at {options.rate:g}/s, "
         f"{options.replicas} x {options.preset}, {options.seeds} seeds"
@@ -88,7 +92,7 @@ def run(options: SimOptions) -> int:
     if options.arrivals != "poisson":
         title += f", {options.arrivals} arrivals"
     if options.steady:
-        title += ", programs of the steady middle"
+        title += ", only programs of the steady middle"
     rows = report.rows(found)
     show(f"simulated: {title}", report.LABELS, rows, report.COLUMNS)
     calls = [call for runs in found.values() for one in runs for call in one.calls]
@@ -108,7 +112,7 @@ def run(options: SimOptions) -> int:
 
 
 def _start(options: SimOptions) -> None:
-    """Have vLLM load what it loads for its first engine: once a process, whatever is simulated."""
+    """Make vLLM load its modules, once a process, before the timed part."""
     from weft_bench.costs.engines import shapes
     from weft_bench.virtual.engine import EngineSettings, build_scheduler
 

@@ -1,4 +1,4 @@
-"""Prompts as parts that share exactly what the prompts share, whatever form a trace has them in."""
+"""Turns prompts of any trace format into parts that share exactly what the prompts share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BLOCK: Final = 16
 
 @dataclass(slots=True)
 class Seen:
-    """What was met in earlier calls of a program, whose prompts mostly begin alike.
+    """Contents of a program's earlier calls; its prompts mostly share a prefix.
 
-    messages: their size and digest, by their identity; they must stay alive. ids, parts: the last
-    prompt of token ids, and its parts.
+    messages: size and digest by object identity; the messages must stay alive. ids, parts: the last
+    prompt of token ids and its parts.
     """
 
     messages: dict[int, tuple[int, str]] = field(default_factory=dict)
@@ -31,12 +31,13 @@ class Seen:
 
 
 def parts_of(call: ReadyCall, seen: Seen, bytes_per_token: float) -> tuple[Part, ...]:
-    """A call's prompt as parts, whatever form the trace has it in; `call.prompt_tokens` in all.
-    seen: kept over the calls of a program.
-    bytes_per_token: what the program's lengths were estimated with.
+    """Return a call's prompt as parts with `call.prompt_tokens` tokens in total.
 
-    Messages are known by their content. Token ids are one part a block of 16, known by the ids in
-    it and the block before: what two prompts begin with in common is found block by block.
+    seen: kept over the calls of a program. bytes_per_token: the ratio that estimated the program's
+    lengths.
+
+    Messages are identified by their content. Token ids become one part a block of 16, identified by
+    its ids and the block before, so that common prefixes are found block by block.
     """
     trace = call.call
     if trace.parts:
@@ -48,7 +49,7 @@ def parts_of(call: ReadyCall, seen: Seen, bytes_per_token: float) -> tuple[Part,
 
 def _of_ids(ids: tuple[int, ...], seen: Seen) -> tuple[Part, ...]:
     known = min(len(seen.ids), len(ids))
-    # Most often the ids have grown; tuples are compared far faster at once.
+    # Usually the ids have grown. Comparing tuples as a whole is much faster than one by one.
     if seen.ids[:known] != ids[:known]:
         known = sum(1 for _ in takewhile(bool, map(eq, seen.ids, ids)))
     kept = seen.parts[: known // _BLOCK]
@@ -78,7 +79,8 @@ def _of_messages(
     for message in messages:
         size, digest = seen[id(message)]
         passed += size
-        # Where a message ends must follow from what is before it alone: prompts share prefixes.
+        # The end of a message must depend only on the messages before it, because prompts share
+        # prefixes.
         before, reach = reach, round(passed / bytes_per_token)
         if reach > before:
             found.append(Part(f"message/{digest}", reach - before, str(message.get("role", ""))))

@@ -1,4 +1,4 @@
-"""Builds vLLM's scheduler with our plugin, as an engine would, for a model that is only a shape."""
+"""Builds vLLM's scheduler with Weft's plugin for a model that exists only as a shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weft_bench.costs.presets import EngineShape
 from weft_bench.virtual.blocks import work_in_bulk
 from weft_bench.virtual.leap import SimScheduler
 
-# Exists only as a configuration: enough for vLLM to build its scheduler around.
+# Exists only as a configuration; vLLM needs one to build its scheduler.
 TINY_MODEL: Final[dict[str, Any]] = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
@@ -36,16 +36,19 @@ TINY_MODEL: Final[dict[str, Any]] = {
     "vocab_size": 512,
     "torch_dtype": "float32",
 }
-# Keys and values of one head in two bytes a number, and two heads, as vLLM counts a block's bytes.
+# vLLM counts a block's bytes as keys and values, two heads, two bytes a number.
 _BYTES_A_NUMBER: Final = 2 * 2 * 2
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """policy: the order. options: of the orders. tags: evict by what blocks hold. swap_gib: host
-    memory for displaced calls. prefix_cache: vLLM's own. plugin: further PluginSettings. naive: one
-    step of the real scheduler for each token, which is slow and decides the same. asynchronous: a
-    step is scheduled while the one before it runs; as slow."""
+    """Settings of a simulated engine.
+
+    policy: the order. options: those of the order. tags: evict by block tags. swap_gib: host memory
+    for preempted calls. prefix_cache: vLLM's own. plugin: further PluginSettings. naive: run one
+    real scheduler step for each token; slow, with the same decisions. asynchronous: schedule each
+    step while the previous one runs; as slow as naive.
+    """
 
     policy: str = "warm_plas"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -58,7 +61,7 @@ class EngineSettings:
 
 
 def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimScheduler:
-    """A scheduler with an empty cache. ValueError for settings that are refused."""
+    """Return a scheduler with an empty cache. Raises ValueError for invalid settings."""
     weft = {
         "policy": settings.policy,
         "options": dict(settings.options),
@@ -78,8 +81,11 @@ def build_scheduler(shape: EngineShape, settings: EngineSettings) -> SimSchedule
 
 @lru_cache(maxsize=64)
 def _config(shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_json: str) -> Any:
-    """vLLM's configuration. It takes far longer to make than a scheduler, and no scheduler changes
-    it for longer than a step: equal replicas share one."""
+    """Return vLLM's configuration.
+
+    Building it takes far longer than building a scheduler, and a scheduler changes it only during a
+    step. Equal replicas therefore share one.
+    """
     weft = json.loads(weft_json)
     swap = None
     if weft["swap_gib"]:
@@ -102,8 +108,10 @@ def _config(shape: EngineShape, prefix_cache: bool, asynchronous: bool, weft_jso
 
 
 def vllm_config(shape: EngineShape, asynchronous: bool, **options: Any) -> Any:
-    """vLLM's configuration for a model that is only a shape. options: further engine arguments."""
-    # vLLM logs at length how it would start a model.
+    """Return vLLM's configuration for a model that is only a shape. options: further engine
+    arguments.
+    """
+    # vLLM logs at length how it starts a model.
     logging.getLogger("vllm").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         model = {**TINY_MODEL, "max_position_embeddings": shape.context}
@@ -120,13 +128,13 @@ def vllm_config(shape: EngineShape, asynchronous: bool, **options: Any) -> Any:
             **options,
         ).create_engine_config()
     config.cache_config.num_gpu_blocks = shape.kv_blocks
-    # The CPU platform turns it off, whatever was asked for.
+    # The CPU platform always turns it off.
     config.scheduler_config.async_scheduling = asynchronous
     return config
 
 
 def scheduler_of(kind: Any, config: Any, shape: EngineShape) -> Any:
-    """A scheduler of this class with an empty cache."""
+    """Return a scheduler of this class with an empty cache."""
     init_none_hash(sha256)
     return kind(
         vllm_config=config,
@@ -143,8 +151,8 @@ def scheduler_of(kind: Any, config: Any, shape: EngineShape) -> Any:
 
 
 def _spec(shape: EngineShape) -> Any:
-    # One layer with heads so large that a block has the bytes of all layers: the swap buffer's
-    # slots are counted in these.
+    # One layer whose heads are so large that a block has the bytes of all layers. The swap buffer
+    # counts its slots in these bytes.
     size = shape.block_bytes // (shape.block_tokens * _BYTES_A_NUMBER)
     return FullAttentionSpec(
         block_size=shape.block_tokens, num_kv_heads=2, head_size=size, dtype=torch.bfloat16

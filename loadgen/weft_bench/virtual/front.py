@@ -1,5 +1,7 @@
-"""The gateway's part of a call, with the gateway's own objects: its router, its process table and
-its records, in the order in which `weft_gateway.calls` uses them."""
+"""The gateway's part of a call, with the gateway's own router, process table and records.
+
+They are called in the same order as in `weft_gateway.calls`.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,12 @@ _TENANT: Final = "tenant"
 
 
 class Front:
-    """Places calls and closes them. balancer: a router's name; ValueError lists the known ones.
-    threshold_tokens: longer calls go home, where the balancer has homes. tree: narrows the router's
-    choice by what prompts hold."""
+    """Places calls and closes them.
+
+    balancer: a router's name; ValueError lists the valid ones. threshold_tokens: calls longer than
+    this go to the program's home replica, if the balancer has homes. tree: restricts the router's
+    choice by prompt content.
+    """
 
     def __init__(
         self,
@@ -61,7 +66,7 @@ class Front:
         self._keys: dict[str, ProgramKey] = {}
 
     def begin(self, program: str, now: float) -> None:
-        """The program's client makes its session."""
+        """Start the program's session."""
         at_once(self.table.start(ProgramKey(_TENANT, program), now))
 
     def place(
@@ -78,9 +83,11 @@ class Front:
         retain_s: float | None = None,
         prefilled: str = "",
     ) -> tuple[str, CallContext]:
-        """Route and open a call: its replica, and what the engine is told. parts: what its prompt
-        holds, for a tree. prefilled: the replica where its beginning was computed ahead.
-        RuntimeError where no replica is eligible."""
+        """Route and open a call. Returns its replica and the context for the engine.
+
+        parts: the prompt's content, for a tree. prefilled: the replica that computed the prompt's
+        prefix ahead of the call. Raises RuntimeError if no replica is eligible.
+        """
         key = ProgramKey(_TENANT, program)
         in_flight = self.table.in_flight()
         views = tuple(
@@ -138,7 +145,7 @@ class Front:
         return self._router.route(replace(question, shared=shared), now, self._rng)
 
     def close(self, report: CallReport, now: float, outcome: Outcome = Outcome.OK) -> None:
-        """A call has ended: it was answered, or it was stopped."""
+        """Close a call that was answered or stopped."""
         key = self._keys.pop(report.call)
         closing = Closing(
             key,
@@ -155,11 +162,11 @@ class Front:
         at_once(self.table.close_call(closing))
 
     def end(self, program: str, now: float) -> None:
-        """The program's client deletes its session."""
+        """End the program's session."""
         at_once(self.table.end(ProgramKey(_TENANT, program), now))
 
     def violations(self) -> list[str]:
-        """What is wrong with a table whose programs have all ended."""
+        """Return the violated invariants of a table whose programs have all ended."""
         found = list(at_once(self.table.check()))
         if self._keys or self.table.in_flight():
             found.append(f"calls are open: {sorted(self._keys)[:5]}")
@@ -167,17 +174,17 @@ class Front:
 
 
 def tags_of(parts: Sequence[Part]) -> list[int] | None:
-    """The flat list of tags for the engine; None where a part has no kind."""
+    """Return the flat list of tags for the engine, or None if a part has no kind."""
     spans = tag_spans(parts)
     return flatten([(end, Tag[tag]) for end, tag in spans]) if spans else None
 
 
 def at_once(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run what never waits. RuntimeError if it does."""
+    """Run a coroutine that never waits. Raises RuntimeError if it does."""
     try:
         work.send(None)
     except StopIteration as done:
         result: _T = done.value
         return result
     work.close()
-    raise RuntimeError("the process table in memory was expected not to wait")
+    raise RuntimeError("the in-memory process table must not wait")

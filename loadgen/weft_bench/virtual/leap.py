@@ -1,17 +1,17 @@
-"""Many decode steps for the price of few, with the decisions of the real scheduler.
+"""Combines decode steps, with the decisions of the real scheduler.
 
-Most of what vLLM's scheduler does in a step is to find, for each running sequence, that it takes
-one more token. Two shortcuts leave that out, and nothing else:
+In most steps vLLM's scheduler only finds that each running sequence takes one more token. Two
+shortcuts skip that work:
 
-- Parking. A sequence that only decodes is taken out of the running list while vLLM schedules a
-  step, with its token and its slot taken off the budgets, and gets its block from vLLM's own
-  KV-cache manager before anybody is admitted, as it would. Not where budget or blocks are short of
-  what all that run want: then vLLM decides about all of them.
-- Leaping. After a step in which all sequences decoded and none arrived, nothing can change until a
-  sequence ends, a call comes, a quantum is used up, a wait is long enough for a promotion, or
-  blocks run out. The steps until then are one.
+- Parking. A sequence that only decodes leaves the running list while vLLM schedules a step. Its
+  token and its slot are subtracted from the budgets, and vLLM's KV-cache manager allocates its
+  block before any admission, as vLLM does. If the budget or the free blocks do not cover all
+  running sequences, parking is skipped and vLLM decides about all of them.
+- Leaping. After a step in which all sequences decoded and none arrived, nothing changes until a
+  sequence ends, a call arrives, a quantum is used up, a wait is long enough for a promotion, or
+  the free blocks run out. The steps until then are one.
 
-With `naive` neither is taken; a test holds that the records are the same, byte for byte.
+`naive` turns both off. A test verifies that the records are equal, byte for byte.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from weft_engine.compat import Request, SchedulerHooks, SchedulerOutput
 from weft_engine.scheduler import WeftScheduler
 from weft_engine.wire import CallReport
 
-# Where the answer of each sequence begins: its tokens count on from there.
+# First token of each sequence's answer; its tokens count up from it.
 Answers = Mapping[str, int]
-# Steps of one leap: what is planned further ahead is seldom used.
+# Steps of one leap; longer plans are seldom completed.
 _LONGEST: Final = 256
 
 
 class Parking(SchedulerHooks):
-    """Schedules what may change; who only decodes is carried along.
+    """Schedules the sequences that may change and carries along those that only decode.
 
-    naive: carry none. first_tokens: sequences that have got their first token, for whoever takes
-    them out. quiet: in the last step all decoded, and none came, left or was put back.
-    prefill_tokens, decode_sequences, context_tokens: what the last step computed, and on how many
-    tokens before these. preemptions: so far.
+    naive: carry none. first_tokens: sequences that received their first token; the caller removes
+    them. quiet: all sequences decoded in the last step, and none arrived, ended or was preempted.
+    prefill_tokens, decode_sequences, context_tokens: the work of the last step, and the computed
+    tokens before it. preemptions: total count.
     """
 
     naive = False
@@ -55,11 +55,11 @@ class Parking(SchedulerHooks):
         self.decode_sequences = 0
         self.preemptions = 0
         self._parked: list[Request] = []
-        # Of the steps on their way: what vLLM has scheduled, and who gets a token of it.
+        # For each scheduled step: what vLLM scheduled, and which sequences get a token.
         self._planned: dict[int, tuple[dict[str, int], set[str]]] = {}
 
     def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
-        """One step. What it computes is counted for the cost model."""
+        """Schedule one step and count its work for the cost model."""
         preempted = self.preemptions
         parked, others = ([], []) if self.naive else self._part()
         if parked:
@@ -79,7 +79,7 @@ class Parking(SchedulerHooks):
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: Answers
     ) -> Any:
-        """The step is over: every sequence whose prefill is done gets a token."""
+        """End the step: every sequence whose prefill is complete gets a token."""
         for request in self._parked:
             self._append(request, model_runner_output[request.request_id], 1)
         self._parked = []
@@ -87,7 +87,7 @@ class Parking(SchedulerHooks):
         tokens: list[list[int]] = []
         for name in rest:
             request = self.requests.get(name)
-            # One that was taken out meanwhile gets nothing.
+            # A sequence that was aborted meanwhile gets no token.
             if request is None or name not in sampled:
                 tokens.append([])
                 continue
@@ -110,18 +110,20 @@ class Parking(SchedulerHooks):
         return outputs
 
     def advance(self, requests: list[Request], steps: int) -> None:
-        """KV blocks for so many more tokens of sequences that decode; the last token's is not
-        known yet. There must be blocks enough."""
+        """Allocate KV blocks for `steps` more tokens of decoding sequences.
+
+        The last token is not known yet. The caller makes sure that enough blocks are free.
+        """
         size = self.block_size
         for request in requests:
             computed = request.num_computed_tokens
-            # A block begins or is completed: a full one goes into the prefix cache.
+            # A block begins or becomes full. A full block goes into the prefix cache.
             if computed % size == 0 or computed // size != (computed + steps) // size:
                 self.kv_cache_manager.grow(request, steps)
             request.num_computed_tokens = computed + steps
 
     def _append(self, request: Request, answer: int, count: int) -> None:
-        """The next tokens of an answer."""
+        """Append the next `count` tokens of an answer."""
         outputs, tokens = request._output_token_ids, request._all_token_ids
         first = answer + len(outputs)
         if count == 1:
@@ -134,7 +136,9 @@ class Parking(SchedulerHooks):
             request.update_block_hashes()
 
     def _part(self) -> tuple[list[Request], list[Request]]:
-        """Who can be parked in this step, and who runs beside; two empty lists if none can."""
+        """Return the requests to park in this step and the others; two empty lists if none can
+        park.
+        """
         parked: list[Request] = []
         others: list[Request] = []
         size = self.block_size
@@ -183,7 +187,7 @@ class Parking(SchedulerHooks):
         return output
 
     def _count(self, output: SchedulerOutput) -> None:
-        """What the step computes; and the step's sequences in the order in which vLLM has them."""
+        """Count the work of the step, and restore vLLM's order of its sequences."""
         rest = output.num_scheduled_tokens
         if self._parked:
             parked = {request.request_id for request in self._parked}
@@ -195,7 +199,7 @@ class Parking(SchedulerHooks):
             output.total_num_scheduled_tokens += len(parked)
         prefill = decode = context = 0
         requests = self.requests
-        # A later step may go on with a prompt before this one has ended.
+        # A later step may continue a prompt before this step has ended.
         sampled = {name for name in rest if not requests[name].is_prefill_chunk}
         self._planned[id(output)] = (rest, sampled)
         for name, tokens in output.num_scheduled_tokens.items():
@@ -209,9 +213,9 @@ class Parking(SchedulerHooks):
 
 
 class SimScheduler(WeftScheduler, Parking):
-    """Our scheduler as it is in production, over vLLM's as `Parking` leaves it.
+    """Weft's production scheduler on top of `Parking`.
 
-    reports: of calls that have ended, for whoever takes them out.
+    reports: those of ended calls; the caller removes them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -222,19 +226,21 @@ class SimScheduler(WeftScheduler, Parking):
         self.reports.append(report)
 
     def on_preempted(self, request: Request, computed: int) -> None:
-        """Counted, so that a step with a preemption is not taken for a quiet one."""
+        """Count preemptions, so that a step with one is not quiet."""
         self.preemptions += 1
         super().on_preempted(request, computed)
 
     def furthest(self, now: float) -> tuple[int, float, float]:
-        """How far a leap from now may reach: at most so many steps; no further than the step in
-        which so much service is used, seconds, or which passes this instant. 0 steps: no leap."""
+        """Return the limits of a leap from now: steps, seconds of service, and an instant.
+
+        The leap ends with the step that reaches one of the limits. 0 steps: no leap.
+        """
         none = (0, 0.0, 0.0)
         order = self.calls.order
         if self.naive or not self.quiet or self.calls.moved or order.rank_changes:
             return none
         if self.calls.shares.contended:
-            # Whose turn it is depends on what each tenant is charged for each step.
+            # The tenant whose turn it is depends on the charge for each step.
             return none
         if self.settings.decide_every != 1 or (self._eviction and len(self._eviction.policy.pins)):
             return none
@@ -258,7 +264,7 @@ class SimScheduler(WeftScheduler, Parking):
         return steps, quantum, due
 
     def leap(self, answers: Answers, steps: int, duration_s: float, now: float) -> None:
-        """So many steps in which all running sequences decoded; the last has ended now."""
+        """Complete `steps` steps in which all running sequences decoded; the last one ends now."""
         running = self.running
         for request in running:
             self._append(request, answers[request.request_id], steps)

@@ -1,8 +1,9 @@
-"""Prompt splitting in virtual time: which prefills run, and which turns wait for one. No clock.
+"""Prompt splitting in virtual time: the running prefills and the turns that wait for them. No
+clock.
 
-As the gateway does it: a prefill is a call of its program with an answer of one token, under the
-thread `prefill`. A turn that comes while its prefill runs waits for it, `TAKE_WAIT_S` at most; then
-the prefill is stopped, and what it has computed by then stays in the cache.
+As in the gateway, a prefill is a call of its program with an answer of one token, under the thread
+`prefill`. A turn that arrives while its prefill runs waits up to `TAKE_WAIT_S`. Then the prefill is
+stopped, and the blocks it computed stay in the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ THREAD: Final = "prefill"
 
 
 class Prefills:
-    """The prefills of a simulation. records: of all, in the order in which they were asked for."""
+    """The prefills of a simulation. records: all of them, in the order of their requests."""
 
     def __init__(self) -> None:
         self.records: list[PrefillRecord] = []
@@ -26,17 +27,17 @@ class Prefills:
         self._held: dict[tuple[str, int], float] = {}
 
     def begin(self, call: str, record: PrefillRecord) -> None:
-        """A prefill was sent to an engine, under the name `call`."""
+        """Record that a prefill was sent to an engine, under the name `call`."""
         self.records.append(record)
         self._running[call] = record
         self._placed[record.program, record.number] = record.replica
 
     def running(self, call: str) -> PrefillRecord | None:
-        """The prefill of that name, if it has not ended."""
+        """Return the prefill with this name if it has not ended."""
         return self._running.get(call)
 
     def hold(self, program: str, number: int, now: float) -> str:
-        """A turn comes. The name of the prefill that it waits for, "" if it need not."""
+        """Return the name of the prefill that an arriving turn waits for, "" for none."""
         call = name_of(program, number)
         if call not in self._running:
             return ""
@@ -44,13 +45,15 @@ class Prefills:
         return call
 
     def release(self, program: str, number: int, now: float) -> tuple[float, str]:
-        """A turn goes on: when it came, and the replica of its prefill, "" if it had none."""
+        """Continue a turn. Returns its arrival and the replica of its prefill, "" for none."""
         turn = (program, number)
         return self._held.pop(turn, now), self._placed.pop(turn, "")
 
     def end(self, report: CallReport, computed_tokens: int, now: float) -> tuple[str, int] | None:
-        """A prefill has ended, or was stopped. computed_tokens: what it has added to the cache.
-        The turn that was waiting for it, if one was."""
+        """End or stop a prefill. Returns the turn that waits for it, or None.
+
+        computed_tokens: tokens that the prefill added to the cache.
+        """
         record = self._running.pop(report.call)
         record.end_s = now
         record.service_s = report.service_s
@@ -62,5 +65,5 @@ class Prefills:
 
 
 def name_of(program: str, number: int) -> str:
-    """How the call is named that prefills for a program's call of that number."""
+    """Return the name of the prefill for this call of a program."""
     return f"{program}/{number}/{THREAD}"

@@ -1,10 +1,10 @@
-"""A balancer to compare with: a global tree of the prefixes that each replica was sent, as Preble's
-(Srivatsa et al., 2024), in the few words that Agentix 6.4 has for it: calls whose known prefix is
-long go where most of it is, the others to the replica that is used least.
+"""Baseline balancer: a global tree of the prefixes sent to each replica.
 
-It looks at every call, and knows nothing of programs, nor of the load where one replica has most;
-what the gateway knows of prompts, and when it looks, is in
-`weft_gateway.policies.route.prefixes`.
+Modelled on Preble (Srivatsa et al., 2024) as Agentix 6.4 summarizes it: a call with a long known
+prefix goes to the replica that has most of it, other calls to the least used replica.
+
+It sees every call, but no programs, and ignores the load of the replica with the longest prefix.
+`weft_gateway.policies.route.prefixes` has the gateway's own rule.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from weft_bench.workloads.schema import Part
 
 
 class PrefixTree:
-    """What each replica was sent, as far as its cache can hold it.
+    """The prefixes sent to each replica, within the capacity of its cache.
 
-    room: replica to the tokens that its KV cache has room for; beyond them what was used longest
-    ago is taken for evicted. Answers are not in the tree before they return in a prompt.
+    room: tokens of KV cache for each replica; beyond that the least recently used prefixes count as
+    evicted. Answers enter the tree when a later prompt contains them.
     """
 
     def __init__(self, room: Mapping[str, int]) -> None:
         self._room = room
-        # By replica: a prefix, known by a hash of all its parts, to its last part's tokens; what
-        # was used last stands last.
+        # For each replica: hash of a prefix's parts to the tokens of its last part, least recently
+        # used first.
         self._held: dict[str, OrderedDict[int, int]] = {name: OrderedDict() for name in room}
         self._used = dict.fromkeys(room, 0)
 
     def away(self, parts: Sequence[Part]) -> frozenset[str]:
-        """The replicas that a prompt should not go to: those that hold less of it than others do,
-        where these hold more than half."""
+        """Return the replicas to avoid for a prompt.
+
+        If some replica has more than half of the prompt, these are all replicas that have less than
+        the most. Otherwise empty.
+        """
         prefixes = _prefixes(parts)
         known = {name: self._known(name, prefixes, parts) for name in self._room}
         most = max(known.values())
@@ -41,9 +44,9 @@ class PrefixTree:
         return frozenset(name for name, tokens in known.items() if tokens < most)
 
     def sent(self, replica: str, parts: Sequence[Part]) -> None:
-        """A prompt went to a replica."""
+        """Record that a prompt went to a replica."""
         held = self._held[replica]
-        # The beginning is used with all that follows, so it is the last to be evicted.
+        # Each prefix is used with all that follows it, so the first part is evicted last.
         for prefix, part in reversed(list(zip(_prefixes(parts), parts, strict=True))):
             if prefix not in held:
                 self._used[replica] += part.tokens
@@ -64,7 +67,7 @@ class PrefixTree:
 
 
 def _prefixes(parts: Sequence[Part]) -> list[int]:
-    """A hash of each prefix: of its last part and of the prefix before."""
-    # Only looked up, never stored or ordered by: that text hashes differently in each process
-    # changes nothing.
+    """Return a hash for each prefix, made of its last part and the prefix before."""
+    # Text hashes differ between processes. This is safe because the hashes are only looked up,
+    # never stored or sorted.
     return list(accumulate((hash(part) for part in parts), lambda before, one: hash((before, one))))

@@ -1,4 +1,4 @@
-"""A program while it is played: what of it has happened, and what waits for what."""
+"""State of a program while it is played: progress and dependencies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from weft_bench.workloads.schema import Part
 
 @dataclass(slots=True)
 class Program:
-    """parts: each call's prompt. costs: seconds that each call takes alone, 0 once it was answered.
-    needs: the calls that each still waits for. followers: who waits for it. due: when each may come
-    by what is known so far. records: of the calls that have come. unanswered: how many calls are.
+    """A program that is being played.
+
+    parts: each call's prompt. costs: seconds that each call takes alone, 0 once answered. needs:
+    the calls that each call still waits for. followers: the calls that wait for each call. due: the
+    earliest known start of each call. records: those of calls that arrived. unanswered: number of
+    calls without an answer.
     """
 
     ready: ReadyProgram
@@ -35,8 +38,11 @@ def begin_program(
     alone: Callable[[int, int], float],
     bytes_per_token: float,
 ) -> Program:
-    """A program of which nothing has happened. alone: seconds that a call takes by itself, by fresh
-    prompt tokens and output tokens. bytes_per_token: as of `parts_of`."""
+    """Return a program at its start.
+
+    alone: seconds a call takes by itself, by fresh prompt tokens and output tokens.
+    bytes_per_token: see `parts_of`.
+    """
     needs = [set(call.call.needs(number)) for number, call in enumerate(ready.calls)]
     followers: list[list[int]] = [[] for _ in ready.calls]
     costs = []

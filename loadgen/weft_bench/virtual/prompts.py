@@ -1,8 +1,8 @@
-"""Prompts as an engine's KV cache knows them: the hashes of their blocks.
+"""Prompts as an engine's KV cache sees them: the hashes of their blocks.
 
-A part's tokens follow from its name: consecutive numbers from a place that the name's digest gives.
-No model reads them, so they need be of no vocabulary; what matters is that equal content has equal
-tokens and other content others, since vLLM's prefix cache compares hashes of them.
+A part's tokens are consecutive numbers that start at a position derived from its name's digest. No
+model reads them, so they need no vocabulary. Equal content has equal tokens and different content
+different ones, which is all that vLLM's prefix cache compares.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from weft_bench.workloads.schema import Part
 _KEPT_PROMPTS: Final = 8192
 _MASK: Final = 2**64 - 1
 _FIRST: Final = bytes(8)
-# What vLLM's cache appends to a hash: the group of layers, of which there is one.
+# vLLM's cache appends the group of layers to a hash; there is one group.
 _GROUP: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """parts: what it is made of. ends: where each part ends. hashes, keys: of the full blocks, in
-    order; a key is what vLLM's cache calls a block. tail: tokens after the last full block."""
+    """A prompt as hashed blocks.
+
+    parts: its parts. ends: the end of each part in tokens. hashes, keys: of the full blocks, in
+    order; a key identifies a block in vLLM's cache. tail: tokens after the last full block.
+    """
 
     parts: tuple[Part, ...]
     ends: list[int]
@@ -39,7 +42,7 @@ class Prompt:
 
     @property
     def length(self) -> int:
-        """Tokens in all."""
+        """Total number of tokens."""
         return self.ends[-1]
 
 
@@ -48,12 +51,12 @@ _NOTHING: Final = Prompt((), [], [], [], [])
 
 @lru_cache(maxsize=65_536)
 def place(name: str) -> int:
-    """Where the tokens of a name begin."""
+    """Return the first token of a name."""
     return int.from_bytes(sha256(name.encode()).digest()[:7], "big")
 
 
 def tokens_of(parts: Sequence[Part], ends: Sequence[int], start: int) -> list[int]:
-    """The tokens of a prompt of these parts from a position on. ends: where each part ends."""
+    """Return the tokens of a prompt from position `start` on. ends: the end of each part."""
     found: list[int] = []
     first = bisect_right(ends, start)
     for part, end in zip(parts[first:], ends[first:], strict=True):
@@ -64,22 +67,22 @@ def tokens_of(parts: Sequence[Part], ends: Sequence[int], start: int) -> list[in
 
 
 def _hash(before: bytes, tokens: Sequence[int]) -> bytes:
-    # A tuple of whole numbers hashes alike in every process, and as fast as anything can here.
+    # A tuple of integers hashes alike in every process, and this is the fastest hash available.
     digest = hash((int.from_bytes(before, "big"), *tokens))
     return (digest & _MASK).to_bytes(8, "big")
 
 
 @dataclass(slots=True)
 class PromptBook:
-    """Makes prompts, each from the last one of its program as far as both agree."""
+    """Makes prompts. Each extends the last prompt of its program as far as both agree."""
 
     block_tokens: int
     _last: OrderedDict[str, Prompt] = field(default_factory=OrderedDict)
 
     def prompt(self, program: str, parts: tuple[Part, ...]) -> Prompt:
-        """The prompt of these parts. program: where to look for one that begins alike."""
+        """Return the prompt of these parts. program: whose last prompt to extend."""
         last = self._last.pop(f"program/{program}", _NOTHING)
-        # Programs share how they begin, as a system prompt.
+        # Programs share prefixes, for example a system prompt.
         head = f"part/{parts[0].name}"
         if last.parts[:1] != parts[:1]:
             last = self._last.get(head, _NOTHING)
@@ -93,13 +96,13 @@ class PromptBook:
         return made
 
     def of_tokens(self, tokens: list[int]) -> Prompt:
-        """The prompt of these tokens, which follow from no names."""
+        """Return the prompt of these tokens, which are not derived from names."""
         hashes, rest = self._hashes(_FIRST, tokens)
         return Prompt((), [len(tokens)], hashes, [h + _GROUP for h in hashes], rest)
 
     def _extend(self, known: Prompt, parts: tuple[Part, ...]) -> Prompt:
         same = len(known.parts)
-        # Most often the parts have grown; tuples are compared far faster at once.
+        # Usually the parts have grown. Comparing tuples as a whole is much faster than one by one.
         if parts[:same] != known.parts:
             same = sum(1 for _ in takewhile(bool, map(eq, known.parts, parts)))
         ends = known.ends[:same]
@@ -116,8 +119,10 @@ class PromptBook:
         return Prompt(parts, ends, hashes, keys, tail)
 
     def _hashes(self, before: bytes, tokens: list[int]) -> tuple[list[bytes], list[int]]:
-        """The hashes of the full blocks that these tokens begin with, and the tokens after them.
-        before: the hash of the block before."""
+        """Return the hashes of the full blocks of these tokens, and the remaining tokens.
+
+        before: the hash of the previous block.
+        """
         size = self.block_tokens
         full = len(tokens) - len(tokens) % size
         found = []
@@ -127,8 +132,10 @@ class PromptBook:
         return found, tokens[full:]
 
     def hasher(self, prompt: Prompt) -> Callable[[Any], list[bytes]]:
-        """vLLM's `block_hasher` of a request with this prompt: the hashes that it lacks. Their keys
-        are in the request's `block_keys`."""
+        """Return vLLM's `block_hasher` for a request with this prompt.
+
+        It returns the missing hashes and appends their keys to the request's `block_keys`.
+        """
         size = self.block_tokens
 
         def hash_blocks(request: Any) -> list[bytes]:
@@ -137,7 +144,7 @@ class PromptBook:
             if not known and not answer:
                 request.block_keys = list(prompt.keys)
                 return prompt.hashes
-            # How much of the answer is in blocks that are hashed.
+            # Tokens of the answer that are in hashed blocks.
             passed = len(known) * size - prompt.length
             if len(answer) - passed < size:
                 return []

@@ -1,4 +1,4 @@
-"""What a simulation has to tell: a record of each call and of each program. Pure."""
+"""Results of a simulation: a record of each call and of each program. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class CallRecord:
-    """One call. Instants are seconds since the beginning; durations are seconds.
+    """One call. Instants are seconds since the start; durations are seconds.
 
-    arrival_s: when it came to the gateway. start_s: when an engine first computed for it.
-    first_token_s, end_s: of its answer. service_s, waiting_s and the counts: its engine's report.
+    arrival_s: when it reached the gateway. start_s: when an engine first computed for it.
+    first_token_s, end_s: of its answer. service_s, waiting_s and the counts: from the engine's
+    report.
     """
 
     program: str
@@ -37,9 +38,11 @@ class CallRecord:
 
 @dataclass(slots=True)
 class PrefillRecord:
-    """What was computed ahead of a program's call `number`, while tools ran. Seconds and tokens as
-    of calls. computed_tokens: what it has added to the cache, less than is missing of its prompt
-    where it was stopped."""
+    """A prefill that ran ahead of a program's call `number`, while tools ran.
+
+    Units as in CallRecord. computed_tokens: tokens added to the cache; fewer than the prompt lacked
+    if the prefill was stopped.
+    """
 
     program: str
     number: int
@@ -55,9 +58,11 @@ class PrefillRecord:
 
 @dataclass(slots=True)
 class ProgramRecord:
-    """One program: from its arrival to its last answer; sums over its calls. replicas: where its
-    calls went, in the order of their first use. migrations: calls that went elsewhere than the call
-    before them."""
+    """One program from its arrival to its last answer, with sums over its calls.
+
+    replicas: in the order of first use. migrations: calls on another replica than the call before
+    them.
+    """
 
     id: str
     arrival_s: float
@@ -74,20 +79,22 @@ class ProgramRecord:
 
     @property
     def response_s(self) -> float:
-        """Arrival to last answer, tool gaps included."""
+        """Seconds from arrival to last answer, tool gaps included."""
         return self.end_s - self.arrival_s
 
     @property
     def token_latency_s(self) -> float:
-        """Agentix 6.2: response time over the tokens that the program generated."""
+        """Response time divided by the program's generated tokens (Agentix 6.2)."""
         return self.response_s / self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """All records: calls in the order of their arrival, programs in the workload's. end_s: when all
-    was over. violations: invariants that did not hold, in words. prefills: what was computed ahead
-    of calls, in the order in which it was asked for; part of no program's sums."""
+    """All records: calls in the order of arrival, programs in the workload's order.
+
+    end_s: when the last event happened. violations: failed invariants as text. prefills: in the
+    order of their requests; not part of any program's sums.
+    """
 
     calls: Sequence[CallRecord]
     programs: Sequence[ProgramRecord]
@@ -96,13 +103,15 @@ class Simulation:
     prefills: Sequence[PrefillRecord] = field(default_factory=tuple)
 
     def lines(self) -> str:
-        """All records as JSON lines; equal simulations give equal bytes."""
+        """Return all records as JSON lines. Equal simulations give equal bytes."""
         records: list[Any] = [*self.calls, *self.programs, *self.prefills]
         return "".join(json.dumps(asdict(r), separators=(",", ":")) + "\n" for r in records)
 
     def rendered_s(self) -> list[float]:
-        """Of each program, in their order: its arrival to the first token of its last call's answer
-        (FTR, Sutradhara 3.1.1), seconds."""
+        """Return each program's time from arrival to the first token of its last answer, seconds.
+
+        This is FTR (Sutradhara 3.1.1). Programs are in the order of `programs`.
+        """
         first: dict[str, tuple[int, float]] = {}
         for call in self.calls:
             at = (call.number, call.first_token_s)
@@ -111,7 +120,7 @@ class Simulation:
 
 
 def program_record(id_: str, arrival_s: float, calls: Sequence[CallRecord]) -> ProgramRecord:
-    """Sum up a program's calls, in the order of their arrival; there must be one."""
+    """Sum up a program's calls, which are in the order of arrival; at least one."""
     places = [call.replica for call in calls]
     return ProgramRecord(
         id=id_,

@@ -1,4 +1,4 @@
-"""One engine in virtual time: steps of the real scheduler that take what the cost model says."""
+"""One engine in virtual time: steps of the real scheduler with durations from the cost model."""
 
 from __future__ import annotations
 
@@ -20,30 +20,32 @@ from weft_bench.virtual.engine import EngineSettings, build_scheduler
 from weft_bench.virtual.prompts import Prompt, PromptBook
 from weft_bench.virtual.token_times import TokenTimes
 
-# Steps in a row that compute nothing: a call that can never be admitted.
+# Consecutive steps without work after which a waiting call counts as never admissible.
 _EMPTY_STEPS: Final = 1000
 
 
 class SimulationError(RuntimeError):
-    """The simulation cannot go on. The message says why."""
+    """The simulation cannot continue. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What a step has brought: calls that got their first token, and those that ended."""
+    """Result of a step: calls that got their first token, and reports of calls that ended."""
 
     first_tokens: Sequence[str]
     reports: Sequence[CallReport]
 
 
 class Replica:
-    """A scheduler and its clock. One step, or one leap of several, is on its way at most; with
-    asynchronous scheduling the step after it is scheduled already, and waits for its end.
+    """A scheduler and its clock.
 
-    started: calls for which an engine computes first in what was scheduled last, with the instant.
+    At most one step, or one leap of several steps, is running. With asynchronous scheduling the
+    next step is already scheduled and waits for its end.
 
-    `start` begins a step and tells when it ends; `finish` ends it; `add` takes a call in between,
-    and tells when the step at hand ends now, since no leap goes on past an arrival.
+    started: calls whose first computation is in the last scheduled steps, with the instant.
+
+    `start` begins a step and returns its end; `finish` ends it. `add` takes a call in between and
+    returns the new end of the running step, because a leap stops at an arrival.
     """
 
     def __init__(self, name: str, shape: EngineShape, settings: EngineSettings) -> None:
@@ -56,7 +58,7 @@ class Replica:
         self._told: list[Command] = []
         self._book = PromptBook(shape.block_tokens)
         self._answers: dict[str, int] = {}
-        # Steps that are scheduled and not over, each with its end; so many at most.
+        # Scheduled steps that have not ended, each with its end; `_depth` at most.
         self._flight: deque[tuple[Any, float]] = deque()
         self._depth = 2 if settings.asynchronous else 1
         self._leap: list[float] = []
@@ -68,22 +70,24 @@ class Replica:
         self.scheduler.clock = lambda: self.now
 
     def prompt(self, program: str, parts: Any) -> Prompt:
-        """A prompt of these parts."""
+        """Return a prompt of these parts."""
         return self._book.prompt(program, parts)
 
     def prompt_of(self, tokens: list[int]) -> Prompt:
-        """A prompt of these tokens."""
+        """Return a prompt of these tokens."""
         return self._book.of_tokens(tokens)
 
     def add(
         self, context: CallContext, prompt: Prompt, answer: int, output_tokens: int, now: float
     ) -> float | None:
-        """A call comes. answer: where its answer's tokens begin. Returns when the step at hand
-        ends, if that has changed; SimulationError for a call that can never run."""
+        """Add a call. Returns the new end of the running step, or None if it is unchanged.
+
+        answer: the first token of its answer. Raises SimulationError for a call that can never run.
+        """
         shape = self.shape
         length = prompt.length + output_tokens
         if length > min(shape.context, (shape.kv_blocks - 1) * shape.block_tokens):
-            raise SimulationError(f"a call of {length} tokens fits no replica like {self.name}")
+            raise SimulationError(f"a call of {length} tokens does not fit {self.name}")
         changed = self._cut(now)
         self.now = now
         params = copy.copy(self._params)
@@ -93,7 +97,7 @@ class Replica:
         self.scheduler.add_request(
             Request(
                 request_id=context.call,
-                # Never read: the cache compares their hashes.
+                # Never read, because the cache compares hashes.
                 prompt_token_ids=[0] * prompt.length,
                 sampling_params=params,
                 pooling_params=None,
@@ -105,7 +109,7 @@ class Replica:
         return changed
 
     def start(self, now: float) -> float | None:
-        """Begin the next step, if there is work. Returns when it will have ended."""
+        """Begin the next step. Returns its end, or None without work."""
         self.now = now
         scheduler = self.scheduler
         for command in self._told:
@@ -125,12 +129,12 @@ class Replica:
             self.started += [(new.req_id, begins) for new in output.scheduled_new_reqs]
             computes = bool(output.num_scheduled_tokens)
             if self._flight and not computes:
-                # All wait for the step that runs.
+                # All calls wait for the running step.
                 scheduler.update_from_output(output, self._answers)
                 break
             self._empty = 0 if computes else self._empty + 1
             if self._empty > _EMPTY_STEPS:
-                raise SimulationError(f"{self.name} has calls waiting and computes nothing")
+                raise SimulationError(f"{self.name} has calls waiting and does no work")
             lasts = self.shape.cost.step(
                 scheduler.prefill_tokens,
                 scheduler.decode_sequences,
@@ -141,7 +145,7 @@ class Replica:
         return self._flight[0][1]
 
     def finish(self, now: float) -> Happened:
-        """The step at hand has ended."""
+        """End the running step."""
         self.now = now
         self.busy = False
         scheduler = self.scheduler
@@ -158,22 +162,27 @@ class Replica:
         return Happened(firsts, reports)
 
     def interrupt(self, now: float) -> float | None:
-        """Somebody wants to act between two steps: no leap goes on past now. Returns when the step
-        at hand ends, if that has changed; afterwards there may be none at hand."""
+        """Stop a leap between two steps, for an action at `now`.
+
+        Returns the new end of the running step, or None if it is unchanged. Afterwards no step may
+        be running.
+        """
         return self._cut(now)
 
     def computed(self, call: str) -> int:
-        """Tokens of a call whose KV is there."""
+        """Return the number of computed tokens of a call."""
         return int(self.scheduler.requests[call].num_computed_tokens)
 
-    def tell(self, kv: str, program: str, now: float) -> float | None:
-        """What is to become of a program's KV blocks, as over `POST /weft/kv`: carried out before
-        the next step. Returns as `interrupt`."""
+    def send_command(self, kv: str, program: str, now: float) -> float | None:
+        """Send a command about a program's KV blocks, as `POST /weft/kv` does.
+
+        The engine executes it before the next step. Returns as `interrupt`.
+        """
         self._told.append(Command(kv=KvCommand(kv, program)))
         return self._cut(now)
 
     def abort(self, call: str, now: float) -> CallReport | None:
-        """Take a call out between two steps. What it had used, or None if it is not here."""
+        """Remove a call between two steps. Returns its report, or None if it is not here."""
         if call not in self._answers:
             return None
         self.now = now
@@ -184,7 +193,7 @@ class Replica:
         return scheduler.reports.pop()
 
     def violations(self) -> list[str]:
-        """What is wrong with an engine that has nothing to do; empty if all is well."""
+        """Return the violated invariants of an idle engine; empty if all hold."""
         pool = self.scheduler.kv_cache_manager.block_pool
         found = self.scheduler.violations()
         # One block is the null block.
@@ -192,11 +201,11 @@ class Replica:
         if missing:
             found.append(f"{missing} KV blocks are in use")
         if self.scheduler.requests or self._answers or self.busy:
-            found.append("calls are left")
+            found.append("calls remain")
         return [f"{self.name}: {what}" for what in found]
 
     def _plan(self, now: float) -> list[float]:
-        """When each step of a leap will have ended; empty if the next step is an ordinary one."""
+        """Return the end of each step of a leap; empty if the next step is an ordinary one."""
         scheduler = self.scheduler
         steps, quantum, due = scheduler.furthest(now)
         if steps < 2:
@@ -216,7 +225,7 @@ class Replica:
         return ends
 
     def _cut(self, now: float) -> float | None:
-        """End a leap with the step that is at hand now. Returns its end."""
+        """End a leap with its current step. Returns the end of that step."""
         if not self._leap or not self.busy:
             return None
         done = bisect_right(self._leap, now)
@@ -227,7 +236,7 @@ class Replica:
             self._land(done)
             self._leap = rest
         if self._begun == now:
-            # A step has just ended: the next one is to be scheduled with the call.
+            # A step has just ended. The next step is scheduled together with the new call.
             self._leap, self.busy = [], False
             return now
         del self._leap[1:]

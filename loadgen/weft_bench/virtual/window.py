@@ -1,4 +1,4 @@
-"""The steady part of a simulation: neither how it fills nor how it drains. Pure."""
+"""The steady part of a simulation, without the ramp-up and the drain. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from weft_bench.virtual.records import ProgramRecord
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Programs that arrived in [begin_s, end_s). loaded: the share of them that ended while
-    programs still arrived; the others ended in the drain, where less competes with them, so that
-    figures of a window with few loaded programs flatter the programs that end last."""
+    """Programs that arrived in [begin_s, end_s).
+
+    loaded: share of them that ended while programs still arrived. The others ended in the drain,
+    with less competition. A window with a low share therefore flatters the programs that end last.
+    """
 
     programs: tuple[ProgramRecord, ...]
     begin_s: float
@@ -21,15 +23,17 @@ class Window:
 
 
 def steady(programs: Sequence[ProgramRecord], first: float = 0.25, last: float = 0.75) -> Window:
-    """Programs of the middle part of the arrivals, from share `first` to share `last` of the time
-    between the first arrival and the last: before them the system fills, and later ones keep the
-    load up while they run. ValueError for shares out of order, and where no program arrived then.
+    """Return the programs that arrived in the middle part of the arrivals.
+
+    The part runs from share `first` to share `last` of the time between the first and the last
+    arrival. Before it the system fills up; later programs keep up the load. Raises ValueError if
+    the shares are out of order or no program arrived in that part.
     """
     if not 0 <= first < last <= 1:
         raise ValueError(f"a window must lie between 0 and 1, got {first} to {last}")
     arrivals = [program.arrival_s for program in programs]
     if not arrivals:
-        raise ValueError("there are no programs")
+        raise ValueError("no programs")
     begin, span = min(arrivals), max(arrivals) - min(arrivals)
     start, end = begin + first * span, begin + last * span
     inside = tuple(p for p in programs if start <= p.arrival_s < end)

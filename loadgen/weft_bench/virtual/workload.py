@@ -1,4 +1,4 @@
-"""Workloads of the simulator by name: built in, or a trace."""
+"""Workloads of the simulator by name: built-in ones and trace files."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.traces.files import read_trace
 
 _MADE: Final = 2
-# Of messages, which no tokenizer sees here: English and JSON in vocabularies of today.
+# For messages, which are not tokenized here: English and JSON in current vocabularies.
 BYTES_PER_TOKEN: Final = 4.0
 
 
 def load(name: str, seed: int, count: int, context: int) -> list[ReadyProgram]:
-    """So many programs of a workload, cut to a context of so many tokens.
+    """Return up to `count` programs of a workload, cut to `context` tokens.
 
-    name: one of `weft_bench.workloads`, or the path of a trace; TraceError for another one, or
-    where nothing fits.
+    name: one of `weft_bench.workloads`, or the path of a trace. Raises TraceError for an unknown
+    name or if no program fits.
     """
     if name in WORKLOADS:
-        # Programs that do not fit are passed over, so there may be more of them.
+        # Some programs do not fit and are skipped, so generate more.
         programs = WORKLOADS[name].generate(seed, _MADE * count)
     else:
-        # At full length: no real engine has to hold it.
+        # At full length, because no real engine has to hold it.
         _, programs = read_trace(Path(name), seed, context, 1)
     found: list[ReadyProgram] = []
     for program in programs:

@@ -1,7 +1,7 @@
-"""The simulation: arrivals, steps of replicas and answers, in the order of virtual time.
+"""The simulation: arrivals, engine steps and answers in the order of virtual time.
 
-What happens at one instant happens in this order: steps end, calls come, steps begin. A call that
-follows an answer without a gap is so in the very next step.
+At one instant, steps end first, then calls arrive, then steps begin. A call that follows an answer
+without a gap therefore runs in the next step.
 """
 
 from __future__ import annotations
@@ -46,15 +46,18 @@ _STOPS: Final = 3
 _BEGINS: Final = 4
 # The balancer of `weft_bench.virtual.prefix_tree`, which production does not have.
 PREFIX_TREE: Final = "prefix_tree"
-# The order that must be told what is still to come.
+# The order that needs the remaining work of a program.
 _TOLD: Final = "srpt"
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is simulated. shapes: one for each replica. balancer: a router's name, or `PREFIX_TREE`.
-    seed: of ties in the router. bytes_per_token: what the lengths of programs of messages were
-    estimated with. overlap: what the programs' orchestrators do beside their calls."""
+    """A simulated setup.
+
+    shapes: one a replica. balancer: a router's name, or `PREFIX_TREE`. seed: breaks ties in the
+    router. bytes_per_token: the ratio that estimated the lengths of programs of messages. overlap:
+    what the programs' orchestrators do beside their calls.
+    """
 
     shapes: Sequence[EngineShape]
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -68,10 +71,10 @@ class Setup:
 def simulate(
     programs: Sequence[ReadyProgram], arrivals: Sequence[float], setup: Setup
 ) -> Simulation:
-    """Play all programs to their ends. arrivals: seconds, one a program.
+    """Play all programs to their end.
 
-    ValueError for settings or names that are unknown or arrivals that do not match;
-    SimulationError for a call that no replica can hold.
+    arrivals: seconds, one a program. Raises ValueError for unknown names or settings and for
+    arrivals that do not match; SimulationError for a call that no replica can hold.
     """
     with _without_collections():
         return _World(programs, arrivals, setup).run()
@@ -89,7 +92,7 @@ class _World:
         self._front = _front(self._replicas, setup)
         self._tells = setup.engine.policy == _TOLD
         order = build_order(setup.engine.policy, setup.engine.options)
-        # To other engines it means nothing, and it interrupts their steps.
+        # Other engines ignore it, and it would interrupt their steps.
         hears = setup.engine.tags or order.cache_aware
         self._tells_ends = setup.overlap.forget and hears
         cost = setup.shapes[0].cost
@@ -98,8 +101,8 @@ class _World:
             for ready, arrival in zip(programs, arrivals, strict=True)
         }
         if len(self._programs) != len(programs):
-            raise ValueError("programs must have names of their own")
-        # (instant, what, a number that settles ties, replica or program, call or version).
+            raise ValueError("programs must have distinct names")
+        # (instant, event, tie breaker, replica or program, call or version).
         self._events: list[tuple[float, int, int, str, int]] = []
         self._number = 0
         self._versions = dict.fromkeys(self._replicas, 0)
@@ -185,14 +188,16 @@ class _World:
         self._added(replica, ends)
 
     def _added(self, replica: Replica, ends: float | None) -> None:
-        """A replica has a call more. ends: when its step at hand ends, if that has changed."""
+        """Schedule a replica that got one more call. ends: the new end of its running step, or
+        None.
+        """
         if not replica.busy:
             self._schedule(replica, _BEGINS, self._now)
         elif ends is not None:
             self._schedule(replica, _ENDS, ends)
 
     def _prefill(self, program: Program, number: int) -> None:
-        """What a turn begins with is computed while the tools run that it waits for."""
+        """Prefill the beginning of a turn while the tools run that it waits for."""
         now, id_ = self._now, program.ready.id
         parts = known_before_tools(program.parts[number])
         if not parts:
@@ -208,7 +213,7 @@ class _World:
         self._added(replica, ends)
 
     def _stop(self, call: str) -> None:
-        """The turn of a prefill has waited long enough, if the prefill has not ended meanwhile."""
+        """Stop a prefill whose turn has waited long enough, if it still runs."""
         record = self._prefills.running(call)
         if record is None:
             return
@@ -221,7 +226,7 @@ class _World:
         self._added(replica, ends)
 
     def _stopped(self, replica: Replica, call: str) -> None:
-        """A prefill is taken out between two steps, if it is still there."""
+        """Remove a prefill between two steps, if it still runs."""
         if self._prefills.running(call) is not None:
             computed = replica.computed(call)
             report = replica.abort(call, self._now)
@@ -235,7 +240,7 @@ class _World:
             self._push(self._now, _COMES, *turn)
 
     def _schedule(self, replica: Replica, what: int, at: float) -> None:
-        """What is to happen to a replica next, in place of what was to happen before."""
+        """Replace the next event of a replica."""
         self._versions[replica.name] += 1
         self._push(at, what, replica.name, self._versions[replica.name])
 
@@ -295,23 +300,23 @@ class _World:
                     self._push(answered, _AHEAD, program.ready.id, follower)
 
     def _over(self, program: Program) -> None:
-        """A program's client deletes its session."""
+        """End the session of a program."""
         name = program.ready.id
         self._front.end(name, self._now)
         what = "forget" if self._tells_ends else "release"
         if self._tells_ends or self._setup.overlap.retain_s:
             for place_ in dict.fromkeys(record.replica for record in program.records):
                 replica = self._replicas[place_]
-                self._added(replica, replica.tell(what, name, self._now))
+                self._added(replica, replica.send_command(what, name, self._now))
 
     def _gap_s(self, number: int, program: Program, record: CallRecord) -> float:
-        """From an answer to the turn after it: its tools, and whatever else the gap was."""
+        """Return the seconds from an answer to the next turn: its tools and the rest of the gap."""
         call = program.ready.calls[number].call
         if not (self._setup.overlap.dispatch and call.tool_s):
             return call.gap_s
         replica = self._replicas[record.replica]
         there = replica.tokens.take(f"{program.ready.id}/{number}", self._now)
-        # What a call takes outside of the engine, its tokens take too.
+        # The tokens take the same time outside of the engine as the call.
         outside = record.end_s - self._now
         starts = [at + outside for at in there]
         tools_s = all_done_s(record.end_s, starts, call.tool_s) - record.end_s
@@ -332,8 +337,7 @@ def _front(replicas: Mapping[str, Replica], setup: Setup) -> Front:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """What is alive is not looked through again and again: a simulation leaves no cycles to find
-    but what the schedulers are made of."""
+    """Turn off garbage collection; a simulation creates no cycles besides the schedulers' own."""
     gc.freeze()
     enabled = gc.isenabled()
     gc.disable()

@@ -26,12 +26,12 @@ def test_an_engine_is_written_and_read_back_without_loss(tmp_path):
 def test_a_file_without_an_engine_is_refused(tmp_path, text):
     file = tmp_path / "engine.json"
     file.write_text(text)
-    with pytest.raises(ValueError, match="holds no engine"):
+    with pytest.raises(ValueError, match="does not contain an engine"):
         find(str(file))
 
 
 def test_no_name_is_no_engine():
-    with pytest.raises(ValueError, match="no engine is named"):
+    with pytest.raises(ValueError, match="no engine given"):
         shapes(" ,", 1)
     with pytest.raises(ValueError, match="unknown preset"):
         shapes("13b-a100", 1)

@@ -126,7 +126,7 @@ def test_a_call_that_ends_too_early_is_told_and_not_waited_for(connect, monkeypa
             yield b'data: {"token": 1}\n\n'
 
     monkeypatch.setattr(engine, "answer", short)
-    with pytest.raises(ProbeError, match="had ended"):
+    with pytest.raises(ProbeError, match="ended"):
         measure(engine)
     assert engine.policy == "plas"
 

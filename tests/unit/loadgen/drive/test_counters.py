@@ -36,7 +36,7 @@ def test_engines_that_do_not_tell_count_as_nothing(answer):
 
 @pytest.mark.parametrize("other", [{}, [], {"replicas": 3}, {"error": "forbidden"}])
 def test_another_answer_is_an_error(other):
-    with pytest.raises(ValueError, match="no state of a gateway"):
+    with pytest.raises(ValueError, match="not a gateway's state"):
         EngineCounters.of_state(other)
 
 

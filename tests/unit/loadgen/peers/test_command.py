@@ -119,7 +119,7 @@ def test_a_machine_that_was_too_slow_is_told(bench, capsys):
     assert go(seeds=1) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in told
-    assert "smg/manual, seed 0: no replica tells of 2 answered calls" in told
+    assert "smg/manual, seed 0: no replica reports 2 answered calls" in told
 
 
 def test_a_page_that_cannot_be_written_is_told_before_anything_is_played(bench, capsys, tmp_path):

@@ -79,7 +79,7 @@ def test_cells_are_read_back_as_they_were_written() -> None:
 def test_the_page_begins_with_what_all_of_it_comes_to() -> None:
     one = document(_EXPERIMENT, _RUN, "weft bench run one")
     text = page(["## A\n"], [], (), [one])
-    assert text.index("## In short") < text.index("## A")
+    assert text.index("## Summary") < text.index("## A")
     assert "over its own.\n  - published: 0.25\n  - **better:** x 0.5" in text
 
 

@@ -172,7 +172,7 @@ def test_who_is_told_to_stop_stops_at_once(tmp_path: Path, number: int, status: 
         bench.send_signal(number)
         _, said = bench.communicate(timeout=60)
         assert bench.returncode == status, said
-        assert "what was measured is kept: the same command goes on from there" in said
+        assert "measured cells are kept; the same command continues" in said
         while any(map(alive, started)):
             assert time.monotonic() < deadline, "a worker outlived the command"
             time.sleep(0.02)

@@ -70,5 +70,5 @@ def test_the_digest_sees_names_and_bytes(tmp_path: Path) -> None:
 
 
 def test_code_that_is_not_there_is_an_error() -> None:
-    with pytest.raises(ValueError, match="not there"):
+    with pytest.raises(ValueError, match="does not exist"):
         code_digest(("loadgen/weft_bench/nothing.py",), ROOT)

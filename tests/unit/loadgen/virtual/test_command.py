@@ -36,7 +36,7 @@ def test_it_simulates_every_order_and_balancer_and_writes_figures(tmp_path):
         (["--balancer", "guess"], "unknown balancer"),
         (["--preset", "guess"], "unknown preset"),
         (["--workload", "/nowhere"], "does not exist"),
-        (["--kv-blocks", "9"], "fits no replica"),
+        (["--kv-blocks", "9"], "does not fit"),
     ],
 )
 def test_what_is_wrong_is_told(options, why):

@@ -53,7 +53,7 @@ def test_tags_are_told_where_every_part_has_a_kind():
 
 
 def test_what_waits_cannot_be_run_at_once():
-    with pytest.raises(RuntimeError, match="not to wait"):
+    with pytest.raises(RuntimeError, match="must not wait"):
         at_once(asyncio.sleep(0))
 
 

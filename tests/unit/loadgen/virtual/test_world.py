@@ -172,7 +172,7 @@ def test_one_server_first_come_first_served_waits_as_pollaczek_and_khinchine_say
 
 def test_what_cannot_be_simulated_is_refused():
     setup = Setup([engine(kv_blocks=20)])
-    with pytest.raises(SimulationError, match="fits no replica"):
+    with pytest.raises(SimulationError, match="does not fit"):
         simulate([single("p", 1000, 10)], [0.0], setup)
     with pytest.raises(ValueError, match="names"):
         simulate([single("p", 10, 1), single("p", 10, 1)], [0.0, 1.0], setup)
