@@ -28,7 +28,7 @@ def pinned(during: float, control: bool = False, blocks: int = 9) -> Pinned:
         (
             "fcfs",
             column(0.2, served=0, why="429 limit"),
-            "did not take place: no calls served, 429",
+            "did not take place: no call served, 429",
         ),
         ("plas", column(0.2, errors=["500 x"]), "plas, fresh: 1 honest calls failed: 500 x"),
     ],
