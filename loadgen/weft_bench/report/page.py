@@ -131,7 +131,7 @@ def summary(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "## Summary\n",
         f"Weft against rivals in {outcomes.total()} comparisons: {counts}. Better or worse",
-        "holds for the whole 95% interval. Published figures come from other engines.\n",
+        "holds for the whole 95% interval. Published figures: other engines and programs.\n",
         *map(_line, told),
         "",
     ]

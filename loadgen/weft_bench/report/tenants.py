@@ -34,7 +34,7 @@ def missed(times: Times, pins: Pins) -> list[str]:
         for column in columns:
             name, ratio = f"{order}, {column.attack}", slowdown(column, alone)
             if not column.served:
-                found.append(f"{name}: the attack did not take place: no calls served {column.why}")
+                found.append(f"{name}: the attack did not take place: no call served, {column.why}")
             elif order not in WITHOUT_GOAL and column.control == (ratio <= SLOWDOWN_GOAL):
                 found.append(f"{name}: {ratio:.2f} times the mean alone{_side(column.control)}")
     for order, pinned in pins.items():

@@ -40,7 +40,7 @@ def test_no_name_is_no_engine():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"slots": 0}, "slots must be a whole number from 1"),
+        ({"slots": 0}, "slots must be a whole number of at least 1"),
         ({"kv_blocks": -4}, "kv_blocks must be"),
         ({"step_tokens": 1.5}, "step_tokens must be"),
         ({"context": "4096"}, "context must be"),

@@ -46,5 +46,5 @@ def test_simulated_engines_are_told_from_real_ones_and_never_mixed():
     assert simulated({"replicas": {"a": fake, "b": fake}})
     assert not simulated({"replicas": {"a": real}})
     assert not simulated({"replicas": {"a": {"answer": "nothing"}}})
-    with pytest.raises(ValueError, match="side by side"):
+    with pytest.raises(ValueError, match="cannot mix"):
         simulated({"replicas": {"a": real, "b": fake}})

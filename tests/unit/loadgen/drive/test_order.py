@@ -74,7 +74,7 @@ async def test_orders_that_differ_cannot_be_put_back_and_that_is_said(
 
 async def test_an_order_that_an_engine_refuses_is_an_error() -> None:
     gateway = Gateway("fcfs", refuses="plas")
-    with pytest.raises(OrderError, match="plas: an engine refused it"):
+    with pytest.raises(OrderError, match="plas: an engine rejected it"):
         await set_order(gateway.client, "", "plas", reset_cache=False)
 
 

@@ -45,7 +45,7 @@ def test_the_denser_sample_counts(monkeypatch):
 
 def test_an_engine_that_refuses_ends_it(monkeypatch):
     monkeypatch.setattr(real, "Client", Refusing)
-    with pytest.raises(TraceError, match="refused"):
+    with pytest.raises(TraceError, match="rejected"):
         real.ratio_of(TraceProgram("p", (TraceCall(messages=PROMPT),)), replicas())
 
 

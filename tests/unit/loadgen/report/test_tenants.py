@@ -25,7 +25,11 @@ def pinned(during: float, control: bool = False, blocks: int = 9) -> Pinned:
         ("fcfs", column(9.0), ""),
         ("plas", column(0.52, control=True), ""),
         ("plas", column(0.49, control=True), "2.45 times the mean alone, which is no harm"),
-        ("fcfs", column(0.2, served=0, why="429 limit"), "did not take place: none served 429"),
+        (
+            "fcfs",
+            column(0.2, served=0, why="429 limit"),
+            "did not take place: no call served, 429",
+        ),
         ("plas", column(0.2, errors=["500 x"]), "plas, fresh: 1 honest calls failed: 500 x"),
     ],
 )

@@ -55,7 +55,7 @@ def test_a_recording_of_fewer_programs_is_told_as_what_it_is(tmp_path):
     assert CliRunner().invoke(cli.bench, made).exit_code == 0
     done = CliRunner().invoke(cli.bench, [*SMALL, "--workload", str(file)])
     assert done.exit_code == 0, done.output
-    assert "2 programs of 6 asked for" in done.output.replace("\n", " ")
+    assert "2 programs of 6 requested" in done.output.replace("\n", " ")
 
 
 def test_programs_come_as_they_are_asked_to(tmp_path):
