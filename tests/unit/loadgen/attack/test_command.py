@@ -36,12 +36,12 @@ def test_a_goal_is_missed_by_one_round_above_it() -> None:
 def test_an_attack_that_did_nothing_is_no_success(name: str) -> None:
     assert missed({name: seen([[1.0]], [[1.0]])}, 100.0) == []
     (one,) = missed({name: seen([[1.0]], [[1.0]], Activity(open=8))}, 100.0)
-    assert "did not take place" in one
+    assert "had no effect" in one
 
 
 def test_failed_calls_of_the_honest_client_are_no_success() -> None:
     (one,) = missed({"many keys": seen([[1.0]], [[1.0]], errors=2)}, 100.0)
-    assert "0 alone, 2 beside" in one
+    assert "0 alone, 2 during" in one
 
 
 def test_the_table_says_what_the_attacker_did() -> None:

@@ -192,11 +192,11 @@ def test_a_machine_that_does_not_serve_is_refused_before_anything_starts(
     stage, tmp_path, monkeypatch, capsys
 ):
     def refuse(*_):
-        raise HostError("no NVIDIA GPU is here")
+        raise HostError("no NVIDIA GPU found")
 
     monkeypatch.setattr(command, "look", refuse)
     assert run(options(tmp_path)) == 2
-    assert capsys.readouterr().err == "weft bench gpu: no NVIDIA GPU is here\n"
+    assert capsys.readouterr().err == "weft bench gpu: no NVIDIA GPU found\n"
     assert stage.log == []
 
 

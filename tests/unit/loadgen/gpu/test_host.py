@@ -60,7 +60,7 @@ def test_a_gpu_with_room_is_taken():
 @pytest.mark.parametrize(
     ("device", "gpus", "share", "weights", "why"),
     [
-        ("cuda", [], 0.9, 1, "no NVIDIA GPU is here"),
+        ("cuda", [], 0.9, 1, "no NVIDIA GPU found"),
         ("cpu", [H100], 0.9, 1, "without a GPU"),
         ("cuda", [Gpu("A", "1", 80 * 2**30, 20 * 2**30)], 0.9, 1, "20.0 GiB free.* 72.0"),
         ("cuda", [Gpu("A", "1", 16 * 2**30, 16 * 2**30)], 0.9, 15 * 2**30, "no room for KV"),

@@ -183,7 +183,7 @@ async def test_tags_are_left_to_the_gateway_in_the_last_row():
 @pytest.mark.parametrize(
     ("gateway", "message"),
     [
-        (Gateway(answer='[{"name": "other"}]'), "not the calls"),
+        (Gateway(answer='[{"name": "other"}]'), "differs from the forced calls"),
         (Gateway(refuse="/extend"), "409"),
         (Gateway(refuse="/hints/prefill"), "409"),
         (Gateway(refuse="/story"), "409"),
@@ -198,4 +198,4 @@ async def test_what_goes_wrong_is_an_error_of_its_request(gateway, message):
 
 async def test_an_answer_of_another_length_is_an_error():
     result = await play(Gateway(), BASELINE, final_tokens=99)
-    assert "4 tokens of 99 came" in result.errors[0]
+    assert "received 4 of 99 tokens" in result.errors[0]

@@ -65,7 +65,7 @@ async def test_a_forced_answer_is_timed_after_its_grammar_is_there():
 
 @pytest.mark.parametrize(
     ("engine", "message"),
-    [(Engine(text="no"), "did not write"), (Engine(status=400), "refused")],
+    [(Engine(text="no"), "differs from the forced calls"), (Engine(status=400), "refused")],
 )
 async def test_an_engine_that_does_not_follow_is_told(engine, message):
     with pytest.raises(ProbeError, match=message):

@@ -58,10 +58,13 @@ def test_it_lists_what_there_is(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (WorkloadOptions("bfcl"), "--name and --out belong together"),
-        (WorkloadOptions(out="x"), "--name and --out belong together"),
+        (WorkloadOptions("bfcl"), "--name and --out require each other"),
+        (WorkloadOptions(out="x"), "--name and --out require each other"),
         (WorkloadOptions("nothing", out="x"), "known are sharegpt"),
-        (WorkloadOptions(describe=("nowhere.jsonl",)), "no file and no workload is nowhere.jsonl"),
+        (
+            WorkloadOptions(describe=("nowhere.jsonl",)),
+            "nowhere.jsonl is neither a file nor a workload",
+        ),
         (WorkloadOptions("bfcl", out="x", arrivals="weekly"), "known are poisson"),
     ],
 )

@@ -108,7 +108,7 @@ def broken(call):
     ("line", "message"),
     [
         ("not json", "line 3: Expecting value"),
-        ("[1]", "line 3: no object, as all"),
+        ("[1]", "line 3: the record is not a JSON object"),
         ('{"id": "p"}', "line 3: Object missing required field `calls`"),
         ('{"id": 7, "calls": []}', "line 3: Expected `str`, got `int` - at `$.id`"),
         ('{"id": "p", "calls": [], "arrives": 3}', "line 3: Object contains unknown field"),
@@ -145,7 +145,7 @@ def test_what_is_broken_is_told_with_its_line(tmp_path, line, message):
 def test_another_version_is_refused(tmp_path):
     path = tmp_path / "w.jsonl"
     path.write_text('{"weft_workload": 2, "name": "w"}\n')
-    with pytest.raises(TraceError, match="line 1: version 2 of the format is not known, 1 is"):
+    with pytest.raises(TraceError, match="line 1: format version 2 is unknown, expected 1"):
         read_trace(path, seed=0)
 
 

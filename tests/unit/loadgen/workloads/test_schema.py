@@ -30,7 +30,7 @@ def test_a_call_cannot_wait_for_itself_or_for_a_later_one(after):
     ],
 )
 def test_lengths_and_times_begin_at_zero(field, value):
-    with pytest.raises(ValueError, match=f"{field} is no "):
+    with pytest.raises(ValueError, match=f"{field} must be "):
         TraceCall(**{field: value})
 
 

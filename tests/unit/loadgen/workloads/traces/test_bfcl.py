@@ -77,7 +77,7 @@ def test_calls_and_results_follow_the_schemas():
 
 
 def test_an_unknown_interface_is_refused():
-    with pytest.raises(ValueError, match="no interface Weather"):
+    with pytest.raises(ValueError, match="unknown interface Weather"):
         read({**TASK, "involved_classes": ["Weather"]})
 
 

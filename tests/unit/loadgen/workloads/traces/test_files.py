@@ -101,7 +101,7 @@ def test_the_seed_decides_which_programs_come_first(tmp_path):
         ('{"a": 1}\n', "tau_airline"),
         ("", "empty"),
         ("not json\n", "line 1"),
-        ("[1]\n", "known"),
+        ("[1]\n", "line 1: the record is not a JSON object"),
     ],
 )
 def test_what_is_no_trace_is_refused_with_what_is_known(tmp_path, content, message):
@@ -215,7 +215,7 @@ def test_what_a_parser_gives_up_on_is_told_with_its_line(tmp_path):
 def test_times_that_cannot_be_are_told_with_their_line(tmp_path, think):
     requests_ = [{"in": 64, "out": 8, "hash_ids": [n], "think_time": think} for n in (0, 1)]
     path = write(tmp_path, {"id": "s", "block_size": 64, "requests": requests_})
-    with pytest.raises(TraceError, match="line 1: gap_s is no number from 0"):
+    with pytest.raises(TraceError, match="line 1: gap_s must be finite and at least 0"):
         read(path)
 
 

@@ -55,7 +55,7 @@ def test_questions_to_a_database_begin_with_its_schema():
         "dog(id number, owner_id number)\nowner(id number)\ndog.owner_id -> owner.id"
     )
     assert one.calls[0].output_bytes == len(SQL["query"])
-    with pytest.raises(ValueError, match="no schema of the database pets"):
+    with pytest.raises(ValueError, match="unknown schema of database pets"):
         list(prompts.spider([SQL], []))
 
 
