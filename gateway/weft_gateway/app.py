@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import time
+from typing import TYPE_CHECKING
 
 import httpx
 from fastapi import FastAPI
@@ -19,7 +20,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.failures import Failures
-from weft_gateway.api.openapi import describe_hot_routes
+from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
@@ -47,18 +48,16 @@ from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
-from weft_gateway.engine.farewells import Farewells
+from weft_gateway.engine.eviction_notifier import EvictionNotifier
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.overlap.next_turn import NextTurnPredictor
-from weft_gateway.policies.retain.idle import IdlePolicy
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore, MemoryHandles
-from weft_gateway.programs.identity import ChainRoots
-from weft_gateway.programs.idle import IdleTimes
+from weft_gateway.programs.identity import ResponseStore
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import LineageStore
@@ -70,6 +69,9 @@ from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.receipts import Receipts
 from weft_gateway.telemetry.tasks import Spawner, Supervisor, Work
 from weft_gateway.tenants import Tenants
+
+if TYPE_CHECKING:
+    from weft_gateway.programs.redis_link import RedisLink
 
 log = logging.getLogger(__name__)
 
@@ -98,27 +100,22 @@ def make_table(settings: Settings) -> ProcessTable:
     return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
 
-def make_chains(settings: Settings, table: ProcessTable) -> ChainRoots:
-    """What is known of stored answers, where the settings want the process table."""
-    if settings.redis_url:
-        from weft_gateway.programs.redis_chains import RedisChains
-        from weft_gateway.programs.redis_store import RedisStore
+def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
+    """What is known of stored answers. link: the process table's Redis client, if it has one."""
+    if link is not None:
+        from weft_gateway.programs.redis_response_store import RedisResponseStore
 
-        store = RedisStore(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
-        return RedisChains(store, lambda: table.local, settings.answer_keep_s)
-    return ChainRoots(keep_s=settings.answer_keep_s)
+        return RedisResponseStore(link, settings.answer_keep_s)
+    return ResponseStore(keep_s=settings.answer_keep_s)
 
 
-def make_handles(settings: Settings, table: ProcessTable) -> HandleStore:
-    """The handles of prefills, where the settings want the process table."""
-    if settings.redis_url:
+def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:
+    """The handles of prefills. link: as for `make_chains`."""
+    if link is not None:
         from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
-        from weft_gateway.programs.redis_link import RedisLink
 
-        link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
         return RedisHandles(
             link,
-            lambda: table.local,
             settings.prefills_per_tenant,
             SHARED_TIMES * settings.prefills,
             settings.prefills,
@@ -134,23 +131,21 @@ def make_tenants(settings: Settings) -> Tenants:
     return tenants_file.load(settings.tenants_file, default)
 
 
-def make_limiter(settings: Settings, table: ProcessTable) -> Limiter:
-    """The limits per tenant, where the settings want the process table."""
-    if settings.redis_url:
+def make_limiter(link: RedisLink | None) -> Limiter:
+    """The limits per tenant. link: as for `make_chains`."""
+    if link is not None:
         from weft_gateway.programs.redis_limits import RedisLimiter
-        from weft_gateway.programs.redis_link import RedisLink
 
-        link = RedisLink(settings.redis_url, settings.redis_prefix, settings.redis_timeout_s)
-        return RedisLimiter(link, lambda: table.local)
+        return RedisLimiter(link)
     return MemoryLimiter()
 
 
-def make_lineage_store(settings: Settings) -> LineageStore:
-    """What remembers whose the messages of calls without a key are."""
-    if settings.redis_url:
+def make_lineage_store(link: RedisLink | None) -> LineageStore:
+    """Fingerprints of the messages of calls without a key. link: as for `make_chains`."""
+    if link is not None:
         from weft_gateway.programs.lineage.redis import RedisLineage
 
-        return RedisLineage(settings.redis_url, settings.redis_prefix)
+        return RedisLineage(link)
     return MemoryLineage()
 
 
@@ -162,6 +157,7 @@ class Gateway:
         """`table`: instead of the one that the settings ask for."""
         s = self.settings = settings
         self.table = table = table if table is not None else make_table(s)
+        link: RedisLink | None = getattr(table, "link", None)
         self.metrics = metrics = Metrics()
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
@@ -177,11 +173,11 @@ class Gateway:
             timeout=s.connect_timeout_s, trust_env=False
         )
         self.advisor = advisor = KvAdvisor(registry, admin_http, s.engine_secret)
-        self.chains = chains = make_chains(s, table)
-        self.handles = handles = make_handles(s, table)
-        self.lineage = lineage = Lineage(make_lineage_store(s)) if s.lineage else None
+        self.chains = chains = make_chains(s, link)
+        self.handles = handles = make_handles(s, link)
+        self.lineage = lineage = Lineage(make_lineage_store(link)) if s.lineage else None
         tenants = make_tenants(s)
-        self.limiter = make_limiter(s, table) if tenants.limited else None
+        self.limiter = make_limiter(link) if tenants.limited else None
         limits = background = None
         if self.limiter is not None:
             limits = TenantLimits(tenants, self.limiter)
@@ -190,9 +186,6 @@ class Gateway:
         self.receipts = receipts = Receipts(s.receipts, s.receipts_age_s)
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
-        )
-        self.idle = idle = IdleTimes(
-            IdlePolicy(min(s.program_idle_min_s, s.program_idle_s), s.program_idle_s)
         )
         self.turns = turns = Turns()
         self.disconnects = disconnects = DisconnectMonitor()
@@ -208,7 +201,7 @@ class Gateway:
         placement = Placement(router, registry, table, counter, retry_after_s)
         reports = Reports(registry, admin_http, s.engine_secret)
         self.lifecycle = lifecycle = Lifecycle(
-            table, placement, advisor, idle, reports.ask, spawner, metrics.error
+            table, placement, advisor, reports.ask, spawner, metrics.error
         )
         engines = Engines(registry, counter, tenants, turns, tag_prompts=s.tag_prompts)
         path = CallPath(
@@ -293,7 +286,7 @@ class Gateway:
         ):
             pages.include_router(routes)
         failures.install(pages, answers)
-        describe_hot_routes(pages)
+        complete_document(pages)
         cors = Cors(s.cors_origins) if s.cors_origins else None
         self.app = Dispatcher(calls, passthrough, sockets, pages, answers, cors, s)
 
@@ -311,14 +304,14 @@ class Gateway:
         # Before the first call is taken, so that it finds replicas that are known to be up.
         await health.check_all()
         timeouts = _timeouts(settings)
-        farewells = Farewells(self.advisor, lambda key: table.peek(key) is not None)
+        notifier = EvictionNotifier(self.advisor, lambda key: table.peek(key) is not None)
         upstreams = [replica.upstream for replica in self.registry]
         background: dict[str, Work] = {
             "health": health.run,
             "deadlines": lambda: watch(upstreams, timeouts),
             "departures": self.disconnects.run,
-            "reap": lambda: self._reap(farewells),
-            "farewells": farewells.run,
+            "reap": lambda: self._reap(notifier),
+            "farewells": notifier.run,
             "sweep": self._sweep,
         }
         if self.background is not None:
@@ -333,9 +326,9 @@ class Gateway:
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)
             await self.admin_http.aclose()
-            for store in (table, self.lineage, self.chains, self.handles, self.limiter):
-                if store is not None:
-                    await store.aclose()
+            if self.limiter is not None:
+                await self.limiter.aclose()
+            await table.aclose()
 
     async def _sweep(self) -> None:
         """Release prefills whose time is over."""
@@ -343,17 +336,15 @@ class Gateway:
             await asyncio.sleep(_SWEEP_EVERY_S)
             await self.prefills.sweep()
 
-    async def _reap(self, farewells: Farewells) -> None:
+    async def _reap(self, notifier: EvictionNotifier) -> None:
         """End programs that have been idle for long, and calls of gateways that are gone."""
         settings = self.settings
         idle_s = settings.program_idle_s
-        shortest_s = min(idle_s, settings.program_idle_min_s)
-        every_s = min(_REAP_EVERY_S, shortest_s / 2, settings.call_lease_s / _SIGNS)
+        every_s = min(_REAP_EVERY_S, idle_s / 2, settings.call_lease_s / _SIGNS)
         while True:
             try:
                 gone = await self.table.expire(time(), idle_s)
-                self.idle.ended([program.key for program in gone], time())
-                farewells.add(gone)
+                notifier.add(gone)
                 await self.chains.flush()
                 await self.handles.flush(time())
                 if self.limiter is not None:
@@ -376,7 +367,8 @@ def _fastapi(gateway: Gateway) -> FastAPI:
         swagger_ui_parameters={"validatorUrl": None},
         title="Weft",
         version=version("weft"),
-        description="An OpenAI-compatible, stateful serving gateway for agent programs.",
+        responses=ERRORS,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lambda _: gateway.running(),
         redirect_slashes=False,
     )

@@ -222,11 +222,6 @@ class Settings(BaseSettings):
     program_idle_s: float = Field(
         3600.0, gt=0, description="a program without calls for so long is ended, seconds"
     )
-    program_idle_min_s: float = Field(
-        300.0,
-        gt=0,
-        description="the same of kinds that are known to call sooner: never less, seconds",
-    )
     max_programs_per_tenant: int = Field(
         100_000,
         ge=1,

@@ -33,13 +33,11 @@ def check(request: pytest.FixtureRequest) -> Callable[..., None]:
             if server is None:
                 await steps(MemoryHandles(**limits))
                 return
-            store = RedisHandles(
-                RedisLink(server.url, next(_prefixes), 20.0), lambda: False, **limits
-            )
+            link = RedisLink(server.url, next(_prefixes), 20.0)
             try:
-                await steps(store)
+                await steps(RedisHandles(link, **limits))
             finally:
-                await store.aclose()
+                await link.aclose()
 
         asyncio.run(main())
 
@@ -184,23 +182,20 @@ def apart(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
     """Run the steps with a line, a gateway on it, and another one with a line of its own."""
 
     async def main() -> None:
-        prefix, away = next(_prefixes), [False]
+        prefix = next(_prefixes)
         async with RedisProxy(server.port) as line:
-            stores = [
-                RedisHandles(RedisLink(line.url, prefix, 5.0), lambda: away[0]),
-                RedisHandles(RedisLink(server.url, prefix, 5.0), lambda: False),
-            ]
+            links = [RedisLink(url, prefix, 5.0) for url in (line.url, server.url)]
             try:
-                await steps(line, away, *stores)
+                await steps(line, links[0], *map(RedisHandles, links))
             finally:
-                for store in stores:
-                    await store.aclose()
+                for link in links:
+                    await link.aclose()
 
     asyncio.run(main())
 
 
 def test_what_one_gateway_began_another_changes_and_uses_up(redis_server):
-    async def steps(line, away, left, right):
+    async def steps(line, link, left, right):
         await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         assert dict(await right.find("t", "pf_1", 2.0)) == TEXTS
         await right.update(KEY, "pf_1", {"state": "taken"})
@@ -215,11 +210,11 @@ def test_what_one_gateway_began_another_changes_and_uses_up(redis_server):
 
 @pytest.mark.parametrize("told", [True, False], ids=["known to be away", "found out"])
 def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told):
-    async def steps(line, away, left, right):
+    async def steps(line, link, left, right):
         await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         await right.begin(KEY, "pf_2", TEXTS, 1.0, 11.0)
         line.set(Line.CUT)
-        away[0] = told
+        link.away = told
         assert await left.begin(KEY, "pf_3", TEXTS, 1.0, 12.0)
         await left.update(KEY, "pf_1", {"state": "done"})
         assert (await left.find("t", "pf_1", 2.0))["state"] == "done"
@@ -230,7 +225,7 @@ def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told)
         assert await left.begin(KEY, "pf_4", TEXTS, 1.0, 12.0)
         assert (await right.find("t", "pf_1", 2.0))["state"] == "running"
         line.set(Line.OPEN)
-        away[0] = False
+        link.away = False
         await left.flush(2.0)
         assert (await right.find("t", "pf_1", 2.0))["state"] == "done"
         assert await right.find("t", "pf_3", 2.0) is None
@@ -241,10 +236,10 @@ def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told)
 
 
 def test_what_changes_while_it_is_written_is_written_as_it_is_then(redis_server, monkeypatch):
-    async def steps(line, away, left, right):
-        away[0] = True
+    async def steps(line, link, left, right):
+        link.away = True
         assert await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
-        away[0] = False
+        link.away = False
         write, writes = left._begin, []
 
         async def slowly(names, arguments):
@@ -264,10 +259,10 @@ def test_what_changes_while_it_is_written_is_written_as_it_is_then(redis_server,
 
 
 def test_what_is_dropped_while_it_is_written_is_not_there_again(redis_server, monkeypatch):
-    async def steps(line, away, left, right):
-        away[0] = True
+    async def steps(line, link, left, right):
+        link.away = True
         assert await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
-        away[0] = False
+        link.away = False
         write = left._begin
 
         async def after_the_drop(names, arguments):

@@ -37,22 +37,27 @@ async def drained(limiter: Any) -> None:
             await writer
 
 
+async def closed(limiter: Any) -> None:
+    """End a limiter, and its client if it has one."""
+    await limiter.aclose()
+    if isinstance(limiter, RedisLimiter):
+        await limiter._link.aclose()
+
+
 @pytest.fixture(params=["memory", "redis"])
 def make_limiter(request: pytest.FixtureRequest) -> Callable[[], Any]:
     if request.param == "memory":
         return MemoryLimiter
     server: RedisServer = request.getfixturevalue("redis_server")
     prefix = f"limits{next(_prefixes)}"
-    return lambda **more: RedisLimiter(RedisLink(server.url, prefix, 20.0), lambda: False, **more)
+    return lambda **more: RedisLimiter(RedisLink(server.url, prefix, 20.0), **more)
 
 
 @pytest.fixture
 def redis_limiters(redis_server: RedisServer) -> Callable[[], Any]:
     """A maker of limiters that share one store, as several gateways do."""
     prefix = f"limits{next(_prefixes)}"
-    return lambda **more: RedisLimiter(
-        RedisLink(redis_server.url, prefix, 20.0), lambda: False, **more
-    )
+    return lambda **more: RedisLimiter(RedisLink(redis_server.url, prefix, 20.0), **more)
 
 
 async def test_requests_are_refused_beyond_the_limit_with_the_time_to_wait(
@@ -63,7 +68,7 @@ async def test_requests_are_refused_beyond_the_limit_with_the_time_to_wait(
     assert [quota.refused for quota in quotas] == ["", "", "", REQUESTS]
     assert 0 < quotas[-1].wait_s <= 20.0
     assert quotas[0].requests_left == pytest.approx(2.0, abs=0.5)
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_tokens_are_refused_beyond_the_limit_and_corrected(make_limiter: Any) -> None:
@@ -76,7 +81,7 @@ async def test_tokens_are_refused_beyond_the_limit_and_corrected(make_limiter: A
     quota = await eventually(lambda: limiter.admit("a", rules, 1), lambda quota: quota.refused)
     assert quota.tokens_left < 0
     assert quota.wait_s > 500
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_calls_in_flight_are_counted_until_they_are_released(make_limiter: Any) -> None:
@@ -84,7 +89,7 @@ async def test_calls_in_flight_are_counted_until_they_are_released(make_limiter:
     assert [(await limiter.admit("a", rules, 1)).refused for _ in range(3)] == ["", "", IN_FLIGHT]
     limiter.release("a", rules)
     assert (await limiter.admit("a", rules, 1)).refused == ""
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_a_refused_call_takes_nothing(make_limiter: Any) -> None:
@@ -96,7 +101,7 @@ async def test_a_refused_call_takes_nothing(make_limiter: Any) -> None:
     quota = await limiter.admit("a", rules, 5)
     assert quota.refused == ""
     assert quota.requests_left == pytest.approx(8.0, abs=0.6)
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_a_refusal_tells_what_is_left_of_every_limit(make_limiter: Any) -> None:
@@ -113,7 +118,7 @@ async def test_a_refusal_tells_what_is_left_of_every_limit(make_limiter: Any) ->
     )
     assert quota.refused == TOKENS
     assert quota.requests_left == pytest.approx(599, abs=1)
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_refused_calls_do_not_keep_others_out(make_limiter: Any) -> None:
@@ -129,7 +134,7 @@ async def test_refused_calls_do_not_keep_others_out(make_limiter: Any) -> None:
         limiter.release("a", rules)
         await drained(limiter)
     assert limiter.in_flight("a") == 0
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_a_refused_tenant_leaves_nothing_behind(redis_limiters: Any) -> None:
@@ -141,22 +146,21 @@ async def test_a_refused_tenant_leaves_nothing_behind(redis_limiters: Any) -> No
     await drained(limiter)
     assert not limiter._running
     assert not limiter._asking
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_calls_that_ended_while_redis_was_away_do_not_count(
     redis_server: RedisServer,
 ) -> None:
-    away, prefix = False, f"limits{next(_prefixes)}"
-    one, other = (
-        RedisLimiter(RedisLink(redis_server.url, prefix, 20.0), lambda: away) for _ in range(2)
-    )
+    prefix = f"limits{next(_prefixes)}"
+    links = [RedisLink(redis_server.url, prefix, 20.0) for _ in range(2)]
+    one, other = map(RedisLimiter, links)
     rules = TenantRules(calls_in_flight=2)
     assert (await one.admit("a", rules, 1)).refused == ""
-    away = True
+    links[0].away = True
     one.release("a", rules)
     assert (await one.admit("a", rules, 1)).refused == ""
-    away = False
+    links[0].away = False
     await one.refresh()
     await drained(one)
     assert (await other.admit("a", rules, 1)).refused == ""
@@ -164,8 +168,8 @@ async def test_calls_that_ended_while_redis_was_away_do_not_count(
     one.release("a", rules)
     await drained(one)
     assert (await other.admit("a", rules, 1)).refused == ""
-    await one.aclose()
-    await other.aclose()
+    await closed(one)
+    await closed(other)
 
 
 async def test_tenants_do_not_share_limits(make_limiter: Any) -> None:
@@ -173,7 +177,7 @@ async def test_tenants_do_not_share_limits(make_limiter: Any) -> None:
     assert (await limiter.admit("a", rules, 1)).refused == ""
     assert (await limiter.admit("b", rules, 1)).refused == ""
     assert (await limiter.admit("a", rules, 1)).refused == REQUESTS
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_calls_at_the_same_moment_do_not_exceed_a_limit(make_limiter: Any) -> None:
@@ -182,7 +186,7 @@ async def test_calls_at_the_same_moment_do_not_exceed_a_limit(make_limiter: Any)
     quotas = await asyncio.gather(*(limiter.admit("a", rules, 1) for _ in range(50)))
     assert sum(not quota.refused for quota in quotas) == 7
     assert limiter.in_flight("a") == 7
-    await limiter.aclose()
+    await closed(limiter)
 
 
 async def test_gateways_on_one_store_share_the_limits(redis_limiters: Any) -> None:
@@ -199,8 +203,8 @@ async def test_gateways_on_one_store_share_the_limits(redis_limiters: Any) -> No
         lambda: other.admit("a", rules, 1), lambda quota: quota.refused != IN_FLIGHT
     )
     assert quota.refused == REQUESTS
-    await one.aclose()
-    await other.aclose()
+    await closed(one)
+    await closed(other)
 
 
 async def test_calls_of_a_gateway_that_died_count_only_for_its_lease(redis_limiters: Any) -> None:
@@ -208,18 +212,19 @@ async def test_calls_of_a_gateway_that_died_count_only_for_its_lease(redis_limit
     dead, alive = redis_limiters(lease_s=0.3), redis_limiters(lease_s=0.3)
     assert (await dead.admit("a", rules, 1)).refused == ""
     await eventually(lambda: alive.admit("a", rules, 1), lambda quota: not quota.refused)
-    await dead.aclose()
-    await alive.aclose()
+    await closed(dead)
+    await closed(alive)
 
 
 async def test_each_gateway_applies_the_limits_alone_while_redis_is_away(
     redis_server: RedisServer,
 ) -> None:
-    gone = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2), lambda: False)
-    known = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2), lambda: True)
+    gone = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2))
+    known = RedisLimiter(RedisLink("redis://127.0.0.1:1", "x", 0.2))
+    known._link.away = True
     rules = TenantRules(requests_per_minute=1)
     for limiter in (gone, known):
         assert (await limiter.admit("a", rules, 1)).refused == ""
         assert (await limiter.admit("a", rules, 1)).refused == REQUESTS
         limiter.release("a", rules)
-        await limiter.aclose()
+        await closed(limiter)

@@ -14,6 +14,8 @@ from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import MAX_ASKED, RedisLineage
 from weft_gateway.programs.lineage.store import MAX_MARKS
+from weft_gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.table import TableUnavailable
 
 _prefixes = (f"lineage{number}" for number in count())
 NOW = 1000.0
@@ -35,12 +37,12 @@ def run(request) -> Callable[..., None]:
                 return
             server: RedisServer = request.getfixturevalue("redis_server")
             prefix = next(_prefixes)
-            stores = [RedisLineage(server.url, prefix) for _ in range(2)]
+            links = [RedisLink(server.url, prefix, 20.0) for _ in range(2)]
             try:
-                await steps(*stores)
+                await steps(*map(RedisLineage, links))
             finally:
-                for store in stores:
-                    await store.aclose()
+                for link in links:
+                    await link.aclose()
 
         asyncio.run(main())
 
@@ -115,7 +117,9 @@ def test_redis_forgets_what_was_used_longest_ago_and_all_after_a_while(
 ):
     async def main():
         prefix = next(_prefixes)
-        writer, reader = (RedisLineage(redis_server.url, prefix, limit=10) for _ in range(2))
+        writer, reader = (
+            RedisLineage(RedisLink(redis_server.url, prefix, 20.0), limit=10) for _ in range(2)
+        )
         for n in range(30):
             await put(writer, (n, mark()), folds=[("a", "b")])
         assert set((await get(reader, *range(30))).marks) == set(range(20, 30))
@@ -130,8 +134,8 @@ def test_redis_forgets_what_was_used_longest_ago_and_all_after_a_while(
             assert set((await get(reader, *range(30))).marks) == set(range(21, 30))
             await put(writer, (40, mark()))
             assert client.zcard(used) == client.hlen(f"{{{prefix}}}lineage:marks") == 10
-        await writer.aclose()
-        await reader.aclose()
+        await writer._link.aclose()
+        await reader._link.aclose()
 
     asyncio.run(main())
 
@@ -141,19 +145,21 @@ def test_without_redis_a_gateway_knows_what_it_has_seen_itself(tmp_path):
     try:
 
         async def main():
-            store = RedisLineage(server.url, next(_prefixes))
+            link = RedisLink(server.url, next(_prefixes), 5.0)
+            losses: list[TableUnavailable] = []
+            link.on_loss = losses.append
+            store, other = RedisLineage(link), RedisLineage(link)
             await put(store, (1, mark()))
             server.kill()
             await put(store, (2, mark()))
+            assert len(losses) == 1
+            link.away = True
             assert set((await get(store, 1, 2)).marks) == {1, 2}
             server.start()
-            # For a moment nobody asks again.
-            await store.put("t", [Entry(3, mark())], (), NOW + 10)
-            other = RedisLineage(server.url, next(_prefixes))
-            other._keys = store._keys
-            assert set((await other.get_many("t", [1, 2, 3], NOW)).marks) == {3}
-            await store.aclose()
-            await other.aclose()
+            link.away = False
+            await put(store, (3, mark()))
+            assert set((await get(other, 1, 2, 3)).marks) == {3}
+            await link.aclose()
 
         asyncio.run(main())
     finally:

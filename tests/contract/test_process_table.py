@@ -7,7 +7,7 @@ from dataclasses import replace
 import anyio
 import pytest
 from support.table import KEY, closing, opening, scenario
-from weft_gateway.model import Gone, Outcome, ProgramKey
+from weft_gateway.model import EndedProgram, Outcome, ProgramKey
 
 
 def test_opening_creates_the_program_and_closing_adds_what_was_used(make_table):
@@ -213,22 +213,8 @@ def test_idle_programs_are_removed_and_busy_ones_stay(make_table):
         await table.start(ProgramKey("t", "idle"), 1.0)
         await table.start(ProgramKey("t", "fresh"), 95.0)
         await table.open_call(opening(ProgramKey("t", "busy"), now=1.0))
-        assert list(await table.expire(100.0, 10.0)) == [Gone(ProgramKey("t", "idle"), ())]
+        assert list(await table.expire(100.0, 10.0)) == [EndedProgram(ProgramKey("t", "idle"), ())]
         assert [p.key.program for p in await table.programs("t", 9)] == ["busy", "fresh"]
-
-    scenario(make_table, steps)
-
-
-def test_a_program_may_be_taken_for_idle_sooner_than_others(make_table):
-    async def steps(table):
-        quick, slow = ProgramKey("t", "quick"), ProgramKey("t", "slow")
-        for key, sooner_s in ((slow, 0.0), (quick, 90.0)):
-            o = opening(key, now=1000.0, sooner_s=sooner_s)
-            await table.open_call(o)
-            await table.close_call(closing(o, now=1005.0, sooner_s=sooner_s))
-        assert list(await table.expire(1014.0, 100.0)) == []
-        assert list(await table.expire(1016.0, 100.0)) == [Gone(quick, ())]
-        assert list(await table.expire(1106.0, 100.0)) == [Gone(slow, ())]
 
     scenario(make_table, steps)
 
@@ -240,7 +226,10 @@ def test_of_what_is_removed_the_replicas_are_known_that_it_was_pinned_to(make_ta
             await table.open_call(o)
             await table.close_call(closing(o, now=2.0))
         gone = sorted(await table.expire(100.0, 10.0))
-        assert gone == [Gone(ProgramKey("t", "0"), ("r1",)), Gone(ProgramKey("t", "1"), ())]
+        assert gone == [
+            EndedProgram(ProgramKey("t", "0"), ("r1",)),
+            EndedProgram(ProgramKey("t", "1"), ()),
+        ]
 
     scenario(make_table, steps)
 
@@ -268,7 +257,7 @@ def test_a_session_that_is_started_again_is_active_again(make_table):
         await table.start(KEY, 1.0)
         await table.start(KEY, 95.0)
         assert list(await table.expire(100.0, 10.0)) == []
-        assert list(await table.expire(110.0, 10.0)) == [Gone(KEY, ())]
+        assert list(await table.expire(110.0, 10.0)) == [EndedProgram(KEY, ())]
 
     scenario(make_table, steps)
 

@@ -35,7 +35,7 @@ def test_one_too_many_ends_the_one_that_was_idle_for_longest(make_table):
         assert await names(table) == ["a", "c", "d"]
         await table.start(key("e"), 6.0)
         assert await names(table) == ["a", "d", "e"]
-        assert await table.census() == (5, 2, 3)
+        assert await table.counts() == (5, 2, 3)
         # Ended like any other: it begins anew.
         o = opening(key("b"), now=7.0)
         assert (await table.open_call(o)).created
@@ -117,7 +117,7 @@ def test_whatever_happens_the_same_programs_stay_as_in_memory(make_table, action
                 opened.pop(which % len(opened))
             assert done[:1] == done[1:]
             assert await names(table) == await names(twin)
-            assert await table.census() == await twin.census()
+            assert await table.counts() == await twin.counts()
             assert [*await table.check(), *await twin.check()] == []
             if action in ("open", "start") and done[0]:
                 busy = {o.key for o in opened}

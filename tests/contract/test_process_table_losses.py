@@ -47,13 +47,13 @@ def test_opened_less_closed_is_in_flight_at_all_times(make_table, seed):
             elif action == "lose":
                 await lose(table, key)
             assert await table.count() == table.in_flight() == counts(open_calls)
-            created, ended, alive = await table.census()
+            created, ended, alive = await table.counts()
             assert created - ended == alive
         for o in open_calls:
             await table.close_call(closing(o, now=now, service_s=1.0))
         assert await table.count() == {}
         await table.expire(now + 100.0, 10.0)
-        assert (await table.census()).alive == 0
+        assert (await table.counts()).alive == 0
 
     scenario(make_table, steps)
 

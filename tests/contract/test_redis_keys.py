@@ -7,15 +7,13 @@ import time
 from support.redis_rows import age_leases, monitored
 from support.redis_table import run
 from support.table import KEY, closing, opening
-from weft_gateway.model import ProgramKey, Told
-from weft_gateway.programs import rules
-from weft_gateway.programs.events import Ended
+from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.programs.lineage.marks import Entry, Mark
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.redis import RedisLineage
 from weft_gateway.programs.redis import RedisTable
-from weft_gateway.programs.redis_chains import RedisChains
 from weft_gateway.programs.redis_handles import RedisHandles
+from weft_gateway.programs.redis_response_store import RedisResponseStore
 
 
 def test_scripts_declare_every_key_that_they_touch(redis_server):
@@ -24,9 +22,9 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
     async def steps(table):
         prefix = table._store.keys.base.decode()[1:-2]
         small = RedisTable(redis_server.url, prefix, timeout_s=20.0, per_tenant=2)
-        chains = RedisChains(table._store, lambda: False, keep_s=100.0, limit=2)
-        handles = RedisHandles(table._store, lambda: False)
-        lineage = RedisLineage(redis_server.url, prefix, limit=4)
+        chains = RedisResponseStore(table.link, keep_s=100.0, limit=2)
+        handles = RedisHandles(table.link)
+        lineage = RedisLineage(small.link, limit=4)
         with monitored(redis_server.port) as monitor:
             await everything(small, chains, handles, lineage)
             await table._store.redis.echo("the end of this test")
@@ -42,7 +40,6 @@ def test_scripts_declare_every_key_that_they_touch(redis_server):
                     declared += 1
             assert scripts > declared > 20
         await small.aclose()
-        await lineage.aclose()
 
     run(redis_server, steps)
 
@@ -59,8 +56,10 @@ async def everything(table, chains, handles, lineage) -> None:
     await table.close_call(closing(nameless, now=10.0))
     for number in range(4):
         await table.start(ProgramKey("t", f"s{number}"), 20.0 + number)
-        await table.tell(ProgramKey("t", f"u{number}"), Told("x", "y", 99.0), 30.0 + number)
-    await table.tell(ProgramKey("t", "u3"), Told("x", "", 99.0), 40.0)
+        await table.set_attribute(
+            ProgramKey("t", f"u{number}"), ProgramAttribute("x", "y", 99.0), 30.0 + number
+        )
+    await table.set_attribute(ProgramKey("t", "u3"), ProgramAttribute("x", "", 99.0), 40.0)
     held = opening(ProgramKey("t", "held"), now=41.0)
     await table.open_call(held)
     await table.expire(42.0, 10.0)
@@ -70,9 +69,9 @@ async def everything(table, chains, handles, lineage) -> None:
     table._leases.clear()
     await table.expire(60.0, 10.0)
     key = ProgramKey("t", "replayed")
-    await table.replay([o := opening(key, now=61.0), closing(o, now=62.0), Ended(key, 63.0, "e")])
-    await table.restore([rules.fresh(ProgramKey("t", "back"), 64.0, ephemeral=False)])
-    await table.end(ProgramKey("t", "back"), 65.0)
+    await table.reopen([o := opening(key, now=61.0)])
+    await table.close_all([closing(o, now=62.0)])
+    await table.end(key, 63.0)
     for number in range(5):
         await chains.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")
     await chains.forget("t0", "resp_4")

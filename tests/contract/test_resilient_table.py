@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from itertools import count
+from random import Random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
-from support.table import KEY, KEYS, Twin, closing, opening, same
+from support.table import KEY, KEYS, closing, opening
 from support.waiting import back
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.redis import RedisTable
@@ -22,17 +23,14 @@ _prefixes = (f"away{number}" for number in count())
 _PROBE_S = 0.005
 
 
-def away(
-    server: RedisServer, steps: Callable[..., Awaitable[None]], gateways: int = 1, **options: int
-) -> None:
-    """Run the steps with a line and that many gateways on it, `others` of them on one of their
-    own. The table's integrity must hold afterwards."""
+def away(server: RedisServer, steps: Callable[..., Awaitable[None]], gateways: int = 1) -> None:
+    """Run the steps with a line and that many gateways on it. Then the table must be consistent."""
 
     async def main() -> None:
         prefix = next(_prefixes)
         async with RedisProxy(server.port) as line:
             tables = [
-                ResilientTable(RedisTable(line.url, prefix, timeout_s=20.0), _PROBE_S, **options)
+                ResilientTable(RedisTable(line.url, prefix, timeout_s=20.0), _PROBE_S)
                 for _ in range(gateways)
             ]
             direct = RedisTable(server.url, prefix, timeout_s=20.0)
@@ -51,7 +49,7 @@ def away(
 
 
 @pytest.mark.parametrize("how", [Line.CUT, Line.MUTE])
-def test_calls_go_on_and_are_counted_once(redis_server, how):
+def test_calls_go_on_and_those_that_redis_knows_are_counted_once(redis_server, how):
     async def steps(line, direct, table):
         before = opening()
         assert not (await table.open_call(before)).local
@@ -67,11 +65,17 @@ def test_calls_go_on_and_are_counted_once(redis_server, how):
         await table.open_call(still)
         line.set(Line.OPEN)
         await back(table)
+        # What began and ended without Redis is not added. Redis has seen the opening of `during` if
+        # only the reply was lost.
+        known = how is Line.MUTE
         program = await direct.get(KEY)
-        assert (program.service_s, program.calls, program.calls_closed) == (5.0, 3, 2)
+        totals = (program.service_s, program.calls, program.calls_closed)
+        assert totals == ((5.0, 3, 2) if known else (2.0, 2, 1))
         assert [t.call for t in program.threads] == [still.call]
         assert table.in_flight() == {"r0": 1}
-        assert (await table.close_call(closing(still, service_s=1.0))).service_s == 6.0
+        assert (await table.close_call(closing(still, service_s=1.0))).service_s == (
+            6.0 if known else 3.0
+        )
         assert table.peek(KEY) == await direct.get(KEY)
 
     away(redis_server, steps)
@@ -96,48 +100,7 @@ def test_the_answer_to_each_kind_of_change_may_be_lost(redis_server):
         assert await direct.get(KEY) is None
         await lost(table.start(KEY, 4.0))
         assert await direct.get(KEY) is not None
-        assert await direct.census() == (2, 1, 1)
-
-    away(redis_server, steps)
-
-
-def test_making_up_may_break_off_anywhere_and_begin_again(redis_server):
-    async def steps(line, direct, table):
-        line.set(Line.CUT)
-        for number in range(700):
-            o = opening(KEYS[number % 4])
-            await table.open_call(o)
-            await table.close_call(closing(o, service_s=1.0))
-            if number % 100 == 99:
-                await table.end(KEYS[0], 5.0)
-        for _ in range(3):
-            # Some of it arrives, and nobody is told.
-            line.set(Line.MUTE)
-            await asyncio.sleep(5 * _PROBE_S)
-            line.set(Line.CUT)
-        line.set(Line.OPEN)
-        await back(table)
-        found = [await direct.get(key) for key in KEYS]
-        assert [p.service_s if p else None for p in found] == [None, 175.0, 175.0, 175.0]
-        created, ended, alive = await direct.census()
-        assert (created, ended, alive) == (10, 7, 3)
-
-    away(redis_server, steps)
-
-
-def test_an_opening_that_comes_after_its_replay_changes_nothing(redis_server):
-    async def steps(line, direct, table):
-        o = opening()
-        line.set(Line.CUT)
-        await table.open_call(o)
-        await table.close_call(closing(o, service_s=1.0))
-        line.set(Line.OPEN)
-        await back(table)
-        # It had waited in the server's socket.
-        with pytest.raises(ValueError, match="open already"):
-            await direct.open_call(o)
-        program = await direct.get(KEY)
-        assert (program.calls, program.threads) == (1, ())
+        assert await direct.counts() == (2, 1, 1)
 
     away(redis_server, steps)
 
@@ -158,7 +121,7 @@ def test_what_another_gateway_did_meanwhile_stays(redis_server):
         line.set(Line.OPEN)
         await back(table)
         program = await direct.get(KEY)
-        assert (program.service_s, program.calls, program.home) == (111.0, 3, "r0")
+        assert (program.service_s, program.calls, program.home) == (11.0, 2, "r0")
 
     away(redis_server, steps)
 
@@ -182,7 +145,7 @@ def test_gateways_that_decided_apart_agree_again(redis_server):
             placed.add((await table.open_call(o)).replica)
             await table.close_call(closing(o))
         assert len(placed) == 1
-        assert (await direct.census()).created == 1
+        assert (await direct.counts()).created == 1
 
     away(redis_server, steps, gateways=2)
 
@@ -205,28 +168,10 @@ def test_nameless_and_ended_programs_go_as_they_would_have(redis_server):
         assert [p.key.program for p in await table.programs("t", 9)] == ["s"]
         line.set(Line.OPEN)
         await back(table)
-        assert await direct.census() == (4, 3, 1)
+        assert await direct.counts() == (3, 2, 1)
         assert [p.key.program for p in await direct.programs("t", 9)] == ["s"]
 
     away(redis_server, steps)
-
-
-def test_a_journal_that_is_full_serves_on_without_counting(redis_server):
-    async def steps(line, direct, table):
-        before = opening()
-        await table.open_call(before)
-        line.set(Line.CUT)
-        calls = [opening() for _ in range(5)]
-        for o in calls:
-            assert (await table.open_call(o)).local
-        for o in (before, *calls):
-            await table.close_call(closing(o, service_s=1.0))
-        line.set(Line.OPEN)
-        await back(table)
-        program = await direct.get(KEY)
-        assert (program.calls, program.calls_closed, program.service_s) == (4, 4, 4.0)
-
-    away(redis_server, steps, max_events=3)
 
 
 def test_leases_that_ran_out_meanwhile_are_not_taken_for_lost_calls(redis_server):
@@ -245,47 +190,6 @@ def test_leases_that_ran_out_meanwhile_are_not_taken_for_lost_calls(redis_server
     away(redis_server, steps)
 
 
-ACTIONS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["open", "open", "open", "close", "close", "start", "end", "cut", "mute", "back"]
-        ),
-        st.integers(0, 3),
-        st.booleans(),
-        st.floats(0, 10, allow_nan=False),
-    ),
-    max_size=40,
-)
-
-
-@given(ACTIONS)
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_with_outages_anywhere_it_answers_as_memory_does(redis_server, actions):
-    async def steps(line, direct, table):
-        twin = Twin()
-        for name, *rest in actions:
-            if name == "back":
-                line.set(Line.OPEN)
-                await back(table)
-                assert list(await direct.check()) == []
-            elif name in ("cut", "mute"):
-                line.set(Line(name))
-            else:
-                await twin.step(table, name, *rest)
-        while twin.open_calls:
-            await twin.step(table, "close", 0, False, 1.0)
-        line.set(Line.OPEN)
-        await back(table)
-        for key in KEYS:
-            same(await direct.get(key), await twin.table.get(key))
-        assert await direct.census() == await twin.table.census()
-        assert table.in_flight() == {}
-
-    away(redis_server, steps)
-
-
 def test_rows_that_are_lost_without_a_sign_are_noticed(redis_server):
     async def steps(line, direct, table):
         o = opening()
@@ -295,8 +199,8 @@ def test_rows_that_are_lost_without_a_sign_are_noticed(redis_server):
             await direct._store.redis.delete(raw)
         assert list(await table.expire(10.0, 1e9)) == []
         await back(table)
-        program = await direct.get(KEY)
-        assert (program.service_s, program.calls) == (4.0, 1)
+        assert await direct.get(KEY) is None
+        assert (await table.open_call(opening(o.key))).created
 
     away(redis_server, steps)
 
@@ -322,26 +226,53 @@ def test_after_a_flush_what_is_in_flight_is_what_the_gateways_have_open(redis_se
     away(redis_server, steps, gateways=2)
 
 
-def test_gateways_give_back_what_they_know_in_any_order(redis_server):
-    async def steps(line, direct, left, right):
-        for table, service_s in ((left, 1.0), (right, 2.0)):
-            o = opening()
-            await table.open_call(o)
-            await table.close_call(closing(o, service_s=service_s))
-        kept = opening()
-        await left.open_call(kept)
-        for raw in await direct._store.every_key():
-            await direct._store.redis.delete(raw)
-        # A gateway that knows nothing of it calls first.
-        first = opening()
-        await direct.open_call(first)
-        await direct.close_call(closing(first, service_s=10.0))
-        for table in (right, left):
-            await table.expire(10.0, 1e9)
-            await back(table)
-        program = await direct.get(KEY)
-        assert program.service_s == 13.0
-        assert (program.calls, program.calls_closed) == (4, 3)
-        assert (await left.close_call(closing(kept, service_s=5.0))).service_s == 18.0
+def test_with_outages_anywhere_no_call_is_lost_or_counted_twice(redis_server):
+    """Any sequence of openings, closings and outages: what is in flight is what is open."""
+    for seed in range(20):
 
-    away(redis_server, steps, gateways=2)
+        async def steps(line, direct, table, seed=seed):
+            random, calls, closed = Random(seed), [], 0
+            for _ in range(60):
+                what = random.choice(["open", "open", "close", "end", "cut", "mute", "back"])
+                if what == "open":
+                    o = opening(random.choice(KEYS), replica=f"r{random.randrange(2)}")
+                    calls.append(replace(o, candidate=(await table.open_call(o)).replica))
+                elif what == "close" and calls:
+                    o = calls.pop(random.randrange(len(calls)))
+                    await table.close_call(closing(o, service_s=1.0))
+                    closed += 1
+                elif what == "end":
+                    await table.end(random.choice(KEYS), 5.0)
+                elif what in ("cut", "mute"):
+                    line.set(Line(what))
+                elif what == "back":
+                    line.set(Line.OPEN)
+                    await back(table)
+                    assert list(await direct.check()) == []
+                    assert await direct.count() == Counter(o.candidate for o in calls)
+            line.set(Line.OPEN)
+            await back(table)
+            for o in calls:
+                await table.close_call(closing(o))
+            await back(table)
+            assert await direct.count() == {}
+            found = [p for key in KEYS if (p := await direct.get(key))]
+            assert all(p.calls == p.calls_closed for p in found)
+            assert sum(p.service_s for p in found) <= closed
+
+        away(redis_server, steps)
+
+
+def test_changes_of_a_session_without_redis_hold_afterwards(redis_server):
+    async def steps(line, direct, table):
+        other = ProgramKey("t", "other")
+        await table.start(KEY, 1.0)
+        line.set(Line.CUT)
+        assert (await table.end(KEY, 2.0)) is not None
+        await table.start(other, 3.0)
+        line.set(Line.OPEN)
+        await back(table)
+        assert await direct.get(KEY) is None
+        assert await direct.get(other) is not None
+
+    away(redis_server, steps)

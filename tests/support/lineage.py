@@ -63,7 +63,7 @@ class Gateway:
 
     def answer_body(self, call: Asked, body: dict[str, Any]) -> None:
         """Answer a call with a body of any API."""
-        run(self.lineage.answered(call, json.dumps(body).encode(), False, self.now))
+        run(self.lineage.answered(call, body, self.now))
 
     def turn(self, *messages: dict[str, Any], answer: dict[str, Any], **options: Any) -> Asked:
         """Open a call and answer it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from weft_gateway.model import Closing, Opening, Outcome, ProgramKey, Told
+from weft_gateway.model import Closing, Opening, Outcome, ProgramAttribute, ProgramKey
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.programs.table import ProcessTable
 
@@ -68,7 +68,7 @@ class Twin:
             o = opening(
                 KEYS[which], replica=f"r{which % 2 if amount < 8 else 2}", sticky=flag,
                 now=self.now, thread=f"t{which}", ephemeral=which == 3 and amount < 5,
-                eligible=frozenset(eligible), sooner_s=2.0 * (which % 3),
+                eligible=frozenset(eligible),
                 parent="" if flag else f"t{which % 2}",
             )  # fmt: skip
             ours, theirs = await table.open_call(o), await self.table.open_call(o)
@@ -80,7 +80,7 @@ class Twin:
             c = closing(
                 self.open_calls.pop(which % len(self.open_calls)), now=self.now, service_s=amount,
                 waiting_s=amount / 3, output_tokens=int(amount), preemptions=which,
-                outcome=Outcome.ERROR if flag else Outcome.OK, sooner_s=1.5 * (which % 3),
+                outcome=Outcome.ERROR if flag else Outcome.OK,
             )  # fmt: skip
             same(await table.close_call(c), await self.table.close_call(c))
         elif action == "start":
@@ -88,8 +88,13 @@ class Twin:
             same(ours[0], theirs[0])
             assert ours[1] == theirs[1]
         elif action == "tell":
-            told = Told(f"n{which % 2}", "x" * which, self.now + amount)
-            same(*[await each.tell(KEYS[which], told, self.now) for each in (table, self.table)])
+            told = ProgramAttribute(f"n{which % 2}", "x" * which, self.now + amount)
+            same(
+                *[
+                    await each.set_attribute(KEYS[which], told, self.now)
+                    for each in (table, self.table)
+                ]
+            )
         elif action == "end":
             same(*[await each.end(KEYS[which], self.now) for each in (table, self.table)])
         elif action == "expire":

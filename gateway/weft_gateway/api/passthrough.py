@@ -22,8 +22,8 @@ from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.errors import ApiError
-from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.ids import is_response_id
+from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
 # What can be done with a stored response, by the end of its path.
@@ -56,7 +56,7 @@ class Passthrough:
         self,
         auth: Authenticator,
         registry: Registry,
-        chains: ChainRoots,
+        chains: ResponseStore,
         limits: TenantLimits | None,
         disconnects: DisconnectMonitor,
         *,

@@ -20,7 +20,6 @@ from weft_gateway.model.record import record
 from weft_gateway.overlap.prefill import Prefill
 from weft_gateway.policies.tags_sections import Section
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
-from weft_gateway.programs.lineage.openings import Opening
 from weft_gateway.programs.lineage.rules import Asked
 from weft_gateway.telemetry.receipts import Receipt
 
@@ -114,7 +113,7 @@ class Call:
     # that this call extends. matched: the program's prefills were compared with the call.
     identity: Identity = UNIDENTIFIED
     holder: str = ""
-    asked: Asked | Opening | None = None
+    asked: Asked | None = None
     prefill: Prefill | None = None
     matched: bool = False
     admitted: Admitted | None = None
@@ -124,14 +123,13 @@ class Call:
     counted: Counted | None = None
 
     # The open call. placed: what was proposed, and why. replica: "" before the call is open.
-    # program: as it was when the call opened. local: the table's store was away. idle_discount_s:
-    # as `sooner_s` of the table's Opening. failed: replicas that could not be reached, with the
-    # error's code. superseded: another replica has the call now.
+    # program: as it was when the call opened. local: the table's store was away. failed:
+    # replicas that could not be reached, with the error's code. superseded: another replica has the
+    # call now.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM
     local: bool = False
-    idle_discount_s: float = 0.0
     failed: tuple[tuple[str, str], ...] = ()
     superseded: bool = False
 

@@ -23,7 +23,7 @@ from weft_gateway.engine.headers import for_engine
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model.hint import OwnTag
-from weft_gateway.overlap import told
+from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
 from weft_gateway.policies.tags import end_of, wire_tags
 from weft_gateway.tenants import Tenants
@@ -110,7 +110,7 @@ class Engines:
         tags, retain_tokens, fates = call.tags, None, hints.fates
         if tags is None and weft and call.endpoint.xargs and self._tags(call):
             ends = self._counter.count(call).ends
-            own = hints.tags or (_told_before(call) if program.told else ())
+            own = hints.tags or (_told_before(call) if program.attributes else ())
             tags, of_tags = wire_tags(call.sections, ends, own)
             fates += of_tags
             if hints.retain_to is not None:
@@ -159,5 +159,5 @@ class Engines:
 
 def _told_before(call: Call) -> tuple[OwnTag, ...]:
     """The tags that were told of the program before, through any gateway."""
-    text = call.program.told_of(told.TAGS, time())
-    return told.read(text) if text else ()
+    text = call.program.attribute(tag_codec.TAGS, time())
+    return tag_codec.decode(text) if text else ()

@@ -9,10 +9,10 @@ from weft_gateway import errors
 from weft_gateway.calls.call import Call
 from weft_gateway.engine.registry import Registry
 from weft_gateway.errors import ApiError
-from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.families import fold, has_parent
 from weft_gateway.programs.identity import Identity, IdentityError, resolve
 from weft_gateway.programs.ids import is_response_id
+from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
 
@@ -20,7 +20,7 @@ class Identifier:
     """Finds the program of a call that has been read (rows 1 to 4 and 6 of the alias table)."""
 
     def __init__(
-        self, chains: ChainRoots, registry: Registry, retry_after_s: int, *, traceparent: bool
+        self, chains: ResponseStore, registry: Registry, retry_after_s: int, *, traceparent: bool
     ) -> None:
         """retry_after_s: for clients, while it is not known who stores an answer. traceparent: row
         4 counts."""

@@ -12,13 +12,12 @@ from typing import Final
 
 from weft_engine.wire import CallReport
 
-from weft_gateway.calls.call import PREFILL, Call, Placed
+from weft_gateway.calls.call import Call, Placed
 from weft_gateway.calls.observers import notify
 from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey
-from weft_gateway.programs.idle import IdleTimes, Kind
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
@@ -69,7 +68,6 @@ class Lifecycle:
         table: ProcessTable,
         placement: Placement,
         advisor: KvAdvisor,
-        idle: IdleTimes,
         ask: Ask,
         spawner: Spawner,
         count_error: Callable[[str], None],
@@ -79,7 +77,6 @@ class Lifecycle:
         self._table = table
         self._placement = placement
         self._advisor = advisor
-        self._idle = idle
         self._ask = ask
         self._count_error = count_error
         self._spawn = spawner.spawn
@@ -87,12 +84,7 @@ class Lifecycle:
     async def open(self, call: Call, placed: Placed) -> OpenCall:
         """Open a call, at the replica that the table settles on. TableUnavailable: nothing has
         changed."""
-        identity, now = call.identity, time()
-        # An ephemeral program ends with its call; a prefill is no turn.
-        kind, discount_s = None, 0.0
-        if not (identity.ephemeral or call.endpoint is PREFILL):
-            kind = Kind(identity.key.tenant, identity.source, call.model)
-            discount_s = self._idle.sooner_s(kind)
+        identity = call.identity
         opened = await self._table.open_call(
             Opening(
                 identity.key,
@@ -101,20 +93,16 @@ class Lifecycle:
                 placed.replica,
                 placed.decision.eligible,
                 placed.sticky,
-                now,
+                time(),
                 identity.ephemeral,
-                discount_s,
                 identity.parent,
             )
         )
         # Nothing waits from here until the context is entered.
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
-        call.idle_discount_s = discount_s
         call.placed = placed
         if placed.prefix is not None:
             self._placement.settled(placed.prefix, opened.replica)
-        if kind is not None:
-            self._idle.opened(kind, opened, now)
         return OpenCall(call, self._close)
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
@@ -182,7 +170,7 @@ async def _done() -> None:
 def _closing(call: Call) -> Closing:
     report, key = call.report, call.identity.key
     if report is None:
-        return Closing(key, call.id, time(), call.outcome, sooner_s=call.idle_discount_s)
+        return Closing(key, call.id, time(), call.outcome)
     return Closing(
         key,
         call.id,
@@ -194,5 +182,4 @@ def _closing(call: Call) -> Closing:
         report.cached_tokens,
         report.output_tokens,
         report.preemptions,
-        call.idle_discount_s,
     )

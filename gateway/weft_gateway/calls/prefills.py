@@ -27,9 +27,9 @@ from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.errors import ApiError
-from weft_gateway.model import Outcome, Program, ProgramKey, Told
+from weft_gateway.model import Outcome, Program, ProgramAttribute, ProgramKey
 from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 from weft_gateway.programs.handles import Fields, HandleStore
 from weft_gateway.programs.identity import Identity
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
@@ -96,7 +96,7 @@ class PrefillManager:
         self._running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = {}
         # Those that were begun here, until they are used or their time is over.
         self._own: dict[str, Prefill] = {}
-        self._room = FairRoom[str](most)
+        self._room = FairLRU[str](most)
 
     async def submit(
         self,
@@ -135,7 +135,7 @@ class PrefillManager:
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
         # So that the program's next calls are looked at, whichever gateway they come to.
-        await self._table.tell(key, Told(MARK, "1", prefill.expires_s), now)
+        await self._table.set_attribute(key, ProgramAttribute(MARK, "1", prefill.expires_s), now)
         return prefill
 
     async def claim(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ class PrefillManager:
         prefills, the one that the call begins with is its own; those that were foreseen otherwise
         are let go."""
         now, tenant = time(), program.key.tenant
-        if not program.told_of(MARK, now):
+        if not program.attribute(MARK, now):
             return
         call.matched = True
         for fields in await self._handles.of_program(program.key, now):
@@ -255,7 +255,7 @@ class PrefillManager:
             return False
         # Of one that is begun in this very moment the mark goes, too: then its handle is the only
         # way to it.
-        await self._table.tell(prefill.key, Told(MARK, "", 0.0), now)
+        await self._table.set_attribute(prefill.key, ProgramAttribute(MARK, "", 0.0), now)
         return True
 
     async def _give_up(self, prefill: Prefill) -> None:

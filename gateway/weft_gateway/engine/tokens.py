@@ -7,7 +7,7 @@ Three sources, the best first:
 2. Learned per section: the same text comes back in other prompts. What an engine counted beyond
    our count is shared out over the sections in proportion to how uncertain each was; a long system
    prompt takes nearly all of it, and is known after its first call.
-3. A fit over the characters (`tokens_fit`), for what is new.
+3. Tokens per byte of this model's prompts, for what is new.
 
 Keyed by hashes: no text is kept.
 """
@@ -17,10 +17,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Generic, TypeVar
 
-from weft_gateway.engine.tokens_fit import SPREAD, Estimates, TokenFit
 from weft_gateway.model.record import record
 from weft_gateway.policies.tags_sections import Section
 
+# Before any engine has counted: tokens per byte, as counted over so many bytes.
+_PRIOR_RATE: Final = 0.25
+_PRIOR_BYTES: Final = 1000.0
+# Earlier counts lose this share of their weight with each new one.
+_FADE: Final = 0.02
+# Text that is shorter says little about the rate.
+_LEAST_BYTES: Final = 64
+# Tokens of a section's markup, and of a tool or a tool call in it.
+_MARKUP: Final = 4.0
+_EXTRA: Final = 14.0
+# Standard deviation of an estimate, as a share of its tokens.
+_SPREAD: Final = 0.08
 # What templates write after the last message, so that the model answers: 0 to 5 tokens.
 GENERATION_PROMPT: Final = 3.0
 _MEDIA_TOKENS: Final = 600.0
@@ -73,9 +84,8 @@ class Recent(Generic[_V]):
 class Counted:
     """A prompt, counted. ends: the token before which each section ends, never falling. model, and
     the rest, are for learning: the chain of hashes at the prompt's end and at the last exact end,
-    that end, the sections since then as (key, tokens, variance), and those of them that were new:
-    from which on of all that were estimated, and how many tokens they were thought to be.
-    estimates: None where the fit has nothing to learn.
+    that end, the sections since then as (key, tokens, variance), and the bytes and the tokens of
+    those that were new, 0 if their rate is not to be learned.
     """
 
     ends: list[float]
@@ -84,8 +94,7 @@ class Counted:
     origin: int
     start: float
     since: list[tuple[int, float, float]]
-    estimates: Estimates | None
-    first_new: int
+    new_bytes: int
     new_tokens: float
 
     @property
@@ -94,44 +103,57 @@ class Counted:
         return max(1, round(self.ends[-1] + GENERATION_PROMPT)) if self.ends else 1
 
 
+class _Rate:
+    """Tokens per byte of one model's text, a mean in which earlier counts fade."""
+
+    __slots__ = ("_bytes", "_tokens")
+
+    def __init__(self) -> None:
+        self._bytes = _PRIOR_BYTES
+        self._tokens = _PRIOR_BYTES * _PRIOR_RATE
+
+    @property
+    def value(self) -> float:
+        return self._tokens / self._bytes
+
+    def learn(self, size: int, tokens: float) -> None:
+        if size >= _LEAST_BYTES and tokens > 0:
+            self._bytes += size - _FADE * self._bytes
+            self._tokens += tokens - _FADE * self._tokens
+
+
 class TokenCounter:
     """Counts prompts, and learns from what engines count; per model. At most 64 models and 65,536
     remembered numbers, about 8 MB. For one event loop."""
 
     def __init__(self) -> None:
-        self._fits: dict[str, TokenFit] = {}
+        self._rates: dict[str, _Rate] = {}
         self._sections = Recent[tuple[float, float]](_GENERATION)
         self._exact = Recent[float](_GENERATION)
 
     def count(self, model: str, sections: Sequence[Section]) -> Counted:
         """Where the sections of a prompt end. The time is linear in their number, and limited in
         their length."""
-        fit = self._fits.get(model) or self._fit(model)
+        rate = self._rate(model).value
         get, exact = self._sections.get, self._exact.get
         seed = chain = hash(model)
-        steps: list[tuple[int, int, float | None, tuple[float, float] | None]] = []
-        unknown: list[Section] = []
-        for section in sections:
-            key = section.key ^ seed
-            chain = hash((chain, key))
-            known = get(key)
-            if known is None:
-                unknown.append(section)
-            steps.append((key, chain, exact(chain), known))
-        estimates = fit.estimates(unknown) if unknown else None
-        fresh = iter(estimates.tokens) if estimates is not None else iter(())
-        number = first_new = 0
         ends: list[float] = []
         end = start = new_tokens = 0.0
+        new_bytes = 0
         origin = seed
         since: list[tuple[int, float, float]] = []
         media = False
-        for section, (key, link, at, known) in zip(sections, steps, strict=True):
+        for section in sections:
+            key = section.key ^ seed
+            chain = hash((chain, key))
+            at, known = exact(chain), get(key)
             if known is None:
-                mean = next(fresh)
-                number += 1
-                new_tokens += mean
-                spread = SPREAD * mean + _EXTRA_SPREAD * section.extras
+                size = _size(section.text)
+                text = size * rate
+                mean = max(1.0, _MARKUP + _EXTRA * section.extras + text)
+                new_bytes += size
+                new_tokens += text
+                spread = _SPREAD * mean + _EXTRA_SPREAD * section.extras
                 doubt = spread * spread
                 if section.media:
                     media = True
@@ -144,15 +166,15 @@ class TokenCounter:
             else:
                 _lower(ends, at)
                 end = start = at
-                origin = link
+                origin = chain
                 since.clear()
-                first_new, new_tokens = number, 0.0
+                new_bytes, new_tokens = 0, 0.0
                 media = False
             ends.append(end)
         if media:
-            # What a picture makes would be taken for what its text makes.
-            estimates = None
-        return Counted(ends, model, chain, origin, start, since, estimates, first_new, new_tokens)
+            # Tokens of a picture would count as tokens of its text.
+            new_bytes = 0
+        return Counted(ends, model, chain, origin, start, since, new_bytes, new_tokens)
 
     def learn(self, counted: Counted, prompt_tokens: int) -> None:
         """Take in what an engine counted for a prompt. Nothing, or no sections: ignored."""
@@ -166,19 +188,16 @@ class TokenCounter:
         if impossible and counted.start:
             self._exact.drop(counted.origin)
             since = []
-        elif counted.estimates is not None and counted.new_tokens:
-            fit = self._fit(counted.model)
-            if fit.wants():
-                features = counted.estimates.features(counted.first_new)
-                fit.learn(features, counted.new_tokens + error, variance)
+        elif -error <= end / 2:  # Else the engine had not all of the prompt.
+            self._rate(counted.model).learn(counted.new_bytes, counted.new_tokens + error)
         if impossible:
             if -error > end / 2:
                 # The engine had not all of what we read. What was thought of it is forgotten.
                 for key, _, _ in since:
                     self._sections.drop(key)
                 since = []
-            # We were too sure of something: nobody knows of what.
-            since = [(key, mean, (SPREAD * mean) ** 2) for key, mean, _ in since]
+            # Some estimate was too certain, and it is not known which.
+            since = [(key, mean, (_SPREAD * mean) ** 2) for key, mean, _ in since]
             variance = _NOISE + sum([doubt for _, _, doubt in since])
         share = error / variance
         for key, mean, doubt in since:
@@ -186,13 +205,17 @@ class TokenCounter:
             self._sections.put(key, (better, doubt * (1.0 - doubt / variance) + 0.1))
         self._exact.put(counted.chain, end)
 
-    def _fit(self, model: str) -> TokenFit:
-        fit = self._fits.get(model)
-        if fit is None:
-            if len(self._fits) >= _MAX_MODELS:
-                del self._fits[next(iter(self._fits))]
-            fit = self._fits[model] = TokenFit()
-        return fit
+    def _rate(self, model: str) -> _Rate:
+        rate = self._rates.get(model)
+        if rate is None:
+            if len(self._rates) >= _MAX_MODELS:
+                del self._rates[next(iter(self._rates))]
+            rate = self._rates[model] = _Rate()
+        return rate
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def _lower(ends: list[float], limit: float) -> None:

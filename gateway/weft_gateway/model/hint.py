@@ -12,14 +12,13 @@ from weft_gateway.model.tag import Tag
 class HintLimits:
     """How far a tenant's hints may go. max_retain_s: seconds for which KV blocks may be kept.
     max_priority, max_reuse_priority: either way from 0. max_deadline_s: seconds from now.
-    max_output_tokens: tokens. max_tag: the highest tag that a client may give; PARTIAL_PREFILL is
+    max_tag: the highest tag that a client may give; PARTIAL_PREFILL is
     for prefills that the gateway asked for. max_tags: tags a call."""
 
     max_retain_s: float = 3600.0
     max_priority: int = 8
     max_reuse_priority: int = 4
     max_deadline_s: float = 86_400.0
-    max_output_tokens: int = 1_000_000
     max_tag: Tag = Tag.SYSTEM_PROMPT
     max_tags: int = 64
 
@@ -47,12 +46,9 @@ class Hints:
     priority: higher is sooner, 0 is usual. reuse_priority: keep its KV blocks so many tiers longer
     (Sutradhara's `set_reuse_priority`). retain_s: pin its blocks so long; retain_to: only up to
     and with this message, -1 for what stands before all messages, None for the whole prompt.
-    deadline_s: seconds from now until the answer is of no use. ttft_s, tpot_s: wanted time to the
-    first token and for each further one. output_tokens: expected length of the answer.
-    prefill_next: the next turn will come, and may be prefilled ahead. resumes: the program will
-    call again. blocks_parent: another program waits for this one. tags: of its own messages.
-    fates: `name=applied`, `name=applied, clamped` or `name=ignored: why`, one for each hint. None:
-    nobody said.
+    deadline_s: seconds from now until the answer is of no use. prefill_next: the next turn will
+    come, and may be prefilled ahead. tags: of its own messages. fates: `name=applied`,
+    `name=applied, clamped` or `name=ignored: why`, one for each hint. None: not given.
     """
 
     priority: int | None = None
@@ -60,12 +56,7 @@ class Hints:
     retain_s: float | None = None
     retain_to: int | None = None
     deadline_s: float | None = None
-    ttft_s: float | None = None
-    tpot_s: float | None = None
-    output_tokens: int | None = None
     prefill_next: bool | None = None
-    resumes: bool | None = None
-    blocks_parent: bool | None = None
     tags: tuple[OwnTag, ...] = ()
     fates: tuple[str, ...] = ()
 

@@ -25,7 +25,7 @@ class Outcome(StrEnum):
     ABORTED = "aborted"
 
 
-class Gone(NamedTuple):
+class EndedProgram(NamedTuple):
     """A program that the table has ended by itself, and the engines that it was pinned to, as
     `Program.replicas`."""
 
@@ -33,7 +33,7 @@ class Gone(NamedTuple):
     replicas: tuple[str, ...]
 
 
-class Census(NamedTuple):
+class ProgramCounts(NamedTuple):
     """Programs that a table has seen begin and end, and those it has now."""
 
     created: int
@@ -60,9 +60,9 @@ class Thread:
 
 
 @record
-class Told:
-    """What was told of a program ahead of its calls. name: what it is about. text: as the one who
-    reads it wrote it; "" takes back what was told before. until_s: Unix time."""
+class ProgramAttribute:
+    """A named text that holds for a program's calls until `until_s` (Unix time), as prefills and
+    tags given ahead do. An empty text removes the attribute."""
 
     name: str
     text: str
@@ -77,8 +77,8 @@ class Program:
     observed critical path (ATLAS, Algorithm 1 line 4). waiting_s: time in the engines' queues.
     home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
     ephemeral: nobody named it; it ends with its only call. ended: its handle was deleted while
-    calls were in flight; the row goes with the last of them. told: by name, one each; what is over
-    may still be among them.
+    calls were in flight; the row goes with the last of them. attributes: one of each name; those
+    that have expired may still be among them.
     """
 
     key: ProgramKey
@@ -99,13 +99,13 @@ class Program:
     preemptions: int = 0
     ephemeral: bool = False
     ended: bool = False
-    told: tuple[Told, ...] = ()
+    attributes: tuple[ProgramAttribute, ...] = ()
 
-    def told_of(self, name: str, now_s: float) -> str:
-        """What was told by this name and holds now, "" if nothing."""
-        for told in self.told:
-            if told.name == name and told.until_s > now_s:
-                return told.text
+    def attribute(self, name: str, now_s: float) -> str:
+        """The text of the attribute with this name that holds now, "" if none."""
+        for each in self.attributes:
+            if each.name == name and each.until_s > now_s:
+                return each.text
         return ""
 
     @property
@@ -122,8 +122,7 @@ class Opening:
     candidate: the replica that the router proposes. sticky: the program's home decides where the
     call goes (Algorithm 2, long calls); then the home wins over the candidate if it is one of
     `eligible`, else the candidate becomes the home. The table settles this atomically, so that
-    several gateways agree. parent: the thread that began this one, or "". sooner_s: if nobody calls
-    again, the program is taken for idle so many seconds sooner than others.
+    several gateways agree. parent: the thread that began this one, or "".
     """
 
     key: ProgramKey
@@ -134,7 +133,6 @@ class Opening:
     sticky: bool
     now_s: float
     ephemeral: bool = False
-    sooner_s: float = 0.0
     parent: str = ""
 
 
@@ -153,8 +151,7 @@ class Opened:
 
 @record
 class Closing:
-    """A call that has ended, with what the engine reported (zeros where it reported nothing).
-    sooner_s: as in Opening."""
+    """A call that has ended, with what the engine reported (zeros where it reported nothing)."""
 
     key: ProgramKey
     call: str
@@ -166,4 +163,3 @@ class Closing:
     cached_tokens: int = 0
     output_tokens: int = 0
     preemptions: int = 0
-    sooner_s: float = 0.0

@@ -35,41 +35,23 @@ _ROWS: Final = (
     _Row(("weft", "reuse_priority"), "reuse_priority", values.tier),
     _Row(("weft", "retain_s"), "retain_s", values.retention),
     _Row(("weft", "deadline_s"), "deadline_s", values.deadline),
-    _Row(("weft", "ttft_ms"), "ttft_s", values.milliseconds),
-    _Row(("weft", "tpot_ms"), "tpot_s", values.milliseconds),
-    _Row(("weft", "output_tokens"), "output_tokens", values.length),
     _Row(("weft", "prefill_next"), "prefill_next", values.flag),
-    _Row(("weft", "resumes"), "resumes", values.flag),
-    _Row(("weft", "blocks_parent"), "blocks_parent", values.flag),
     _Row(b"x-weft-priority", "priority", values.sooner),
     _Row(b"x-weft-reuse-priority", "reuse_priority", values.tier),
     _Row(b"x-weft-retain-s", "retain_s", values.retention),
     _Row(b"x-weft-deadline-s", "deadline_s", values.deadline),
-    _Row(b"x-weft-ttft-ms", "ttft_s", values.milliseconds),
-    _Row(b"x-weft-tpot-ms", "tpot_s", values.milliseconds),
-    _Row(b"x-weft-output-tokens", "output_tokens", values.length),
     _Row(b"x-weft-prefill-next", "prefill_next", values.flag),
-    _Row(b"x-weft-resumes", "resumes", values.flag),
-    _Row(b"x-weft-blocks-parent", "blocks_parent", values.flag),
     _Row(("vllm_xargs", "agentic_context", "priority"), "priority", values.sooner),
     _Row(("vllm_xargs", "agentic_context", "deadline_seconds"), "deadline_s", values.deadline),
     _Row(
         ("vllm_xargs", "agentic_context", "kv_retention_ttl_seconds"), "retain_s", values.retention
     ),
-    _Row(
-        ("vllm_xargs", "agentic_context", "expected_output_length"), "output_tokens", values.length
-    ),
-    _Row(("vllm_xargs", "agentic_context", "expected_resume"), "resumes", values.flag),
-    _Row(("vllm_xargs", "agentic_context", "blocks_parent"), "blocks_parent", values.flag),
     # Its tier comes before its priority, as it does in Dynamo's queue.
     _Row(("nvext", "agent_hints", "strict_priority"), "priority", values.sooner),
     _Row(("nvext", "agent_hints", "priority"), "priority", values.sooner),
-    _Row(("nvext", "agent_hints", "osl"), "output_tokens", values.length),
     _Row(("nvext", "agent_hints", "speculative_prefill"), "prefill_next", values.flag),
     _Row(("cache_control",), "retain_s", values.marked_retention),
     _Row(("prompt_cache_retention",), "retain_s", values.named_retention),
-    _Row(b"x-llm-d-slo-ttft-ms", "ttft_s", values.milliseconds),
-    _Row(b"x-llm-d-slo-tpot-ms", "tpot_s", values.milliseconds),
     # To vLLM the header comes before the field.
     _Row(b"x-vllm-priority", "priority", values.later),
     _Row(("priority",), "priority", values.later),
@@ -87,15 +69,9 @@ _APPLIED: Final = "applied"
 # Of a mark inside messages; where nobody can tell which token that is, it is the whole prompt.
 UP_TO_MARK: Final = "applied up to the end of its message"
 WHOLE: Final = "applied to the whole prompt"
-_NOTED: Final = "noted: nothing goes by it yet"
 # What becomes of hints that are not simply applied.
 _FATES: Final = {
     "deadline_s": "applied: the order urgency goes by it",
-    "ttft_s": _NOTED,
-    "tpot_s": _NOTED,
-    "output_tokens": _NOTED,
-    "resumes": _NOTED,
-    "blocks_parent": _NOTED,
     "prefill_next": "applied after a chat answer that calls tools",
 }
 

@@ -86,19 +86,6 @@ def deadline(value: Any, limits: HintLimits) -> tuple[float, bool]:
     return number(value, 0.0, limits.max_deadline_s)
 
 
-def milliseconds(value: Any, limits: HintLimits) -> tuple[float, bool]:
-    """A wanted latency in milliseconds, as seconds."""
-    # The limit is of the seconds: 1e3 times as much, divided again, may be a bit more than it.
-    found, less = number(value, 0.0, 2e3 * limits.max_deadline_s)
-    found, more = number(found / 1e3, 0.0, limits.max_deadline_s)
-    return found, less or more
-
-
-def length(value: Any, limits: HintLimits) -> tuple[int, bool]:
-    """Tokens of an answer."""
-    return _whole(value, 1, limits.max_output_tokens)
-
-
 def flag(value: Any, limits: HintLimits) -> tuple[bool, bool]:
     """True or false."""
     if isinstance(value, bytes):

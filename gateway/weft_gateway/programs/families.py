@@ -8,8 +8,8 @@ from typing import Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.aliases import PARENT_IS_A_PROGRAM
-from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.identity import MAIN_THREAD, Identity
+from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
 # Sessions and stored answers are remembered in one place and must not meet. An answer that a client
@@ -26,7 +26,7 @@ def has_parent(identity: Identity) -> bool:
     )
 
 
-async def fold(chains: ChainRoots, identity: Identity) -> Identity:
+async def fold(chains: ResponseStore, identity: Identity) -> Identity:
     """The same call as a thread of the root's program, where `has_parent`.
 
     The parent is the root, unless it was seen to have a parent itself: an agent calls before it

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from weft_gateway.model import ProgramKey
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 PER_TENANT: Final = 256
 IN_ALL: Final = 8192
@@ -58,10 +58,6 @@ class HandleStore(Protocol):
         """Write what could not be written to a shared store. TableUnavailable."""
         ...
 
-    async def aclose(self) -> None:
-        """Release connections."""
-        ...
-
 
 class MemoryHandles:
     """See HandleStore."""
@@ -69,7 +65,7 @@ class MemoryHandles:
     def __init__(self, per_tenant: int = PER_TENANT, in_all: int = IN_ALL) -> None:
         self._per_tenant = per_tenant
         self._in_all = in_all
-        self._room = FairRoom[str](in_all)
+        self._room = FairLRU[str](in_all)
         # By tenant: program, texts and end of each handle.
         self._of: dict[str, dict[str, tuple[str, dict[str, str], float]]] = {}
 
@@ -123,9 +119,6 @@ class MemoryHandles:
 
     async def flush(self, now_s: float) -> None:
         """See HandleStore. Memory is always there."""
-
-    async def aclose(self) -> None:
-        """See HandleStore. Nothing to release."""
 
     def known(self, tenant: str, handle: str) -> tuple[Fields, float] | None:
         """A handle's texts and its end, whether that is over or not."""

@@ -11,10 +11,10 @@ from typing import Any, Final
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
 from weft_gateway.programs.aliases import BODY, HEADERS, TRACEPARENT
-from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
+from weft_gateway.programs.response_store import ResponseStore
 
-__all__ = ["ChainRoots", "Identity", "IdentityError", "resolve", "tenant_of"]
+__all__ = ["Identity", "IdentityError", "ResponseStore", "resolve", "tenant_of"]
 
 MAIN_THREAD: Final = "main"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
@@ -55,7 +55,7 @@ def resolve(
     headers: Iterable[tuple[bytes, bytes]],
     body: Mapping[str, Any],
     path_program: str | None,
-    chains: ChainRoots,
+    chains: ResponseStore,
     traceparent: bool = False,
     chained: bool = False,
 ) -> Identity:

@@ -41,7 +41,7 @@ class Limiter(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release connections."""
+        """Write what is not written yet."""
         ...
 
 
@@ -111,7 +111,7 @@ class MemoryLimiter:
         """See Limiter. No other gateway knows of this one."""
 
     async def aclose(self) -> None:
-        """See Limiter. There are no connections."""
+        """See Limiter. Nothing to write."""
 
     def _keep(self, buckets: OrderedDict[str, Bucket], tenant: str, bucket: Bucket) -> None:
         buckets[tenant] = bucket

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heapreplace, nsmallest
 from itertools import islice
+from math import inf
 from typing import Final, NamedTuple
 
-from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
+from weft_gateway.model import (
+    Closing,
+    EndedProgram,
+    Opened,
+    Opening,
+    Program,
+    ProgramAttribute,
+    ProgramCounts,
+    ProgramKey,
+)
 from weft_gateway.programs import rules
 
 _MAX_PROGRAMS: Final = 100_000
-_NEVER: Final = (-1.0, float("-inf"))
 
 
 class _OpenCall(NamedTuple):
@@ -55,10 +64,8 @@ class MemoryTable:
         self._max_programs = max_programs
         self._per_tenant = per_tenant
         self._programs: dict[ProgramKey, Program] = {}
-        # Instant of each program's last activity, the longest ago first, and that instant less what
-        # makes it idle sooner; the most of these.
-        self._activity: OrderedDict[ProgramKey, tuple[float, float]] = OrderedDict()
-        self._soonest_s = 0.0
+        # The instant of each program's last activity, the oldest first.
+        self._activity: OrderedDict[ProgramKey, float] = OrderedDict()
         # What each tenant has named. Ephemeral programs have no handle and end by themselves.
         self._named: dict[str, _Named] = {}
         self._open: dict[str, _OpenCall] = {}
@@ -67,13 +74,16 @@ class MemoryTable:
 
     async def open_call(self, opening: Opening) -> Opened:
         """See ProcessTable."""
+        return self._opened(opening)
+
+    def _opened(self, opening: Opening) -> Opened:
         rules.check_opening(opening)
         if opening.call in self._open:
             raise ValueError(f"call {opening.call} is open already")
         before = self._programs.get(opening.key)
         row = before or rules.fresh(opening.key, opening.now_s, opening.ephemeral)
         program, replica = rules.opened(row, opening)
-        self._put(before, program, opening.now_s, opening.sooner_s)
+        self._put(before, program, opening.now_s)
         self._open[opening.call] = _OpenCall(opening.key, replica, row.critical_path_s)
         in_flight = self._in_flight
         in_flight[replica] = in_flight.get(replica, 0) + 1
@@ -96,7 +106,7 @@ class MemoryTable:
         if rules.goes(program):
             self._remove(call.key)
         else:
-            self._put(before, program, closing.now_s, closing.sooner_s)
+            self._put(before, program, closing.now_s)
         return program
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
@@ -122,15 +132,17 @@ class MemoryTable:
             self._remove(key)
         return program
 
-    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> Program | None:
         """See ProcessTable."""
-        rules.check_told(told)
-        if told.text:
+        rules.check_attribute(attribute)
+        if attribute.text:
             await self.start(key, now_s)
         row = self._programs.get(key)
         if row is None:
             return None
-        program = replace(row, told=rules.with_told(row.told, told))
+        program = replace(row, attributes=rules.with_attribute(row.attributes, attribute))
         self._programs[key] = program
         return program
 
@@ -157,36 +169,30 @@ class MemoryTable:
         """See ProcessTable."""
         return self._in_flight
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
         before = now_s - idle_s
         gone: list[ProgramKey] = []
-        for key, (last_s, counted_s) in self._activity.items():
-            if last_s >= before + self._soonest_s:
+        for key, last_s in self._activity.items():
+            if last_s >= before:
                 break
-            if counted_s < before and not self._programs[key].threads:
+            if not self._programs[key].threads:
                 gone.append(key)
         return [*[_gone(self._remove(key)) for key in gone], *self._make_room()]
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """See ProcessTable."""
         alive = len(self._programs)
-        return Census(self._created, self._created - alive, alive)
+        return ProgramCounts(self._created, self._created - alive, alive)
 
-    def adopt(self, program: Program, paths_s: Mapping[str, float]) -> None:
-        """Take over a program as another table knows it, with its open calls. paths_s: the
-        program's critical path when each of them was opened, where that is known. A program of that
-        name, or calls with these ids, must not be here."""
-        calls = program.calls_closed + len(program.threads)
-        program = replace(program, calls=calls)
-        for thread in program.threads:
-            self._open[thread.call] = _OpenCall(
-                program.key,
-                thread.replica,
-                paths_s.get(thread.call, program.critical_path_s),
-            )
-            self._in_flight[thread.replica] = self._in_flight.get(thread.replica, 0) + 1
-        self._put(None, program, max(program.last_arrival_s, program.last_completion_s))
+    def adopt(self, programs: Iterable[Program], openings: Iterable[Opening]) -> None:
+        """Begin with programs as another table knows them, and with these calls open. The table
+        must be empty."""
+        for program in programs:
+            row = replace(program, threads=(), calls=program.calls_closed, ended=False)
+            self._put(None, row, max(program.last_arrival_s, program.last_completion_s))
+        for opening in openings:
+            self._opened(opening)
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""
@@ -222,9 +228,7 @@ class MemoryTable:
     async def aclose(self) -> None:
         """See ProcessTable. Nothing to release."""
 
-    def _put(
-        self, before: Program | None, program: Program, now_s: float, sooner_s: float = 0.0
-    ) -> None:
+    def _put(self, before: Program | None, program: Program, now_s: float) -> None:
         key = program.key
         self._created += before is None
         self._programs[key] = program
@@ -241,14 +245,10 @@ class MemoryTable:
             named.idle.pop(key.program, None)
             if not program.threads:
                 named.idle[key.program] = None
-        if sooner_s > self._soonest_s:
-            self._soonest_s = sooner_s
-        last_s, counted_s = self._activity.get(key, _NEVER)
-        # A clock that went back leaves the order as it was.
-        if now_s > last_s or now_s - sooner_s > counted_s:
-            self._activity[key] = max(now_s, last_s), max(now_s - sooner_s, counted_s)
-            if now_s > last_s:
-                self._activity.move_to_end(key)
+        # If the clock goes back, the order stays as it is.
+        if now_s > self._activity.get(key, -inf):
+            self._activity[key] = now_s
+            self._activity.move_to_end(key)
 
     def _remove(self, key: ProgramKey) -> Program:
         program = self._programs.pop(key)
@@ -262,9 +262,9 @@ class MemoryTable:
             del self._named[key.tenant]
         return program
 
-    def _make_room(self) -> list[Gone]:
+    def _make_room(self) -> list[EndedProgram]:
         """Remove what is too many in all."""
-        gone: list[Gone] = []
+        gone: list[EndedProgram] = []
         if len(self._programs) <= self._max_programs:
             return gone
         most = [(-len(named.idle), tenant) for tenant, named in self._named.items() if named.idle]
@@ -279,5 +279,5 @@ class MemoryTable:
         return gone
 
 
-def _gone(program: Program) -> Gone:
-    return Gone(program.key, program.replicas)
+def _gone(program: Program) -> EndedProgram:
+    return EndedProgram(program.key, program.replicas)

@@ -14,19 +14,19 @@ from math import inf
 from typing import Final
 
 from weft_gateway.model import (
-    Census,
     Closing,
-    Gone,
+    EndedProgram,
     Opened,
     Opening,
     Outcome,
     Program,
+    ProgramAttribute,
+    ProgramCounts,
     ProgramKey,
-    Told,
 )
 from weft_gateway.programs import rows, rules
-from weft_gateway.programs.events import Ended, Event, Started, Telling
 from weft_gateway.programs.redis_check import violations
+from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.redis_store import ClosedRow, RedisStore
 from weft_gateway.programs.table import TableUnavailable
 
@@ -84,31 +84,31 @@ class RedisTable:
         self._leases.discard(rows.lease(closing.key, closing.call))
         return self._closed(await self._store.close(closing))
 
-    async def start(self, key: ProgramKey, now_s: float, event: str = "") -> tuple[Program, bool]:
-        """See ProcessTable. event: the id under which this change may be replayed."""
+    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
+        """See ProcessTable."""
         rules.check_instant(now_s)
-        program, created, over = await self._store.start(Started(key, now_s, event))
+        program, created, over = await self._store.start(key, now_s)
         self._saw(program)
         if over:
             await self._end_idle(over)
         return program, created
 
-    async def end(self, key: ProgramKey, now_s: float, event: str = "") -> Program | None:
-        """See ProcessTable. event: as for `start`."""
-        program = await self._store.end(Ended(key, now_s, event))
+    async def end(self, key: ProgramKey, now_s: float) -> Program | None:
+        """See ProcessTable."""
+        program = await self._store.end(key)
         if program is None:
             self._seen.pop(key, None)
         else:
             self._saw(program)
         return program
 
-    async def tell(
-        self, key: ProgramKey, told: Told, now_s: float, event: str = ""
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
     ) -> Program | None:
-        """See ProcessTable. event: as for `start`."""
+        """See ProcessTable."""
         rules.check_instant(now_s)
-        rules.check_told(told)
-        program, over = await self._store.tell(Telling(key, told, now_s, event))
+        rules.check_attribute(attribute)
+        program, over = await self._store.set_attribute(key, attribute, now_s)
         if program is not None:
             self._saw(program)
         if over:
@@ -142,16 +142,16 @@ class RedisTable:
         self._in_flight = await self._store.in_flight()
         return self._in_flight
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """See ProcessTable. Also renews the leases of this gateway's calls and closes, as aborted,
         calls whose lease has run out."""
         rules.check_instant(now_s)
         await self._renew()
         return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """See ProcessTable."""
-        return await self._store.census()
+        return await self._store.counts()
 
     async def identity(self) -> bytes:
         """The name of the table on this server; another one than before: all rows were lost."""
@@ -161,37 +161,31 @@ class RedisTable:
         """What this process last saw of each program that has a name, as `peek` gives it."""
         return list(self._seen.values())
 
+    @property
+    def link(self) -> RedisLink:
+        """The gateway's Redis client, for what else is kept there."""
+        return self._store
+
     async def give_up(self) -> None:
         """Redis does not answer: whoever waits for a connection shall wait no longer."""
         await self._store.give_up()
 
-    async def restore(self, programs: Sequence[Program]) -> None:
-        """Give back what is known of programs whose rows Redis has lost, without their open calls;
-        `replay` opens those again. Can be repeated, and done by several gateways."""
-        for first in range(0, len(programs), _BATCH):
-            await self._store.restore(programs[first : first + _BATCH])
+    async def reopen(self, openings: Sequence[Opening]) -> None:
+        """Open these calls of this gateway, except those that are open."""
+        for first in range(0, len(openings), _BATCH):
+            await self._store.open_all(openings[first : first + _BATCH])
+        self._leases.update(rows.lease(opening.key, opening.call) for opening in openings)
 
-    async def replay(self, events: Sequence[Event]) -> None:
-        """Make up for events of this gateway, in their order. Can be repeated: what is in the table
-        already changes nothing."""
-        await self._store.replay(events)
-        for event in events:
-            if isinstance(event, Opening):
-                self._leases.add(rows.lease(event.key, event.call))
-            elif isinstance(event, Closing):
-                self._leases.discard(rows.lease(event.key, event.call))
+    async def close_all(self, closings: Sequence[Closing]) -> None:
+        """Close these calls, except those that are closed."""
+        for first in range(0, len(closings), _BATCH):
+            await self._store.close_all(closings[first : first + _BATCH])
 
-    async def refresh(self, keys: Sequence[ProgramKey]) -> None:
-        """After Redis was away: look again at these programs and at the calls in flight, renew the
-        leases of this gateway, and give other gateways the time to do the same."""
+    async def refresh(self) -> None:
+        """After Redis was away: renew the leases of this gateway, give other gateways the time to
+        do the same, and read the calls in flight."""
         self._grace_until_s = await self._renew() + self._lease_s
         await self.count()
-        for first in range(0, len(keys), _BATCH):
-            batch = keys[first : first + _BATCH]
-            for key, program in zip(batch, await self._store.read(batch), strict=True):
-                self._seen.pop(key, None)
-                if program is not None:
-                    self._saw(program)
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable. Exact while no call is being opened or closed. Looks at every key of
@@ -206,15 +200,15 @@ class RedisTable:
         """See ProcessTable."""
         await self._store.aclose()
 
-    async def _close_lapsed(self, now_s: float) -> list[Gone]:
-        gone: list[Gone] = []
+    async def _close_lapsed(self, now_s: float) -> list[EndedProgram]:
+        gone: list[EndedProgram] = []
         for lease in await self._store.lapsed(self._lease_s, self._grace_until_s):
             key, call = rows.leased(lease)
             closing = Closing(key, call, now_s, Outcome.ABORTED)
             # The script looks again: its gateway may have given a sign meanwhile.
             program = self._closed(await self._store.close(closing, self._lease_s))
             if program is not None and rules.goes(program):
-                gone.append(Gone(key, program.replicas))
+                gone.append(EndedProgram(key, program.replicas))
         return gone
 
     async def _renew(self) -> float:
@@ -239,8 +233,8 @@ class RedisTable:
             self._saw(closed.program)
         return closed.program
 
-    async def _remove_idle(self, before: float) -> list[Gone]:
-        gone: list[Gone] = []
+    async def _remove_idle(self, before: float) -> list[EndedProgram]:
+        gone: list[EndedProgram] = []
         # Busy programs stay, however long their calls have been running.
         busy = 0
         while True:

@@ -44,10 +44,10 @@ async def violations(store: RedisStore) -> list[str]:
     held = set(await store.members(store.keys.leases))
     if held != calls.keys():
         found.append(f"leases differ from open calls: {sorted(held ^ calls.keys())}")
-    census = await store.census()
-    if census.created - census.ended != census.alive:
+    programs = await store.counts()
+    if programs.created - programs.ended != programs.alive:
         found.append(
-            f"{census.created} programs created, {census.ended} ended, {census.alive} alive"
+            f"{programs.created} programs created, {programs.ended} ended, {programs.alive} alive"
         )
     return found
 

@@ -13,7 +13,7 @@ The first three expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import Any, Final, cast
@@ -33,19 +33,17 @@ _END: Final = "end"
 
 
 class RedisHandles:
-    """See HandleStore. away: whether Redis is known not to answer, so that nobody waits for it.
-    in_all: handles of all tenants on Redis. in_here: those that this gateway knows by itself."""
+    """See HandleStore. in_all: handles of all tenants on Redis. in_here: those that this gateway
+    knows by itself."""
 
     def __init__(
         self,
         link: RedisLink,
-        away: Callable[[], bool],
         per_tenant: int = PER_TENANT,
         in_all: int = SHARED_TIMES * IN_ALL,
         in_here: int = IN_ALL,
     ) -> None:
         self._link = link
-        self._away = away
         self._per_tenant = per_tenant
         self._in_all = in_all
         self._local = MemoryHandles(per_tenant, min(in_all, in_here))
@@ -64,7 +62,7 @@ class RedisHandles:
     ) -> bool:
         """See HandleStore."""
         written = False
-        if not self._away():
+        if not self._link.away:
             try:
                 written = await twice(partial(self._write, key, handle, fields, now_s, expires_s))
                 if not written:
@@ -79,7 +77,7 @@ class RedisHandles:
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
         """See HandleStore."""
         here = await self._local.update(key, handle, fields)
-        if not self._away() and (key, handle) not in self._unwritten:
+        if not self._link.away and (key, handle) not in self._unwritten:
             try:
                 async with self._link.reaching():
                     return bool(await self._update([self._row(key.tenant, handle)], _flat(fields)))
@@ -96,7 +94,7 @@ class RedisHandles:
         if unwritten:
             return known
         try:
-            if self._away():
+            if self._link.away:
                 raise TableUnavailable("the store of handles is away")
             found = await twice(partial(self._read, tenant, handle))
         except TableUnavailable:
@@ -108,7 +106,7 @@ class RedisHandles:
     async def of_program(self, key: ProgramKey, now_s: float) -> Sequence[Fields]:
         """See HandleStore."""
         known = await self._local.of_program(key, now_s)
-        if self._away() or any(owner == key for owner, _ in self._unwritten):
+        if self._link.away or any(owner == key for owner, _ in self._unwritten):
             return known
         redis, later = self._link.redis, f"({rows.number(now_s)}"
         try:
@@ -125,7 +123,7 @@ class RedisHandles:
         """See HandleStore."""
         there = await self._local.drop(key, handle)
         unwritten = self._unwritten.pop((key, handle), self) is not self
-        if self._away():
+        if self._link.away:
             return there
         try:
             dropped = await self._erase(key, handle)
@@ -136,7 +134,7 @@ class RedisHandles:
     async def flush(self, now_s: float) -> None:
         """See HandleStore."""
         for key, handle in list(self._unwritten):
-            if self._away():
+            if self._link.away:
                 return
             # It may change while it is written; then it is not written yet.
             while (known := self._local.known(key.tenant, handle)) is not None:
@@ -148,10 +146,6 @@ class RedisHandles:
                 elif later == (fields, expires_s):
                     break
             self._unwritten.pop((key, handle), None)
-
-    async def aclose(self) -> None:
-        """See HandleStore."""
-        await self._link.aclose()
 
     async def _write(
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final
 
 from weft_gateway.model.limits import Quota, TenantRules
@@ -21,13 +20,12 @@ class RedisLimiter:
     """See Limiter. One round trip admits a call; releases and corrections are written off the hot
     path.
 
-    away: whether Redis is known not to answer. Each gateway then applies the limits to its own
-    calls. lease_s: the calls in flight of a gateway that stops renewing them count for so long.
+    While Redis is away, each gateway applies the limits to its own calls.
+    lease_s: the calls in flight of a gateway that stops renewing them count for so long.
     """
 
-    def __init__(self, link: RedisLink, away: Callable[[], bool], lease_s: float = LEASE_S) -> None:
+    def __init__(self, link: RedisLink, lease_s: float = LEASE_S) -> None:
         self._link = link
-        self._away = away
         self._lease_s = lease_s
         self._own = os.urandom(6).hex()
         self._local = MemoryLimiter()
@@ -45,7 +43,7 @@ class RedisLimiter:
 
     async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
         """See Limiter."""
-        if self._away():
+        if self._link.away:
             return self._admit_alone(tenant, rules, tokens)
         self._asking[tenant] += 1
         # A place that was given back just now counts at once.
@@ -104,7 +102,6 @@ class RedisLimiter:
         if self._writer is not None:
             await asyncio.wait((self._writer,), timeout=1.0)
             self._writer.cancel()
-        await self._link.aclose()
 
     def in_flight(self, tenant: str) -> int:
         """Calls of a tenant that were admitted here and have not ended."""
@@ -141,7 +138,7 @@ class RedisLimiter:
 
     def _write_soon(self) -> None:
         # While Redis is away, what has changed waits for the next refresh.
-        if not self._changed or self._away():
+        if not self._changed or self._link.away:
             return
         if self._writer is None or self._writer.done():
             self._writer = asyncio.get_running_loop().create_task(self._write_all())

@@ -1,4 +1,9 @@
-"""A gateway's connections to one Redis server: bounded, in turn, with one kind of error."""
+"""A gateway's one Redis client: a bounded pool, one kind of error, one `away` state.
+
+The process table, stored responses, prefill handles, limits and lineage share it. Any of them that
+gets no reply reports it to `on_loss`; the table then sets `away`, probes the server, and resets
+`away` when it has written what waits. While `away` is set, all of them work from memory.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +31,9 @@ _T = TypeVar("_T")
 
 
 class RedisLink:
-    """What speaks to one server under one prefix. Inside `reaching` TableUnavailable, which names
-    the server, is raised if it cannot be reached within `timeout_s` seconds or refuses."""
+    """Connections to one server, and the keys under one prefix. Inside `reaching`, TableUnavailable
+    with the server's name is raised if it does not reply within `timeout_s` seconds or refuses.
+    away: whether the server is known not to reply. on_loss: called when a request gets no reply."""
 
     def __init__(self, url: str, prefix: str, timeout_s: float) -> None:
         # No retries: whether a script ran before its connection broke is not known, and it must not
@@ -45,6 +51,8 @@ class RedisLink:
         self._turn = asyncio.Semaphore(_CONNECTIONS)
         self._timeout_s = timeout_s
         self._outages = 0
+        self.away = False
+        self.on_loss: Callable[[TableUnavailable], object] = lambda error: None
         self._where = _without_credentials(url)
         self.keys = rows.Keys.of(prefix)
 
@@ -79,9 +87,11 @@ class RedisLink:
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
             # Those that lie idle are likely to be as dead as this one.
             await self._drop_idle()
-            raise TableUnavailable(
+            lost = TableUnavailable(
                 f"the process table at {self._where} cannot be reached: {error}"
-            ) from error
+            )
+            self.on_loss(lost)
+            raise lost from error
         except RedisError as error:
             raise TableUnavailable(f"the process table at {self._where}: {error}") from error
         finally:

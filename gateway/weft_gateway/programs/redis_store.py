@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from redis.exceptions import ResponseError
 
-from weft_gateway.model import Census, Closing, Gone, Opening, Outcome, Program, ProgramKey
+from weft_gateway.model import (
+    Closing,
+    EndedProgram,
+    Opening,
+    Outcome,
+    Program,
+    ProgramAttribute,
+    ProgramCounts,
+    ProgramKey,
+)
 from weft_gateway.programs import rows, rules
-from weft_gateway.programs.events import Ended, Event, Started, Telling
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode, number
 
@@ -45,15 +53,12 @@ class RedisStore(RedisLink):
         """per_tenant: named programs of a tenant; see ProcessTable."""
         super().__init__(url, prefix, timeout_s)
         self._per_tenant = per_tenant
-        self._open, self._close, self._start, self._end, self._tell, self._restore = (
+        self._open, self._close, self._start, self._end, self._set_attribute = (
             self.script("common", name)
-            for name in ("open", "close", "start", "end", "tell", "restore")
+            for name in ("open", "close", "start", "end", "set_attribute")
         )
         self._renew, self._lapsed, self._count = (
             self.script("common", name) for name in ("renew", "lapsed", "count")
-        )
-        self._answers, self._forget_answer = (
-            self.script("answers_common", name) for name in ("answers", "answers_forget")
         )
 
     async def open(self, opening: Opening) -> OpenedRow:
@@ -88,72 +93,61 @@ class RedisStore(RedisLink):
         program = rows.program(closing.key, rows.pairs(row)) if row else None
         return ClosedRow(program, rows.counts(counts))
 
-    async def start(self, event: Started) -> tuple[Program, bool, list[ProgramKey]]:
+    async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool, list[ProgramKey]]:
         """Create a program or keep the one that is there; whether it is new; programs that its
         tenant has too many of."""
         async with self.reaching():
-            reply = await self._start(*self._starting(event))
+            reply = await self._start(self._index_keys(key), self._starting(key, now_s))
         created, many, *rest = rows.unpack(reply)
         over, row = rest[: int(many)], rest[int(many) :]
-        program = rows.program(event.key, rows.pairs(row))
-        return program, created == b"1", _of_tenant(event.key, over)
+        return rows.program(key, rows.pairs(row)), created == b"1", _of_tenant(key, over)
 
-    async def end(self, event: Ended) -> Program | None:
+    async def end(self, key: ProgramKey) -> Program | None:
         """End a program; None if it is unknown or ended."""
         async with self.reaching():
-            reply = await self._end(*self._ending(event))
-        return None if reply is None else rows.program(event.key, rows.pairs(rows.unpack(reply)))
+            reply = await self._end(*self._ending(key))
+        return None if reply is None else rows.program(key, rows.pairs(rows.unpack(reply)))
 
-    async def tell(self, event: Telling) -> tuple[Program | None, list[ProgramKey]]:
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> tuple[Program | None, list[ProgramKey]]:
         """Remember what was told, or take it back; None if there is no program to take it from.
         Also programs that its tenant has too many of."""
+        arguments = self._starting(key, now_s)
+        arguments += [encode(attribute.name), encode(attribute.text), number(attribute.until_s)]
         async with self.reaching():
-            reply = await self._tell(*self._telling(event))
+            reply = await self._set_attribute(self._index_keys(key), arguments)
         if reply is None:
             return None, []
         many, *rest = rows.unpack(reply)
         over, row = rest[: int(many)], rest[int(many) :]
-        return rows.program(event.key, rows.pairs(row)), _of_tenant(event.key, over)
+        return rows.program(key, rows.pairs(row)), _of_tenant(key, over)
 
-    async def replay(self, events: Sequence[Event]) -> None:
-        """Make these changes, in this order, one round trip. Those that were made before, by an
-        earlier replay or by a call whose answer was lost, change nothing."""
+    async def open_all(self, openings: Iterable[Opening]) -> None:
+        """Open these calls, except those that are open. One round trip."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
-            for event in events:
-                match event:
-                    case Opening():
-                        await self._open(*self._opening(event, replay=True), client=pipe)
-                    case Closing():
-                        await self._close(*self._closing(event), client=pipe)
-                    case Started():
-                        await self._start(*self._starting(event, replay=True), client=pipe)
-                    case Ended():
-                        await self._end(*self._ending(event, replay=True), client=pipe)
-                    case Telling():
-                        await self._tell(*self._telling(event, replay=True), client=pipe)
+            for opening in openings:
+                await self._open(*self._opening(opening), client=pipe)
             for reply in await pipe.execute(raise_on_error=False):
                 if isinstance(reply, Exception) and not _refused(reply):
                     raise reply
 
-    async def restore(self, programs: Sequence[Program]) -> None:
-        """Give back what is known of rows that the server has lost, one round trip."""
+    async def close_all(self, closings: Iterable[Closing]) -> None:
+        """Close these calls, except those that are not open. One round trip."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
-            for program in programs:
-                key = program.key
-                arguments = [rows.member(key), encode(key.program), *rows.given_back(program)]
-                await self._restore(self._index_keys(key)[:5], arguments, client=pipe)
+            for closing in closings:
+                await self._close(*self._closing(closing, None), client=pipe)
             await pipe.execute()
 
-    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[Gone]:
+    async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[EndedProgram]:
         """End those programs that have no open call and were last active earlier than `before`.
         The script looks again: they may have been called since they were found."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for key in keys:
-                event = Ended(key, before)
-                await self._end(*self._ending(event, before=number(before)), client=pipe)
+                await self._end(*self._ending(key, number(before)), client=pipe)
             ended = await pipe.execute()
         return [
-            Gone(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
+            EndedProgram(key, rows.program(key, rows.pairs(rows.unpack(reply))).replicas)
             for key, reply in zip(keys, ended, strict=True)
             if reply is not None
         ]
@@ -179,13 +173,13 @@ class RedisStore(RedisLink):
         async with self.reaching():
             return cast("dict[bytes, bytes]", await cast(Any, self.redis.hgetall(key)))
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """Programs created and ended since the table began, and those alive."""
         async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
             pipe.hmget(self.keys.totals, ["created", "ended"])
             pipe.zcard(self.keys.activity)
             (created, ended), alive = await pipe.execute()
-        return Census(int(created or 0), int(ended or 0), alive)
+        return ProgramCounts(int(created or 0), int(ended or 0), alive)
 
     async def identity(self) -> bytes:
         """The table's name, which it gets from whoever asks first. Another one than before says
@@ -195,30 +189,6 @@ class RedisStore(RedisLink):
             pipe.get(self.keys.table)
             _, name = await pipe.execute()
         return cast(bytes, name)
-
-    async def answer(self, member: bytes) -> bytes | None:
-        """What is known of a stored answer."""
-        async with self.reaching():
-            return cast("bytes | None", await cast(Any, self.redis.hget(self.keys.answers, member)))
-
-    async def keep_answers(
-        self, answers: Mapping[bytes, bytes], now_s: float, keep_s: float, limit: int
-    ) -> list[bytes]:
-        """Keep what is known of stored answers: at most `limit`, for `keep_s` seconds. Where there
-        are more, the tenant that has most gives way. Returns those that are not kept because
-        another tenant has an answer with the same id."""
-        flat = [part for pair in answers.items() for part in pair]
-        async with self.reaching():
-            reply = await self._answers(
-                self.keys.of_answers,
-                [number(now_s), number(keep_s), limit, *flat],
-            )
-        return cast(list[bytes], reply)
-
-    async def forget_answer(self, member: bytes) -> None:
-        """Nothing is known of this answer any more."""
-        async with self.reaching():
-            await self._forget_answer(self.keys.of_answers, [member])
 
     async def members(self, index: bytes) -> list[bytes]:
         """All members of a sorted set, in its order."""
@@ -268,7 +238,7 @@ class RedisStore(RedisLink):
         async with self.reaching():
             return [raw async for raw in self.redis.scan_iter(count=1000) if raw.startswith(base)]
 
-    def _opening(self, opening: Opening, *, replay: bool = False) -> _Arguments:
+    def _opening(self, opening: Opening) -> _Arguments:
         return self._call_keys(opening.key), [
             rows.member(opening.key),
             encode(opening.key.program),
@@ -279,8 +249,6 @@ class RedisStore(RedisLink):
             number(opening.now_s),
             int(opening.ephemeral),
             rows.lease(opening.key, opening.call),
-            int(replay),
-            number(opening.now_s - opening.sooner_s),
             encode(opening.parent),
             self._per_tenant,
             *map(encode, opening.eligible),
@@ -300,39 +268,27 @@ class RedisStore(RedisLink):
             closing.output_tokens,
             closing.preemptions,
             rows.lease(closing.key, closing.call),
-            number(closing.now_s - closing.sooner_s),
             "" if lapsed_s is None else number(lapsed_s),
         ]
 
-    def _starting(self, event: Started, *, replay: bool = False) -> _Arguments:
-        key, now = event.key, number(event.now_s)
-        return self._index_keys(key), [
-            rows.member(key), encode(key.program), now, event.id, int(replay), self._per_tenant,
-        ]  # fmt: skip
+    def _starting(self, key: ProgramKey, now_s: float) -> list[Any]:
+        return [rows.member(key), encode(key.program), number(now_s), self._per_tenant]
 
-    def _telling(self, event: Telling, *, replay: bool = False) -> _Arguments:
-        told = event.told
-        keys, arguments = self._starting(Started(event.key, event.now_s, event.id), replay=replay)
-        return keys, [*arguments, encode(told.name), encode(told.text), number(told.until_s)]
-
-    def _ending(self, event: Ended, *, replay: bool = False, before: str = "") -> _Arguments:
-        key, now = event.key, number(event.now_s)
-        return self._index_keys(key), [
-            rows.member(key), encode(key.program), event.id, int(replay), now, before,
-        ]  # fmt: skip
+    def _ending(self, key: ProgramKey, before: str = "") -> _Arguments:
+        return self._index_keys(key), [rows.member(key), encode(key.program), before]
 
     def _call_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
             keys.row(key), keys.in_flight, keys.activity, keys.names(key.tenant),
-            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls, keys.marks,
+            keys.idle(key.tenant), keys.leases, keys.totals, keys.calls,
         ]  # fmt: skip
 
     def _index_keys(self, key: ProgramKey) -> list[Any]:
         keys = self.keys
         return [
             keys.row(key), keys.activity, keys.names(key.tenant), keys.idle(key.tenant),
-            keys.totals, keys.marks,
+            keys.totals,
         ]  # fmt: skip
 
 
@@ -341,5 +297,5 @@ def _of_tenant(key: ProgramKey, names: Iterable[bytes]) -> list[ProgramKey]:
 
 
 def _refused(error: Exception) -> bool:
-    """Whether a script says that its call is open, or was replayed, already."""
+    """Whether a script says that its call is open already."""
     return isinstance(error, ResponseError) and "WEFT" in str(error)

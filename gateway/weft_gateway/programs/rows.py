@@ -5,12 +5,11 @@
 | p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for active calls, `h:NAME` for what was told |
 | calls | hash | TENANT/PROGRAM and call of each open call to its replica |
 | in_flight | hash | replica to the number of its calls in `calls` |
-| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity, less `sooner_s` |
+| activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
 | n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
 | i:TENANT | sorted set | those of them without an open call, by the Unix time since when |
 | leases | sorted set | TENANT/PROGRAM and call by Redis' time of the last sign of its gateway |
 | totals | hash | programs created and ended since the table began |
-| marks | sorted set | ids of replayed events by their Unix time, for a day |
 | answers | hash | TENANT/RESPONSE to what is known of a stored answer |
 | answer_ages | sorted set | the same by the Unix time of their making |
 | answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: each tenant's, oldest first |
@@ -25,10 +24,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from weft_gateway.model import Program, ProgramKey, Thread, Told
+from weft_gateway.model import Program, ProgramAttribute, ProgramKey, Thread
 
 _CALL: Final = b"t:"
-_TOLD: Final = b"h:"
+_ATTRIBUTE: Final = b"h:"
 
 
 def encode(text: str) -> bytes:
@@ -79,11 +78,6 @@ class Keys:
     def totals(self) -> bytes:
         """Programs created and ended."""
         return self.base + b"totals"
-
-    @property
-    def marks(self) -> bytes:
-        """Events that were replayed."""
-        return self.base + b"marks"
 
     @property
     def table(self) -> bytes:
@@ -168,28 +162,6 @@ def counts(flat: Sequence[bytes]) -> dict[str, int]:
     return {decode(name): int(value) for name, value in pairs(flat).items()}
 
 
-def given_back(program: Program) -> list[str | bytes | int]:
-    """What `restore.lua` takes of a program, after its names: instants, home, and its sums. Open
-    calls are not among them: they count as never opened."""
-    return [
-        number(max(program.last_arrival_s, program.last_completion_s, program.arrival_s)),
-        number(program.arrival_s),
-        encode(program.home),
-        number(program.last_arrival_s),
-        number(program.last_completion_s),
-        *("calls", program.calls_closed),
-        *("calls_closed", program.calls_closed),
-        *("service", number(program.service_s)),
-        *("critical_path", number(program.critical_path_s)),
-        *("waiting", number(program.waiting_s)),
-        *("errors", program.errors),
-        *("prompt", program.prompt_tokens),
-        *("cached", program.cached_tokens),
-        *("output", program.output_tokens),
-        *("preemptions", program.preemptions),
-    ]
-
-
 def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
     """The row as a snapshot."""
 
@@ -228,14 +200,18 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         ephemeral=row.get(b"ephemeral") == b"1",
         ended=b"ended" in row,
         # Few have any, and looking at every field for it would cost all calls.
-        told=_told(row) if b"told" in row else (),
+        attributes=_attributes(row) if b"told" in row else (),
     )
 
 
-def _told(row: Mapping[bytes, bytes]) -> tuple[Told, ...]:
+def _attributes(row: Mapping[bytes, bytes]) -> tuple[ProgramAttribute, ...]:
     found = []
     for name, packed in row.items():
-        if name.startswith(_TOLD):
+        if name.startswith(_ATTRIBUTE):
             until_s, _, text = packed.partition(b"\n")
-            found.append(Told(decode(name.removeprefix(_TOLD)), decode(text), float(until_s)))
-    return tuple(sorted(found, key=lambda told: told.name))
+            found.append(
+                ProgramAttribute(
+                    decode(name.removeprefix(_ATTRIBUTE)), decode(text), float(until_s)
+                )
+            )
+    return tuple(sorted(found, key=lambda attribute: attribute.name))

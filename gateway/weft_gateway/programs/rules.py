@@ -5,7 +5,15 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey, Thread, Told
+from weft_gateway.model import (
+    Closing,
+    Opening,
+    Outcome,
+    Program,
+    ProgramAttribute,
+    ProgramKey,
+    Thread,
+)
 
 # Far above what a call can use, and low enough that a program's sums fit 64 bits.
 _MOST: Final = 2**48
@@ -63,7 +71,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
         program.preemptions,
         program.ephemeral and opening.ephemeral,
         False,
-        _holding(program.told, opening.now_s) if program.told else (),
+        _holding(program.attributes, opening.now_s) if program.attributes else (),
     )
     return after, replica
 
@@ -89,29 +97,31 @@ def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -
         program.preemptions + closing.preemptions,
         program.ephemeral,
         program.ended,
-        program.told,
+        program.attributes,
     )
 
 
-def with_told(known: tuple[Told, ...], told: Told) -> tuple[Told, ...]:
+def with_attribute(
+    known: tuple[ProgramAttribute, ...], attribute: ProgramAttribute
+) -> tuple[ProgramAttribute, ...]:
     """What is known with one more, in the place of what had its name; that, taken back, is gone."""
-    others = [each for each in known if each.name != told.name]
-    kept = [*others, told] if told.text else others
+    others = [each for each in known if each.name != attribute.name]
+    kept = [*others, attribute] if attribute.text else others
     return tuple(sorted(kept, key=lambda each: each.name))
 
 
-def _holding(known: tuple[Told, ...], now_s: float) -> tuple[Told, ...]:
+def _holding(known: tuple[ProgramAttribute, ...], now_s: float) -> tuple[ProgramAttribute, ...]:
     """Nothing, once the last of it is over: until then calls carry also what is."""
-    return known if any(told.until_s > now_s for told in known) else ()
+    return known if any(attribute.until_s > now_s for attribute in known) else ()
 
 
-def check_told(told: Told) -> None:
+def check_attribute(attribute: ProgramAttribute) -> None:
     """Refuse what no row is to hold. Raises ValueError."""
-    check_instant(told.until_s)
-    if not told.name or "\n" in told.name or len(told.name) > _MOST_NAME:
-        raise ValueError(f"not a name for what is told: {told.name!r}")
-    if len(told.text) > _MOST_TEXT:
-        raise ValueError(f"{told.name}: at most {_MOST_TEXT} characters may be told")
+    check_instant(attribute.until_s)
+    if not attribute.name or "\n" in attribute.name or len(attribute.name) > _MOST_NAME:
+        raise ValueError(f"not a name for what is told: {attribute.name!r}")
+    if len(attribute.text) > _MOST_TEXT:
+        raise ValueError(f"{attribute.name}: at most {_MOST_TEXT} characters may be told")
 
 
 def check_opening(opening: Opening) -> None:

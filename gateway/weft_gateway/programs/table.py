@@ -20,7 +20,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from weft_gateway.model import Census, Closing, Gone, Opened, Opening, Program, ProgramKey, Told
+from weft_gateway.model import (
+    Closing,
+    EndedProgram,
+    Opened,
+    Opening,
+    Program,
+    ProgramAttribute,
+    ProgramCounts,
+    ProgramKey,
+)
 
 
 class TableUnavailable(Exception):
@@ -62,11 +71,12 @@ class ProcessTable(Protocol):
         None if it is unknown (or ended before)."""
         ...
 
-    async def tell(self, key: ProgramKey, told: Told, now_s: float) -> Program | None:
-        """Remember what was told of a program, in the place of what had that name; its calls carry
-        it in `Program.told`, through whichever gateway. A program that does not exist begins with
-        it, as by `start`; taking back neither begins nor wakes one, and returns None where there is
-        none. ValueError for what is too long.
+    async def set_attribute(
+        self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
+    ) -> Program | None:
+        """Set an attribute of a program; an empty text removes it. All gateways see it in
+        `Program.attributes`. A program that does not exist is created, as by `start`, except for a
+        removal, which then returns None. ValueError if it is too long.
         """
         ...
 
@@ -92,17 +102,16 @@ class ProcessTable(Protocol):
         less calls closed, also after somebody deleted rows of programs with open calls."""
         ...
 
-    async def expire(self, now_s: float, idle_s: float) -> Sequence[Gone]:
+    async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
         """Remove programs without active calls whose last activity (start, opening or closing) is
-        older than `idle_s`, less what the opening or closing gave as `sooner_s`. Returns what was
-        removed: each program at one of the gateways that share the table, or, where the store's
-        answer is lost, at none.
+        older than `idle_s`. Returns what was removed: each program at one of the gateways that
+        share the table, or, where the store's answer is lost, at none.
 
         To be called every 30 seconds or so by every gateway that shares the table: calls of a
         gateway that does not are taken for lost after a while and closed as aborted."""
         ...
 
-    async def census(self) -> Census:
+    async def counts(self) -> ProgramCounts:
         """Programs created and ended, over all gateways and since the table began, and those alive,
         which are as many as were created and have not ended."""
         ...

@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from weft_gateway.model import ProgramKey
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 MAX_WAITING: Final = 1024
 # A tool call may have a megabyte of arguments. One event waits whatever its size.
@@ -66,7 +66,7 @@ class Listeners:
         self._limit = limit
         self._per_tenant = per_tenant
         self._of: dict[ProgramKey, list[Listener]] = {}
-        self._room = FairRoom[tuple[ProgramKey, Listener]](in_all)
+        self._room = FairLRU[tuple[ProgramKey, Listener]](in_all)
         self._tenants: Counter[str] = Counter()
         self._closed = False
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from weft_engine.wire import CallContext, CallReport
 
 from weft_gateway.model import Decision, ProgramKey
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 
 @dataclass(slots=True, eq=False)
@@ -183,7 +183,7 @@ class Receipts:
     def __init__(self, limit: int, max_age_s: float) -> None:
         self.on: Final = limit > 0
         """Whether any are kept."""
-        self._room = FairRoom[Receipt](max(1, limit))
+        self._room = FairLRU[Receipt](max(1, limit))
         self._max_age_s = max_age_s
 
     def __len__(self) -> int:
@@ -222,9 +222,7 @@ class Receipts:
                 receipt.counted = receipt.counted or receipt.key
                 receipt.key = ProgramKey(tenant, program)
                 receipt.thread = shown(own, thread, program)
-                # A call that was taken for another's twin came from a thread of that one.
-                came = parent if own != program or thread != own else ""
-                receipt.parent = shown(own, came, program) if came else ""
+                receipt.parent = shown(own, parent, program) if parent else ""
 
     def of(self, tenant: str, now_s: float) -> list[Receipt]:
         """All of a tenant's, in the order of their calls' arrival."""

@@ -217,7 +217,7 @@ async def test_more_sessions_than_a_tenant_may_have_end_his_longest_idle_ones(
         alive = [each for each in page.json()["data"] if each["status"] != "finished"]
         names = [session["id"] for session in alive]
         assert names == ["kept", *(f"s{number:03}" for number in range(31, 50))]
-        census = await gateway.parts.table.census()
-        assert census.created - census.ended == census.alive == 21
+        counts = await gateway.parts.table.counts()
+        assert counts.created - counts.ended == counts.alive == 21
         theirs = await gateway.client.get("/v1/sessions/s", headers=THEIRS)
         assert theirs.json()["calls"] == 1

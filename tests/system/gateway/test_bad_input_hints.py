@@ -73,7 +73,7 @@ async def test_hints_of_wrong_types_are_told_and_change_no_call(
 
 async def test_headers_of_wrong_values_are_told_and_change_no_call(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
-        names = ("priority", "reuse-priority", "retain-s", "deadline-s", "ttft-ms", "output-tokens")
+        names = ("priority", "reuse-priority", "retain-s", "deadline-s", "prefill-next")
         for value in ("", "nan", "inf", "-inf", "1e999", "0x10", "[1]", b"\xff", "1,2", "9" * 5000):
             headers = {f"x-weft-{name}": value for name in names}
             got = await gateway.call(headers={**headers, "x-request-id": "r"})

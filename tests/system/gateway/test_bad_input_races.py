@@ -44,9 +44,9 @@ async def test_calls_that_race_to_open_one_program_are_all_its_calls(
             assert len({answer.headers["x-weft-replica"] for answer in got}) == 1
             session = (await second.client.get(f"/v1/sessions/{name}")).json()
             assert (session["calls"], session["calls_in_flight"]) == (calls, 0)
-        census = await first.parts.table.census()
-        assert census == (5, 0, 5)
-        assert await second.parts.table.census() == census
+        counts = await first.parts.table.counts()
+        assert counts == (5, 0, 5)
+        assert await second.parts.table.counts() == counts
         for gateway in (first, second):  # What it knows of the other's is as of its last call.
             await gateway.call(body={"session_id": "run-0"})
 
@@ -95,9 +95,9 @@ async def test_ends_that_race_with_calls_leave_every_call_counted_once(
         assert (await second.client.get("/v1/sessions/run")).status_code == 404
         # The other gateway has receipts of its calls, and was not told of the deletion.
         assert (await first.client.get("/v1/sessions/run")).json()["status"] == "finished"
-        census = await first.parts.table.census()
-        assert census.created == census.ended > 0
-        assert census.alive == 0
+        counts = await first.parts.table.counts()
+        assert counts.created == counts.ended > 0
+        assert counts.alive == 0
         for gateway in (first, second):
             await gateway.call(body={"session_id": "last"})
 
@@ -125,4 +125,4 @@ async def test_gateways_that_share_a_table_share_the_limit_of_programs(
         listed = (await first.client.get("/v1/sessions?limit=1000")).json()["data"]
         listed = [session for session in listed if session["status"] != "finished"]
         assert [session["id"] for session in listed] == [f"late-{n}" for n in range(10)]
-        assert await second.parts.table.census() == (130, 120, 10)
+        assert await second.parts.table.counts() == (130, 120, 10)

@@ -41,7 +41,7 @@ async def test_a_program_that_has_ended_stays_listed_and_says_how_it_was_known(e
         assert (found["run"]["status"], found["run"]["known_by"]) == ("idle", "x-session-id")
         assert found["waiting"]["known_by"] is None
         await forget_idle(gateway.parts.table)
-        assert (await gateway.parts.table.census()).alive == 0
+        assert (await gateway.parts.table.counts()).alive == 0
         found = await sessions(gateway)
         assert found.keys() == {"run"}
         run = found["run"]

@@ -97,11 +97,11 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
         finally:
             await table.aclose()
         # Whoever has such a handle is told by any other gateway that nothing was computed.
-        store = RedisHandles(RedisLink(redis.url, "weft", 20.0), lambda: False)
+        store = RedisHandles(RedisLink(redis.url, "weft", 20.0))
         try:
             found = [await store.find("public", handle, time.time()) for handle in handles]
             assert [fields and fields["state"] for fields in found] == ["failed"] * 3
         finally:
-            await store.aclose()
+            await store._link.aclose()
     finally:
         redis.kill()

@@ -6,17 +6,15 @@ import contextlib
 import logging
 from collections.abc import Awaitable
 from time import time
-from typing import Any
 
 from weft_gateway.calls.call import PREFILL, Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome, ProgramKey
+from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
 from weft_gateway.programs.identity import Identity
-from weft_gateway.programs.lineage.answers import MAX_ANSWER_BYTES
-from weft_gateway.programs.lineage.openings import Opening
-from weft_gateway.programs.lineage.rules import shown
+from weft_gateway.programs.lineage.rules import Asked, shown
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.receipts import Receipts
@@ -51,11 +49,7 @@ class LineageObserver(CallObserver):
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """Find the call's program by what it says."""
-        if call.identity.source != "none":
-            if call.holder and self._table.peek(call.key) is None:
-                return self._stands_alone(call.key)
-            return None
-        if call.skimmed:
+        if call.identity.source != "none" or call.skimmed:
             return None
         if len(call.raw) > LIGHT_BYTES:
             return self._join_in_turn(call)
@@ -75,10 +69,7 @@ class LineageObserver(CallObserver):
         call.asked = None
         if call.outcome is not Outcome.OK:
             return self._failed(call, asked)
-        answer = call.answer()
-        if isinstance(asked, Opening) and self._lineage.keep_answer(asked, answer, call.is_stream):
-            return None
-        return self._answered(call, asked, answer)
+        return self._answered(call, asked)
 
     def ended(self, call: Call) -> Awaitable[None] | None:
         """A call that has not been closed yet, or was never opened, has no answer."""
@@ -87,20 +78,13 @@ class LineageObserver(CallObserver):
 
     async def _join_in_turn(self, call: Call) -> None:
         await self._turns.take(call.key.tenant, len(call.raw))
-        pending = self._join(call)
-        if pending is not None:
-            await pending
+        await self._join(call)
 
-    def _join(self, call: Call) -> Awaitable[None] | None:
-        tenant, fresh = call.key
-        call.asked = self._lineage.keep(tenant, call.body, fresh, time())
-        return None if call.asked is not None else self._look(call)
-
-    async def _look(self, call: Call) -> None:
+    async def _join(self, call: Call) -> None:
         own = call.identity
         tenant, fresh = own.key
         try:
-            asked = await self._lineage.look(tenant, call.body, fresh, time())
+            asked = await self._lineage.ask(tenant, call.body, fresh, time())
         except TableUnavailable:
             return
         call.asked = asked
@@ -112,27 +96,20 @@ class LineageObserver(CallObserver):
             "lineage",
             ephemeral=False,
         )
-        for owner, into in verdict.late(fresh):
-            self._receipts.move(tenant, owner, into or owner, shown)
-            if into:
-                # Its calls to come are counted for `into`, and what it has used is known there.
-                self._spawn(self._end(ProgramKey(tenant, owner)))
+        for owner, into in verdict.folds:
+            self._receipts.move(tenant, owner, into, shown)
+            # Its calls to come are counted for `into`, and what it has used is known there.
+            self._spawn(self._end(ProgramKey(tenant, owner)))
 
     async def _end(self, key: ProgramKey) -> None:
         with contextlib.suppress(TableUnavailable):
             await self._table.end(key, time())
 
-    async def _stands_alone(self, key: ProgramKey) -> None:
-        """The first call that goes on from an answer whose program has no row: its first call was
-        taken for the duplicate of another program's, which it was not."""
-        self._receipts.move(key.tenant, key.program, key.program, shown)
+    async def _answered(self, call: Call, asked: Asked) -> None:
+        answer = parse_answer(call.answer(), call.is_stream)
         with contextlib.suppress(TableUnavailable):
-            await self._lineage.apart(key.tenant, key.program, time())
+            await self._lineage.answered(asked, answer, time())
 
-    async def _answered(self, call: Call, asked: Any, answer: bytes) -> None:
-        with contextlib.suppress(TableUnavailable):
-            await self._lineage.answered(asked, answer, call.is_stream, time())
-
-    async def _failed(self, call: Call, asked: Any) -> None:
+    async def _failed(self, call: Call, asked: Asked) -> None:
         with contextlib.suppress(TableUnavailable):
             await self._lineage.failed(asked, time())

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable
 from typing import Any
-
-import orjson
 
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import Outcome
-from weft_gateway.overlap.answers import MAX_TAPE_BYTES, streamed
+from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, parse_answer
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.programs.identity import Identity
-from weft_gateway.programs.lineage.rules import Asked, How
+from weft_gateway.programs.lineage.rules import How
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
@@ -37,13 +34,13 @@ class PrefillObserver(CallObserver):
         if call.prefill_id:
             return self._extend(call)
         known = self._table.peek(call.identity.key)
-        if known is not None and known.told:
+        if known is not None and known.attributes:
             return self._prefills.match(call, known)
         return None
 
     def opened(self, call: Call) -> Awaitable[None] | None:
         """The program may have prefills of which this gateway did not know."""
-        if not call.program.told or call.matched or call.prefill:
+        if not call.program.attributes or call.matched or call.prefill:
             return None
         return self._prefills.match(call, call.program)
 
@@ -68,9 +65,7 @@ class PrefillObserver(CallObserver):
         await self._prefills.claim(prefill, call.model, call.body)
         call.prefill = prefill
         asked = call.asked
-        if call.identity.source == "none" or (
-            isinstance(asked, Asked) and asked.verdict.how is How.NEW
-        ):
+        if call.identity.source == "none" or (asked is not None and asked.verdict.how is How.NEW):
             # What the call continues is not known; the prefill's program is.
             call.asked = None
             call.identity = Identity(
@@ -98,7 +93,7 @@ class AutoPrefill(CallObserver):
     def head(self, call: Call) -> None:
         """The answer of a stream is read when it has ended."""
         if call.is_stream and call.body.get("tools"):
-            call.record(MAX_TAPE_BYTES)
+            call.record(MAX_ANSWER_BYTES)
 
     def ended(self, call: Call) -> None:
         """Learn from the turn what a next turn begins with, and prefill that of this one where it
@@ -127,13 +122,7 @@ class AutoPrefill(CallObserver):
 
 def _message(call: Call) -> dict[str, Any]:
     """The answer's message, {} where there is not just one."""
-    body: Any = {}
-    if call.is_stream:
-        body = streamed(call.answer())
-    else:
-        with contextlib.suppress(orjson.JSONDecodeError):
-            body = orjson.loads(call.answer())
-    choices = body.get("choices") if isinstance(body, dict) else None
+    choices = parse_answer(call.answer(), call.is_stream).get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         return {}
     message = choices[0].get("message")

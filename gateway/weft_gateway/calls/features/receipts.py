@@ -12,7 +12,7 @@ from weft_gateway.calls.placement import counted_alone
 from weft_gateway.errors import ApiError
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.identity import Identity
-from weft_gateway.programs.lineage.rules import Asked, shown
+from weft_gateway.programs.lineage.rules import shown
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
 _NOT_TAKEN: Final = "ignored: the replica does not run the plugin"
@@ -40,7 +40,7 @@ class ReceiptsObserver(CallObserver):
             identity.source,
             call.endpoint.name,
             call.model,
-            time(),
+            time() - (perf_counter() - call.begun),
             placed.decision,
             call.replica,
             placed.prompt_tokens,
@@ -48,7 +48,7 @@ class ReceiptsObserver(CallObserver):
             placed.reason,
         )
         receipt.begun, receipt.failed = call.begun, call.failed
-        if isinstance(call.asked, Asked):
+        if call.asked is not None:
             verdict = call.asked.verdict
             receipt.lineage = verdict.owner, verdict.thread, verdict.parent
             if verdict.joined:

@@ -12,10 +12,9 @@ from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.observers import CallObserver
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.model import ProgramKey
-from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
-from weft_gateway.programs.lineage.rules import Asked
+from weft_gateway.programs.response_store import ResponseStore
 
 # At the beginning of a stream, the id of the first event's response. Engines repeat the request in
 # that event: a client can write `"id": "resp_..."` there, but not before the response's own id.
@@ -30,7 +29,7 @@ _STORED_STREAM: Final = re.compile(
 class StoredAnswers(CallObserver):
     """Remembers where answers are stored, unless the client did not want that."""
 
-    def __init__(self, chains: ChainRoots) -> None:
+    def __init__(self, chains: ResponseStore) -> None:
         self._chains = chains
 
     def observes(self, endpoint: Endpoint) -> bool:
@@ -88,11 +87,8 @@ def _keeps(call: Call) -> bool:
 
 def _continued_as(call: Call) -> tuple[ProgramKey, str]:
     """The program and the thread of a call that goes on from this answer by its id."""
-    key, thread = call.key, call.identity.thread
-    if isinstance(call.asked, Asked):
-        program, thread = call.asked.verdict.continued_as
-        key = ProgramKey(key.tenant, program)
-    return key, "" if thread == MAIN_THREAD else thread
+    thread = call.identity.thread
+    return call.key, "" if thread == MAIN_THREAD else thread
 
 
 def _id_of(body: bytes) -> str:

@@ -8,15 +8,14 @@ text), and how a text is cut into parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
 __all__ = [
-    "ASSISTANT", "CALL", "TEXT", "Atom", "answer_atoms", "item_atoms", "messages_of", "root_of",
-    "text_atoms",
+    "ASSISTANT", "CALL", "TEXT", "Atom", "messages_of", "root_of", "said_in",
 ]  # fmt: skip
 
 SYSTEM: Final = "s"
@@ -73,6 +72,27 @@ def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
     elif "prompt" in body:
         found.append(_prompt(body["prompt"]))
     return [atoms for atoms in found if atoms]
+
+
+def said_in(answer: Mapping[str, Any]) -> list[list[Atom]]:
+    """What an answer says: one list of atoms for each choice. Never raises."""
+    try:
+        return [atoms for atoms in _answers(answer) if atoms]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _answers(answer: Mapping[str, Any]) -> Iterator[list[Atom]]:
+    if isinstance(answer.get("choices"), list):
+        for choice in answer["choices"]:
+            if isinstance(choice.get("message"), dict):
+                yield answer_atoms(choice["message"])
+            elif isinstance(choice.get("text"), str):
+                yield text_atoms(choice["text"])
+    elif isinstance(answer.get("output"), list):
+        yield item_atoms(answer["output"])
+    elif isinstance(answer.get("content"), list):
+        yield answer_atoms(answer)
 
 
 def answer_atoms(message: Mapping[str, Any]) -> list[Atom]:

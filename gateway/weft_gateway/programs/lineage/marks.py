@@ -12,8 +12,7 @@ class State:
     ANSWERED, FAILED: how it ended; neither while it runs. ANSWER: the mark is at the end of the
     answer, else at the end of what was asked. EXTENDED: a later call of its thread went
     on from here. PROVEN: the text up to here was written for this program and no other. SAID: not a
-    point of a chain, but a piece of an answer. GUESS: the call repeats another program's first one
-    and was taken for its twin until shown otherwise.
+    point of a chain, but a piece of an answer.
     """
 
     RUNS: Final = 0
@@ -22,7 +21,6 @@ class State:
     EXTENDED: Final = 4
     PROVEN: Final = 8
     SAID: Final = 16
-    GUESS: Final = 32
     ANSWER: Final = 64
 
 

@@ -60,8 +60,6 @@ class MemoryLineage:
     """See LineageStore. limit: fingerprints and folds in all; a tenant that floods it pushes out
     his own. keep_s: what is not used for so long, seconds, goes."""
 
-    shared = False
-
     def __init__(self, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
         self._limit = limit
         self._keep_s = keep_s
@@ -114,9 +112,6 @@ class MemoryLineage:
         self._held += len(shelf) - before
         if self._held > self._limit:
             self._bound()
-
-    async def aclose(self) -> None:
-        """See LineageStore."""
 
     @property
     def held(self) -> int:

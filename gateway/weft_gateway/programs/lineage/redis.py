@@ -15,77 +15,50 @@ lineage.
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any, Final
 
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.commands.core import AsyncScript
-from redis.exceptions import RedisError
 
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, merged
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import KEEP_S, MAX_MARKS
+from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode
+from weft_gateway.programs.table import TableUnavailable
 
 # Fingerprints that Redis is asked for, of those that come first.
 MAX_ASKED: Final = 512
 DEFAULT_LIMIT: Final = 1_000_000
 # Of folded programs as many as of fingerprints, divided by this.
 _MARKS_A_FOLD: Final = 10
-# A call waits no longer for its lineage, and so long nobody asks again where there was no answer.
-_TIMEOUT_S: Final = 0.25
-_PAUSE_S: Final = 2.0
-_CONNECTIONS: Final = 16
-_LOG: Final = logging.getLogger(__name__)
 
 
 class RedisLineage:
-    """See LineageStore. url: redis://, rediss:// or unix://. prefix: keeps stores apart. limit:
-    fingerprints in all; beyond it those that were used longest ago go. keep_s: seconds, whole ones
-    at least. Names of programs and threads are without spaces."""
+    """See LineageStore. limit: fingerprints in all; beyond it those that were used longest ago go.
+    keep_s: seconds, whole ones at least. Names of programs and threads are without spaces."""
 
-    shared = True
-
-    def __init__(
-        self, url: str, prefix: str = "weft", limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S
-    ) -> None:
-        self._redis: Redis = Redis.from_url(
-            url,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
-        )
-        # One hash slot with the process table of that prefix, and none of its keys.
-        base = b"{" + encode(prefix) + b"}lineage:"
+    def __init__(self, link: RedisLink, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
+        self._link = link
+        base = link.keys.base.removesuffix(b":") + b"lineage:"
         self._keys = [base + name for name in (b"marks", b"marks_used", b"folds", b"folds_used")]
         self._limit = limit
         self._keep_s = max(1, int(keep_s))
         self._local = MemoryLineage(keep_s=keep_s)
-        self._silent_until_s = 0.0
-        self._turn = asyncio.Semaphore(_CONNECTIONS)
-        lua = files("weft_gateway.programs") / "lua"
-        self._get, self._put = (
-            self._redis.register_script((lua / f"lineage_{name}.lua").read_text())
-            for name in ("get", "put")
-        )
+        self._get, self._put = link.script("lineage_get"), link.script("lineage_put")
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
         """See LineageStore."""
         local = await self._local.get_many(tenant, fingerprints, now_s)
         asked = fingerprints[:MAX_ASKED]
-        if not asked or now_s < self._silent_until_s:
+        if not asked or self._link.away:
             return local
         arguments = [
             _field(tenant, b""),
             self._keep_s,
             b"".join([b"%016x" % fingerprint for fingerprint in asked]),
         ]
-        reply = await self._run(self._get, arguments, now_s)
+        reply = await self._run(self._get, arguments)
         return local if reply is None else _joined(local, _read(reply, asked))
 
     async def put(
@@ -97,7 +70,7 @@ class RedisLineage:
     ) -> None:
         """See LineageStore."""
         await self._local.put(tenant, entries, folds, now_s)
-        if now_s < self._silent_until_s or not (entries or folds):
+        if self._link.away or not (entries or folds):
             return
         most_folds = max(1, self._limit // _MARKS_A_FOLD)
         arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, most_folds, len(entries)]
@@ -105,22 +78,14 @@ class RedisLineage:
             arguments += (_field(tenant, b"%016x" % entry.fingerprint), _line(entry.mark))
         for program, into in folds:
             arguments += (_field(tenant, encode(program)), encode(into))
-        await self._run(self._put, arguments, now_s)
+        await self._run(self._put, arguments)
 
-    async def aclose(self) -> None:
-        """Close every connection."""
-        await self._redis.aclose()
-
-    async def _run(self, script: AsyncScript, arguments: list[Any], now_s: float) -> Any:
-        async with self._turn:
-            if now_s < self._silent_until_s:  # It fell silent while this call waited.
-                return None
-            try:
+    async def _run(self, script: AsyncScript, arguments: list[Any]) -> Any:
+        try:
+            async with self._link.reaching():
                 return await script(keys=self._keys, args=arguments)
-            except (RedisError, OSError) as error:
-                self._silent_until_s = now_s + _PAUSE_S
-                _LOG.warning("no lineage from Redis, but from this gateway alone: %s", error)
-                return None
+        except TableUnavailable:
+            return None
 
 
 def _field(tenant: str, name: bytes) -> bytes:

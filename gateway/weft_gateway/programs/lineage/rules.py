@@ -11,20 +11,14 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from weft_gateway.programs.lineage.candidates import Candidate, candidates_of, named, root_of
+from weft_gateway.programs.lineage.fingerprint import End, Fingerprint
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
-from weft_gateway.programs.lineage.sketch import End, Sketch
-from weft_gateway.programs.lineage.way import Candidate, named, root_of, way_of
 
 # Bytes of an answer's pieces in a prompt that make it this program's.
 EVIDENCE_BYTES: Final = 64
-# Calls that repeat a first call are taken for one program's as long as there are so few of them,
-# nobody has gone on from one, and the last is so recent (seconds): a load generator's are not.
-MAX_TWINS: Final = 4
-TWINS_S: Final = 60.0
 # A program's first thread.
 MAIN: Final = "main"
-# What has come of a call that makes a difference to one that asks the same.
-_TELLING: Final = State.FAILED | State.EXTENDED | State.PROVEN | State.ANSWER | State.SAID
 
 
 class How(StrEnum):
@@ -66,28 +60,14 @@ class Verdict(NamedTuple):
     @property
     def parent_name(self) -> str:
         """The thread that it came from, as its program shows it, or ""."""
-        # A guess was made from a thread of the program's own.
-        owner = self.program if self.owner == self.thread else self.owner
-        return shown(owner, self.parent, self.program) if self.parent else ""
-
-    @property
-    def continued_as(self) -> tuple[str, str]:
-        """The program and the thread of whoever goes on from the answer by its id: the call's own
-        program, if the call was only taken for the twin of another program's."""
-        program = self.owner if self.state & State.GUESS else self.program
-        return program, shown(self.owner, self.thread, program)
-
-    def late(self, fresh: str) -> list[tuple[str, str]]:
-        """What is known only now of calls that came before: programs, and what they turned out to
-        be part of; "" where one has turned out to be on its own. fresh: as in `decide`."""
-        return [(owner, into) for owner, into in self.folds if owner != fresh]
+        return shown(self.owner, self.parent, self.program) if self.parent else ""
 
 
 def shown(owner: str, thread: str, program: str) -> str:
     """The name of a thread in a program. owner: under which the thread is remembered, which is
     another while that program counts as a part of this one. Threads of two owners have different
     names."""
-    if thread in (MAIN, owner):
+    if thread == MAIN:
         return MAIN if owner == program else owner
     return thread if owner == program else f"{owner}/{thread}"
 
@@ -95,67 +75,49 @@ def shown(owner: str, thread: str, program: str) -> str:
 class Asked:
     """A call that has been placed: what is needed to remember its answer."""
 
-    __slots__ = ("sketch", "tenant", "verdict")
+    __slots__ = ("prompt", "tenant", "verdict")
 
-    def __init__(self, tenant: str, sketch: Sketch, verdict: Verdict) -> None:
+    def __init__(self, tenant: str, prompt: Fingerprint, verdict: Verdict) -> None:
         self.tenant = tenant
-        self.sketch = sketch
+        self.prompt = prompt
         self.verdict = verdict
 
 
 def decide(
-    sketch: Sketch,
+    prompt: Fingerprint,
     known: Known,
     pieces: Mapping[int, int],
     fresh: str,
     now_s: float,
     ids: Sequence[int] = (),
 ) -> Verdict:
-    """Whose call it is. pieces: of its text, as `Sketch.recent` gives them. ids: fingerprints of
-    tool calls that it holds, the last ones first. fresh: the name of a new program, which no other
-    has; also the name of a new thread."""
-    if not known.marks or _crowded(sketch, known):
-        return begun(sketch, fresh, now_s)
-    way = [*way_of(sketch, known), *named(ids, known)]
+    """Whose call it is. pieces: of its text, as `Fingerprint.recent` gives them. ids: fingerprints
+    of tool calls that it holds, the last ones first. fresh: the name of a new program, which no
+    other has; also the name of a new thread."""
+    if not known.marks:
+        return begun(prompt, fresh, now_s)
+    candidates = [*candidates_of(prompt, known), *named(ids, known)]
     said = _said(known, pieces)
-    if not (way or said):
-        return begun(sketch, fresh, now_s)
-    verdict = _proven(way, known, fresh)
+    if not (candidates or said):
+        return begun(prompt, fresh, now_s)
+    verdict = _proven(candidates, known, fresh)
     if verdict is None:
-        verdict = _quoted(way, known, said, fresh) or _unproven(way, known, sketch, fresh, now_s)
-    return _complete(verdict, way, known, said, sketch, fresh, now_s)
+        verdict = _quoted(candidates, known, said, fresh) or _unproven(
+            candidates, known, prompt, fresh
+        )
+    return _complete(verdict, candidates, known, said, prompt, now_s)
 
 
-def begun(sketch: Sketch, fresh: str, now_s: float) -> Verdict:
+def begun(prompt: Fingerprint, fresh: str, now_s: float) -> Verdict:
     """The first call of a program."""
     mark = Mark(fresh, MAIN, State.RUNS, now_s)
-    return Verdict(How.NEW, fresh, fresh, MAIN, "", mark.state, (), tuple(left(sketch.end(), mark)))
+    return Verdict(How.NEW, fresh, fresh, MAIN, "", mark.state, (), tuple(left(prompt.end(), mark)))
 
 
-def _crowded(sketch: Sketch, known: Known) -> bool:
-    """Whether so many have asked this very thing, and nothing else of it is known, that one more is
-    a program of its own. A load generator's calls are told so, at a tenth of what looking at each
-    mark would cost."""
-    here = known.marks.get(sketch.points[-1], ())
-    if len(here) < MAX_TWINS:
-        return False
-    state = State.RUNS
-    for mark in here:
-        state |= mark.state
-    if state & _TELLING or len(known.marks.keys() - sketch.cuts.keys()) > 1:
-        return False
-    size = sketch.length
-    for fingerprint in sketch.cuts.keys() & known.marks.keys():
-        for mark in known.marks[fingerprint]:
-            if mark.length != size:
-                return False
-    return True
-
-
-def _proven(way: Sequence[Candidate], known: Known, fresh: str) -> Verdict | None:
+def _proven(candidates: Sequence[Candidate], known: Known, fresh: str) -> Verdict | None:
     """The thread that has seen what was written for it alone."""
     fallback: Candidate | None = None
-    for candidate in way:
+    for candidate in candidates:
         mark = candidate.mark
         if not mark.state & State.PROVEN:
             continue
@@ -171,8 +133,8 @@ def _proven(way: Sequence[Candidate], known: Known, fresh: str) -> Verdict | Non
         elif not ended and (
             candidate.fingerprint == fallback.fingerprint or mark.program != fallback.mark.program
         ):
-            # Twins: two threads whose text is the same up to here; one has not come further.
-            return _like(fallback, _to(candidate, How.EXTENDS, known), known)
+            # Two threads have the same text up to here, and this one has not come further.
+            return _to(candidate, How.EXTENDS, known)
     if fallback is None:
         return None
     return _to(fallback, How.REPEATS if fallback.whole else How.FORKS, known, fresh)
@@ -187,7 +149,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
     for fingerprint in known.marks.keys() & pieces.keys():
         marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
         if len({root_of(mark, known) for mark in marks}) == 1:
-            # What twins have both said is the first one's.
+            # What two parts of one program have both said is the first one's.
             mark = min(marks, key=lambda mark: mark.program in known.folded)
             mark = names.setdefault(mark[:2], mark)
             found[mark] = found.get(mark, 0) + pieces[fingerprint]
@@ -195,7 +157,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
 
 
 def _quoted(
-    way: Sequence[Candidate], known: Known, said: Mapping[Mark, int], fresh: str
+    candidates: Sequence[Candidate], known: Known, said: Mapping[Mark, int], fresh: str
 ) -> Verdict | None:
     """The program whose answers the text holds, if it holds enough of them."""
     by_program: dict[str, int] = {}
@@ -205,7 +167,7 @@ def _quoted(
     program = max(by_program, key=by_program.__getitem__, default="")
     if by_program.get(program, 0) < EVIDENCE_BYTES:
         return None
-    for candidate in way:
+    for candidate in candidates:
         mark = candidate.mark
         ended = mark.state & State.EXTENDED
         if not ended and root_of(mark, known) == program:
@@ -216,21 +178,20 @@ def _quoted(
 
 
 def _unproven(
-    way: Sequence[Candidate], known: Known, sketch: Sketch, fresh: str, now_s: float
+    candidates: Sequence[Candidate], known: Known, prompt: Fingerprint, fresh: str
 ) -> Verdict:
     """By text that others may send as well: the end of one thread, a second try, or a new one."""
     tip: Candidate | None = None
     edited: list[Candidate] = []
-    twins: list[Candidate] = []
-    for candidate in way:
+    for candidate in candidates:
         mark = candidate.mark
         if candidate.whole and mark.state & State.FAILED:
             return _to(candidate, How.REPEATS, known)
         if mark.state & State.EXTENDED:
             continue
         if candidate.whole:
-            twins.append(candidate)
-        elif mark.state & State.ANSWERED and candidate.answered:
+            continue  # The same question again, from another program.
+        if mark.state & State.ANSWERED and candidate.answered:
             # The model's message that follows is not the one that the thread was given.
             edited.append(candidate)
         elif tip is None or (tip.place == candidate.place and _sooner(candidate, tip, known)):
@@ -238,26 +199,13 @@ def _unproven(
     if tip is None and len(edited) == 1:
         (tip,) = edited
     if tip is not None:
-        spoken = sketch.turn > tip.point + 1
-        verdict = _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
-        return _like(twins[0], verdict, known) if twins else verdict
-    live = [c for c in twins if now_s - c.mark.at_s <= TWINS_S]
-    if 0 < len(live) < MAX_TWINS and len(live) == len(twins):
-        mark = live[0].mark
-        program = root_of(mark, known)
-        return Verdict(How.REPEATS, program, fresh, fresh, mark.thread, State.GUESS)
+        spoken = prompt.turn > tip.point + 1
+        return _to(tip, How.EXTENDS, known, state=State.PROVEN if spoken else State.RUNS)
     return Verdict(How.NEW, fresh, fresh, MAIN)
 
 
-def _like(twin: Candidate, verdict: Verdict, known: Known) -> Verdict:
-    """The verdict, as a guess still if a twin of the same program has asked this very thing."""
-    if twin.whole and root_of(twin.mark, known) == verdict.program:
-        return verdict._replace(state=verdict.state | State.GUESS)
-    return verdict
-
-
 def _sooner(candidate: Candidate, other: Candidate, known: Known) -> bool:
-    """Whether of two threads at one place this one goes on: no guess, and the longer wait."""
+    """Whether of two threads at one place this one goes on: not folded, and the longer wait."""
     mark, mark_ = candidate.mark, other.mark
     return (mark.program in known.folded, mark.at_s) < (mark_.program in known.folded, mark_.at_s)
 
@@ -269,7 +217,7 @@ def _to(
     mark = candidate.mark
     program = root_of(mark, known)
     if how is How.REPEATS:
-        state = mark.state & (State.PROVEN | State.GUESS)
+        state = mark.state & State.PROVEN
     if fresh:
         return Verdict(how, program, mark.program, fresh, mark.thread, state)
     return Verdict(how, program, mark.program, mark.thread, "", state)
@@ -277,69 +225,30 @@ def _to(
 
 def _complete(
     verdict: Verdict,
-    way: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     known: Known,
     said: Mapping[Mark, int],
-    sketch: Sketch,
-    fresh: str,
+    prompt: Fingerprint,
     now_s: float,
 ) -> Verdict:
     """The verdict with what the store is to learn of it."""
     own = verdict.owner, verdict.thread
     program = verdict.program
-    folds: list[tuple[str, str]] = []
     ends: list[Candidate] = []
     if verdict.how is How.EXTENDS:
-        ends = [c for c in way if c.mark[:2] == own and not c.whole]
+        ends = [c for c in candidates if c.mark[:2] == own and not c.whole]
         ends = [c for c in ends if not c.mark.state & State.EXTENDED]
-    if own[0] == fresh != program:
-        folds.append((fresh, program))
-    elif not verdict.state & State.GUESS:
-        apart = _apart(ends, own[0], program, way, known) | _alone(ends, verdict, way, said)
-        folds += [(owner, "") for owner in apart & known.folded.keys()]
-        program = own[0] if own[0] in apart else program
     joined = [m for m, size in said.items() if m[:2] != own and size >= EVIDENCE_BYTES]
     others = {root_of(m, known) for m in joined if m.program != own[0]} - {program}
-    folds += [(other, program) for other in others if other != verdict.program]
     entries = [
         Entry(c.fingerprint, c.mark._replace(state=c.mark.state | State.EXTENDED)) for c in ends
     ]
-    entries += left(sketch.end(), Mark(*own, verdict.state, now_s))
+    entries += left(prompt.end(), Mark(*own, verdict.state, now_s))
     return verdict._replace(
-        program=program,
         joined=tuple((mark.program, mark.thread) for mark in joined),
         entries=tuple(entries),
-        folds=tuple(folds),
+        folds=tuple((other, program) for other in others),
     )
-
-
-def _apart(
-    ends: Sequence[Candidate], owner: str, program: str, way: Sequence[Candidate], known: Known
-) -> set[str]:
-    """Programs that were taken for twins of one first call, and are not: two of them go on."""
-    spots = {c.spot for c in ends}
-    here = [c.mark for c in way if c.spot in spots and root_of(c.mark, known) == program]
-    rivals = {m.program for m in here if m.program != owner and m.state & State.EXTENDED}
-    guessed = {m.program for m in here if m.state & State.GUESS}
-    return guessed & (rivals | {owner}) if rivals else set()
-
-
-def _alone(
-    ends: Sequence[Candidate],
-    verdict: Verdict,
-    way: Sequence[Candidate],
-    said: Mapping[Mark, int],
-) -> set[str]:
-    """The call's own program, if it was taken for a twin and has gone on from an answer that only
-    it was given."""
-    owner = verdict.owner
-    if verdict.how is How.QUOTES:
-        guess = any(m.program == owner and m.state & State.GUESS for m in said)
-        return {owner} if guess else set()
-    answers = {c.spot for c in ends if c.mark.state & State.ANSWER}
-    shared = any(c.spot in answers and c.mark.program != owner for c in way)
-    guess = any(c.mark.state & State.GUESS for c in ends)
-    return {owner} if answers and guess and not shared else set()
 
 
 def left(end: End | None, mark: Mark) -> list[Entry]:

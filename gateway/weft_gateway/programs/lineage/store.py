@@ -18,10 +18,7 @@ KEEP_S: Final = 3600.0
 
 
 class LineageStore(Protocol):
-    """Marks by tenant and fingerprint. shared: other gateways put marks here, too, and need those
-    of this one at once."""
-
-    shared: bool
+    """Marks by tenant and fingerprint."""
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
         """What is known of these, in one round trip. `marks` leaves out the unknown ones."""
@@ -36,8 +33,4 @@ class LineageStore(Protocol):
     ) -> None:
         """Put marks and fold programs, in one round trip. A mark merges with one of its thread.
         folds: a program and what it is part of, "" if it is on its own again."""
-        ...
-
-    async def aclose(self) -> None:
-        """Release connections."""
         ...

@@ -4,11 +4,11 @@
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
 --       open calls
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
---       lease, last activity as the index has it, lapsed or ''
+--       lease, lapsed or ''
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, now, service = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[6]
-local lease, lapsed = ARGV[12], ARGV[14]
+local lease, lapsed = ARGV[12], ARGV[13]
 
 if lapsed ~= '' then
   local sign = redis.call('ZSCORE', leases, lease)
@@ -54,7 +54,7 @@ local open = tonumber(redis.call('HGET', row, 'calls')) - closed
 if open == 0 and (redis.call('HGET', row, 'ephemeral') == '1' or redis.call('HEXISTS', row, 'ended') == 1) then
   forget(row, activity, names, idle, totals, member, program)
 else
-  touch(activity, member, ARGV[13])
+  touch(activity, member, now)
   if open == 0 then
     redis.call('ZADD', idle, now, program)
   end

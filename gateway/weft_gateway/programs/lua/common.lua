@@ -13,23 +13,6 @@ local function pack(...)
   return table.concat(lengths, ' ') .. '\n' .. table.concat(parts)
 end
 
--- Whether the event with this id has been replayed. A gateway that lost the answer to an event
--- replays it later, and the first one may still lie in a socket then: whichever comes second
--- changes nothing. '' is an event that nobody replays.
-local REMEMBERED_S = 86400
-local function replayed(marks, id, replay, now)
-  if id == '' then
-    return false
-  end
-  if not replay then
-    return redis.call('ZSCORE', marks, id) ~= false
-  end
-  redis.call('ZREMRANGEBYSCORE', marks, '-inf', tonumber(now) - REMEMBERED_S)
-  local added = redis.call('ZADD', marks, 'NX', now, id)
-  redis.call('EXPIRE', marks, REMEMBERED_S)
-  return added == 0
-end
-
 -- Calls of a program that are open.
 local function open_calls(row)
   local calls = tonumber(redis.call('HGET', row, 'calls') or '0')

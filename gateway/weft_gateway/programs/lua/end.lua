@@ -1,14 +1,11 @@
 -- End a program: at once, or with the last of its open calls. With `before` given, only if it has
 -- no open call and its last activity is older than that.
--- KEYS: row, activity, tenant's names, tenant's idle programs, totals, marks of replays
--- ARGV: member, program, event, replay, now, before or ''
+-- KEYS: row, activity, tenant's names, tenant's idle programs, totals
+-- ARGV: member, program, before or ''
 local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local totals, marks = KEYS[5], KEYS[6]
-local member, program, before = ARGV[1], ARGV[2], ARGV[6]
+local totals = KEYS[5]
+local member, program, before = ARGV[1], ARGV[2], ARGV[3]
 
-if replayed(marks, ARGV[3], ARGV[4] == '1', ARGV[5]) then
-  return false
-end
 if redis.call('EXISTS', row) == 0 then
   -- A row that somebody deleted by hand leaves nothing behind.
   forget(row, activity, names, idle, totals, member, program)

@@ -1,14 +1,14 @@
 -- Open a call. One atomic change; nothing is written before every refusal has been ruled out.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
---       open calls, marks of replays
--- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, replay,
---       last activity as the index has it, parent, most programs of the tenant, eligible...
+--       open calls
+-- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, parent,
+--       most programs of the tenant, eligible...
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local leases, totals, calls, marks = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local sticky, now, ephemeral, lease = ARGV[6] == '1', ARGV[7], ARGV[8] == '1', ARGV[9]
 
-if replayed(marks, call, ARGV[10] == '1', now) or redis.call('HEXISTS', row, 't:' .. call) == 1 then
+if redis.call('HEXISTS', row, 't:' .. call) == 1 then
   return redis.error_reply('WEFT the call is open already')
 end
 
@@ -16,7 +16,7 @@ end
 local replica = candidate
 if sticky then
   local home = redis.call('HGET', row, 'home')
-  for i = 14, #ARGV do
+  for i = 12, #ARGV do
     if ARGV[i] == home then
       replica = home
       break
@@ -31,7 +31,7 @@ if ephemeral then
 elseif redis.call('HGET', row, 'ephemeral') ~= '0' then
   redis.call('HSET', row, 'ephemeral', '0')
   redis.call('ZADD', names, 0, program)
-  over = too_many(names, idle, ARGV[13])
+  over = too_many(names, idle, ARGV[11])
 end
 redis.call('ZREM', idle, program)
 local path = redis.call('HGET', row, 'critical_path') or '0'
@@ -43,9 +43,9 @@ redis.call('HDEL', row, 'ended')
 drop_told(row, now)
 redis.call('HINCRBY', row, 'calls', 1)
 redis.call('HSET', row, 't:' .. call,
-  table.concat({now, path, replica, #ARGV[12], ARGV[12] .. thread}, '\n'))
+  table.concat({now, path, replica, #ARGV[10], ARGV[10] .. thread}, '\n'))
 add_call(in_flight, calls, leases, lease, replica)
-touch(activity, member, ARGV[11])
+touch(activity, member, now)
 local counts = open_by_replica(in_flight, calls)
 local head = {replica, tostring(created), tostring(#counts), tostring(#over)}
 return pack(head, counts, over, redis.call('HGETALL', row))

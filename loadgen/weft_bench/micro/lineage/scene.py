@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import orjson
 from weft_gateway.programs.lineage.memory import MemoryLineage
-from weft_gateway.programs.lineage.openings import Opening
 from weft_gateway.programs.lineage.rules import Asked
 from weft_gateway.programs.lineage.tracker import Lineage
 
@@ -56,7 +55,7 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
         before, _ = tracemalloc.get_traced_memory()
     store = MemoryLineage()
     lineage = Lineage(store)
-    asked: dict[tuple[int, int], Asked | Opening] = {}
+    asked: dict[tuple[int, int], Asked] = {}
     found: dict[tuple[int, int], tuple[str, str]] = {}
     ask_s, answer_s = [], []
     gc.disable()
@@ -69,8 +68,8 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
             placed = await lineage.ask(_TENANT, body, fresh, time)
             ask_s.append(thread_time() - begun)
             asked[program, number] = placed
-            own = placed.verdict if isinstance(placed, Asked) else None
-            found[program, number] = (own.program, own.owner) if own else (fresh, fresh)
+            own = placed.verdict
+            found[program, number] = own.program, own.owner
         else:
             begun = thread_time()
             await _end(lineage, asked.pop((program, number)), call, time)
@@ -94,9 +93,9 @@ async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
     )
 
 
-async def _end(lineage: Lineage, asked: Asked | Opening, call: RecordedCall, now_s: float) -> None:
+async def _end(lineage: Lineage, asked: Asked, call: RecordedCall, now_s: float) -> None:
     if call.answer is not None:
-        await lineage.answered(asked, call.answer, False, now_s)
+        await lineage.answered(asked, orjson.loads(call.answer), now_s)
     elif call.broken:
         await lineage.failed(asked, now_s)
 

@@ -16,9 +16,7 @@ from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model import Decision, Outcome, ProgramKey
-from weft_gateway.policies.retain.idle import IdlePolicy
 from weft_gateway.programs.identity import Identity
-from weft_gateway.programs.idle import IdleTimes
 from weft_gateway.programs.memory import MemoryTable
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.tasks import Spawner
@@ -70,7 +68,6 @@ class House:
             cast(Placement, NoPlacement()),
             # Advice goes to replicas, and there are none.
             KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), ""),
-            IdleTimes(IdlePolicy(60.0, 60.0)),
             ask,
             self.spawner,
             metrics.error,
@@ -83,7 +80,7 @@ class House:
         return await self.lifecycle.open(call, PLACED)
 
     async def programs(self) -> int:
-        return (await self.table.census()).alive
+        return (await self.table.counts()).alive
 
     async def program(self) -> Any:
         program = await self.table.get(KEY)
@@ -163,7 +160,7 @@ async def test_a_superseded_attempt_is_closed_after_the_next_one_is_open() -> No
         assert house.table.in_flight() == {"r0": 1}
         call.outcome = Outcome.OK
     assert house.counts.closings == [("c1", Outcome.ERROR), ("c2", Outcome.OK)]
-    assert (await house.table.census())[:2] == (1, 1)
+    assert (await house.table.counts())[:2] == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,15 @@ def test_a_report_without_tokens_teaches_nothing(tokens: int) -> None:
     assert counter.count("m", []).tokens == 1
 
 
+def test_the_rate_of_a_vocabulary_is_learned() -> None:
+    """Of a vocabulary whose tokens have two bytes, also where the first guess is far off."""
+    counter = TokenCounter()
+    for number in range(50):
+        text = f"{number} " + "x" * 2000
+        counter.learn(counter.count("m", chat(("user", text))), len(text) // 2)
+    assert counter.count("m", chat(("user", "y" * 4000))).tokens == pytest.approx(2000, rel=0.1)
+
+
 def test_memory_is_bounded() -> None:
     counter = TokenCounter()
     counter._sections, counter._exact = Recent(50), Recent(50)
@@ -171,7 +180,7 @@ def test_memory_is_bounded() -> None:
         counter.learn(counter.count(f"model {number}", found), 30)
     assert len(counter._sections) <= 100
     assert len(counter._exact) <= 100
-    assert len(counter._fits) == 64
+    assert len(counter._rates) == 64
 
 
 def test_what_is_asked_for_is_not_forgotten() -> None:

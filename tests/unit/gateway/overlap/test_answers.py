@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.overlap.answers import streamed
+from weft_gateway.overlap.answers import parse_answer
 
 
 def sse(*chunks) -> bytes:
@@ -70,7 +70,7 @@ MESSAGES_BODY = {
     ],
 }
 TEXT = sse({"choices": [{"index": 0, "text": "a "}]}, {"choices": [{"index": 0, "text": "b"}]})
-TEXT_BODY = {"choices": [{"message": {"role": "assistant", "content": "a b"}}]}
+TEXT_BODY = {"choices": [{"text": "a b"}]}
 OUTPUT = [{"type": "message", "content": [{"type": "output_text", "text": "x"}]}]
 RESPONSE = sse(
     {"type": "response.output_text.delta", "delta": "x"},
@@ -89,7 +89,7 @@ RESPONSE = sse(
     ],
 )
 def test_a_stream_gives_the_answer(stream, body):
-    assert streamed(stream) == body
+    assert parse_answer(stream, stream=True) == body
 
 
 @given(
@@ -112,4 +112,4 @@ def test_a_stream_gives_the_answer(stream, body):
     )
 )
 def test_nothing_that_an_engine_may_send_raises(chunks):
-    streamed(sse(*chunks))
+    parse_answer(sse(*chunks), stream=True)

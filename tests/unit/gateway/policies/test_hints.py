@@ -38,25 +38,19 @@ def test_a_call_without_hints_costs_one_look() -> None:
         ({"weft": {"priority": 3, "reuse_priority": -2}}, {},
          {"priority": 3, "reuse_priority": -2}),
         ({"weft": {"retain_s": 9.5, "deadline_s": 4}}, {}, {"retain_s": 9.5, "deadline_s": 4.0}),
-        ({"weft": {"ttft_ms": 250, "tpot_ms": 20}}, {}, {"ttft_s": 0.25, "tpot_s": 0.02}),
-        ({"weft": {"prefill_next": True, "resumes": False}}, {},
-         {"prefill_next": True, "resumes": False}),
+        ({"weft": {"prefill_next": True}}, {}, {"prefill_next": True}),
         ({}, {b"x-weft-priority": b"2", b"x-weft-retain-s": b" 1.5 "},
          {"priority": 2, "retain_s": 1.5}),
-        ({}, {b"x-weft-blocks-parent": b"True"}, {"blocks_parent": True}),
-        ({"nvext": {"agent_hints": {"priority": 5, "osl": 1024, "speculative_prefill": True}}}, {},
-         {"priority": 5, "output_tokens": 1024, "prefill_next": True}),
+        ({}, {b"x-weft-prefill-next": b"True"}, {"prefill_next": True}),
+        ({"nvext": {"agent_hints": {"priority": 5, "speculative_prefill": True}}}, {},
+         {"priority": 5, "prefill_next": True}),
         ({"nvext": {"agent_hints": {"priority": 5, "strict_priority": 1}}}, {}, {"priority": 1}),
         ({"vllm_xargs": {"agentic_context": {
-            "priority": 4, "deadline_seconds": 30, "expected_output_length": 2048,
-            "kv_retention_ttl_seconds": 5, "blocks_parent": False, "expected_resume": True}}}, {},
-         {"priority": 4, "deadline_s": 30.0, "output_tokens": 2048, "retain_s": 5.0,
-          "blocks_parent": False, "resumes": True}),
+            "priority": 4, "deadline_seconds": 30, "kv_retention_ttl_seconds": 5}}}, {},
+         {"priority": 4, "deadline_s": 30.0, "retain_s": 5.0}),
         # To vLLM lower is sooner.
         ({"priority": -3}, {}, {"priority": 3}),
         ({"priority": 5}, {b"x-vllm-priority": b"2"}, {"priority": -2}),
-        ({}, {b"x-llm-d-slo-ttft-ms": b"300", b"x-llm-d-slo-tpot-ms": b"40"},
-         {"ttft_s": 0.3, "tpot_s": 0.04}),
         ({"prompt_cache_retention": "24h"}, {}, {"retain_s": 3600.0}),
         ({"prompt_cache_retention": "in_memory"}, {}, {}),
         ({"cache_control": {"type": "ephemeral", "ttl": "1h"}}, {}, {"retain_s": 3600.0}),
@@ -129,12 +123,10 @@ def test_a_malformed_hint_leaves_room_for_the_next() -> None:
 
 
 def test_limits_are_the_tenants() -> None:
-    limits = HintLimits(max_retain_s=10, max_priority=1, max_deadline_s=5, max_output_tokens=7)
-    body = {"weft": {"priority": -9, "retain_s": 1e9, "deadline_s": 60, "output_tokens": 10**30}}
+    limits = HintLimits(max_retain_s=10, max_priority=1, max_deadline_s=5)
+    body = {"weft": {"priority": -9, "retain_s": 1e9, "deadline_s": 60}}
     hints = read_hints(body, {}, limits)
-    assert said(hints) == {
-        "priority": -1, "retain_s": 10.0, "deadline_s": 5.0, "output_tokens": 7
-    }  # fmt: skip
+    assert said(hints) == {"priority": -1, "retain_s": 10.0, "deadline_s": 5.0}
     assert all(fate.endswith(", clamped") for fate in hints.fates)
 
 
@@ -211,14 +203,13 @@ TAG = st.fixed_dictionaries(
 BODIES = st.fixed_dictionaries(
     {},
     optional={
-        "weft": some("priority", "reuse_priority", "retain_s", "deadline_s", "ttft_ms", "tpot_ms",
-                     "output_tokens", "prefill_next", "resumes", "blocks_parent", "tags")
+        "weft": some("priority", "reuse_priority", "retain_s", "deadline_s", "ttft_ms",
+                     "prefill_next", "tags")
         | st.fixed_dictionaries({"tags": st.lists(TAG | ANYTHING, max_size=4)}),
         "nvext": some("agent_hints") | st.fixed_dictionaries(
-            {"agent_hints": some("priority", "strict_priority", "osl", "speculative_prefill")}),
+            {"agent_hints": some("priority", "strict_priority", "speculative_prefill")}),
         "vllm_xargs": ANYTHING | st.fixed_dictionaries({"agentic_context": some(
-            "priority", "deadline_seconds", "expected_output_length", "kv_retention_ttl_seconds",
-            "blocks_parent", "expected_resume")}),
+            "priority", "deadline_seconds", "kv_retention_ttl_seconds")}),
         "prompt_cache_retention": st.sampled_from(["24h", "in_memory"]) | ANYTHING,
         "priority": ANYTHING | NUMBER,
         "cache_control": MARK,
@@ -226,15 +217,15 @@ BODIES = st.fixed_dictionaries(
     },
 )  # fmt: skip
 HEADERS = st.dictionaries(
-    st.sampled_from([b"x-weft-priority", b"x-weft-retain-s", b"x-weft-resumes", b"x-vllm-priority",
-                     b"x-llm-d-slo-ttft-ms", b"x-weft-output-tokens"]),
+    st.sampled_from([b"x-weft-priority", b"x-weft-retain-s", b"x-weft-prefill-next",
+                     b"x-vllm-priority"]),
     st.binary(max_size=8) | NUMBER.map(lambda n: str(n).encode()),
 )  # fmt: skip
 LIMITS = st.builds(
     HintLimits,
     max_retain_s=st.floats(0, 1e6), max_priority=st.integers(0, 100),
     max_reuse_priority=st.integers(0, 4), max_deadline_s=st.floats(0, 1e6),
-    max_output_tokens=st.integers(1, 10**6), max_tag=st.sampled_from(Tag),
+    max_tag=st.sampled_from(Tag),
     max_tags=st.integers(0, 3),
 )  # fmt: skip
 
@@ -248,30 +239,13 @@ def test_whatever_is_said_nothing_raises_and_all_is_within_the_limits(
     assert abs(hints.priority or 0) <= limits.max_priority
     assert abs(hints.reuse_priority or 0) <= limits.max_reuse_priority
     assert 0 <= (hints.retain_s or 0.0) <= limits.max_retain_s
-    for seconds in (hints.deadline_s, hints.ttft_s, hints.tpot_s):
-        assert 0 <= (seconds or 0.0) <= limits.max_deadline_s
-    assert 1 <= (hints.output_tokens or 1) <= limits.max_output_tokens
+    assert 0 <= (hints.deadline_s or 0.0) <= limits.max_deadline_s
     assert len(hints.tags) <= limits.max_tags
     for tag in hints.tags:
         assert tag.tag <= limits.max_tag
         assert tag.message is not None or 0 <= tag.start < tag.end
-    assert {type(flag) for flag in (hints.prefill_next, hints.resumes)} <= {bool, type(None)}
+    assert type(hints.prefill_next) in (bool, type(None))
     for fate in hints.fates:
         assert fate.isascii()
         assert fate.isprintable()
         assert "=" in fate
-
-
-@pytest.mark.parametrize(
-    "milliseconds", [536_871_096.5974058, 536_871_097.0, pytest.param(10**400, id="huge")]
-)
-def test_a_latency_in_milliseconds_never_exceeds_the_limit_by_a_rounding(
-    milliseconds: float,
-) -> None:
-    # 1e3 times this limit, divided by 1e3 again, is a bit more than it.
-    limit = 536_871.0965974057
-    hints = read_hints(
-        {"weft": {"ttft_ms": milliseconds}}, {}, HintLimits(max_deadline_s=limit), b""
-    )
-    assert hints.ttft_s is not None
-    assert hints.ttft_s <= limit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from weft_gateway.model import ProgramKey
-from weft_gateway.programs.chains import ChainRoots
 from weft_gateway.programs.families import fold, has_parent
 from weft_gateway.programs.identity import Identity, resolve
+from weft_gateway.programs.response_store import ResponseStore
 
 pytestmark = pytest.mark.anyio
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 def call(name: str, parent: str = "", **headers: str) -> Identity:
     named = {"x-session-id": name, "x-parent-session-id": parent} | headers
     raw = [(key.encode(), value.encode()) for key, value in named.items() if value]
-    return resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ChainRoots())
+    return resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ResponseStore())
 
 
 @pytest.mark.parametrize(
@@ -31,17 +31,17 @@ def call(name: str, parent: str = "", **headers: str) -> Identity:
 )
 def test_only_a_parent_that_is_a_program_folds(headers, folds):
     raw = [(key.encode(), value.encode()) for key, value in headers.items()]
-    identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ChainRoots())
+    identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ResponseStore())
     assert has_parent(identity) is folds
 
 
 async def test_a_sub_agent_is_a_thread_of_its_parents_program():
-    found = await fold(ChainRoots(), call("child", "root"))
+    found = await fold(ResponseStore(), call("child", "root"))
     assert (found.key, found.thread, found.parent) == (ProgramKey("t", "root"), "child", "main")
 
 
 async def test_a_sub_agent_of_a_sub_agent_is_a_thread_of_the_root():
-    chains = ChainRoots()
+    chains = ResponseStore()
     await fold(chains, call("child", "root"))
     for _ in range(2):
         found = await fold(chains, call("grandchild", "child"))
@@ -51,7 +51,7 @@ async def test_a_sub_agent_of_a_sub_agent_is_a_thread_of_the_root():
 
 
 async def test_a_circle_of_parents_ends():
-    chains = ChainRoots()
+    chains = ResponseStore()
     assert (await fold(chains, call("a", "b"))).key.program == "b"
     assert (await fold(chains, call("b", "a"))).key.program == "b"
 
@@ -60,12 +60,12 @@ async def test_the_last_call_of_a_sub_agent_is_not_its_programs_last():
     headers = {"x-dynamo-session-id": "a", "x-dynamo-parent-session-id": "b",
                "x-dynamo-session-final": "1"}  # fmt: skip
     raw = [(key.encode(), value.encode()) for key, value in headers.items()]
-    identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ChainRoots())
+    identity = resolve(tenant="t", headers=raw, body={}, path_program=None, chains=ResponseStore())
     assert identity.final
-    assert not (await fold(ChainRoots(), identity)).final
+    assert not (await fold(ResponseStore(), identity)).final
 
 
 async def test_a_session_and_an_answer_of_one_name_do_not_meet():
-    chains = ChainRoots()
+    chains = ResponseStore()
     chains.record(ProgramKey("t", "someone"), "root")
     assert (await fold(chains, call("child", "root"))).key.program == "root"

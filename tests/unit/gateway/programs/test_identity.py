@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs.aliases import BODY, HEADERS
-from weft_gateway.programs.identity import ChainRoots, IdentityError, resolve, tenant_of
+from weft_gateway.programs.identity import IdentityError, ResponseStore, resolve, tenant_of
 
 
 def identify(headers=None, body=None, path=None, chains=None, **options):
@@ -15,7 +15,7 @@ def identify(headers=None, body=None, path=None, chains=None, **options):
         headers=[(name.encode(), v if isinstance(v, bytes) else v.encode()) for name, v in pairs],
         body=body or {},
         path_program=path,
-        chains=chains or ChainRoots(),
+        chains=chains or ResponseStore(),
         **options,
     )
 
@@ -75,7 +75,7 @@ def test_a_sub_agent_of_codex_is_a_thread_of_the_session_begun_by_its_parent():
 
 
 def test_a_call_that_continues_an_answer_is_of_its_thread():
-    chains = ChainRoots()
+    chains = ResponseStore()
     chains.record(ProgramKey("t", "root"), "resp_1", thread="search")
     found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
     assert (found.key.program, found.thread) == ("root", "search")
@@ -175,7 +175,7 @@ def test_a_traceparent_that_names_no_trace_names_no_program(value):
 
 
 def test_a_chain_of_answers_folds_to_its_root():
-    chains = ChainRoots()
+    chains = ResponseStore()
     chains.record(ProgramKey("t", "root"), "resp_1")
     found = identify(body={"previous_response_id": "resp_1"}, chains=chains)
     assert found.key.program == "root"
@@ -210,7 +210,7 @@ def test_the_program_of_an_answer_that_can_be_continued_waits_for_that(body, cha
 
 
 def test_a_chain_that_began_without_a_key_is_one_program():
-    chains = ChainRoots()
+    chains = ResponseStore()
     first = identify(body={"input": "hi"}, chains=chains, chained=True)
     chains.record(first.key, "resp_1")
     second = identify(

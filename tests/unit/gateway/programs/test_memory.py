@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from weft_gateway.model import Closing, Gone, Opening, Outcome, ProgramKey
+from weft_gateway.model import Closing, EndedProgram, Opening, Outcome, ProgramKey
 from weft_gateway.programs.memory import MemoryTable
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,10 @@ async def test_beyond_its_limit_it_lets_go_of_those_longest_without_a_call():
     for now, name in enumerate(("old", "older", "new"), start=2):
         await table.start(key(name), float(now))
     await table.start(key("old"), 9.0)
-    assert await table.expire(10.0, idle_s=1000.0) == [Gone(key("older"), ()), Gone(key("new"), ())]
+    assert await table.expire(10.0, idle_s=1000.0) == [
+        EndedProgram(key("older"), ()),
+        EndedProgram(key("new"), ()),
+    ]
     assert [p.key.program for p in await table.programs("t", 9)] == ["busy", "old"]
     assert await table.check() == []
 

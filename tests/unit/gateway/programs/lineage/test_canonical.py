@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from weft_gateway.programs.lineage.canonical import messages_of, root_of
-from weft_gateway.programs.lineage.openings import texts_of
 
 CALL = {"name": "f", "arguments": '{"b": 1, "a": {"d": 2, "c": "ü"}}'}
 PLAIN = {
@@ -140,7 +139,6 @@ def test_types_and_roles_may_be_of_any_shape(odd):
     messages = [{"role": odd, "content": parts}, {"type": odd, "role": "user", "content": "c"}]
     assert atoms({"messages": messages, "system": parts})[-1] == ("u", "c")
     assert ("u", "b") in atoms({"input": [{"role": odd, "content": parts}]})
-    assert texts_of({"messages": [{"role": odd, "content": "a"}]}) is None
 
 
 @pytest.mark.parametrize("depth", [200, 300, 1000])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from support.lineage import SYSTEM, said, user
+from weft_gateway.programs.lineage.fingerprint import Fingerprint
 from weft_gateway.programs.lineage.marks import Known, Mark, State
-from weft_gateway.programs.lineage.rules import EVIDENCE_BYTES, MAX_TWINS, TWINS_S, How, decide
-from weft_gateway.programs.lineage.sketch import Sketch
+from weft_gateway.programs.lineage.rules import EVIDENCE_BYTES, How, decide
 
-CALL = Sketch("t", {"messages": [SYSTEM, user("a"), said("b"), user("c")]})
+CALL = Fingerprint("t", {"messages": [SYSTEM, user("a"), said("b"), user("c")]})
 NOW = 100.0
 
 
@@ -48,11 +48,10 @@ def test_threads_that_were_answered_otherwise_do_not_go_on_unless_there_is_no_ot
     assert verdict({CALL.points[1]: answered[:1]}).program == "p"
 
 
-def test_twins_are_few_and_recent():
+def test_the_same_question_from_nothing_known_is_another_program():
     end = CALL.points[-1]
-    assert verdict({end: [mark("p")]}).folds == (("new", "p"),)
-    assert verdict({end: [mark("p", thread=str(n)) for n in range(MAX_TWINS)]}).how is How.NEW
-    assert verdict({end: [mark("p", at_s=NOW - TWINS_S - 1)]}).how is How.NEW
+    assert verdict({end: [mark("p")]}).how is How.NEW
+    assert verdict({end: [mark("p", State.FAILED)]}).program == "p"
 
 
 def test_evidence_needs_so_many_bytes_of_one_program():

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 from support.lineage import Gateway, run
+from weft_gateway.overlap.answers import parse_answer
 from weft_gateway.programs.lineage.rules import How
 from weft_gateway.programs.lineage.tool_ids import (
     MAX_IDS,
@@ -158,26 +159,13 @@ def test_the_second_call_with_an_id_is_a_thread_beside_the_first():
     assert second.verdict.program == third.verdict.program == first.verdict.program
 
 
-def test_a_twin_that_goes_on_by_its_own_id_is_a_program_of_its_own():
-    gateway = Gateway()
-    calls = [gateway.ask(USER) for _ in range(2)]
-    assert calls[1].verdict.program == calls[0].verdict.program
-    for asked, name in zip(calls, (DRAWN, OTHER), strict=True):
-        gateway.answer(asked, acts(name))
-    found = [
-        gateway.ask(system(n), USER, acts(name), returned(name)).verdict.program
-        for n, name in enumerate((DRAWN, OTHER))
-    ]
-    assert found == [calls[0].verdict.owner, calls[1].verdict.owner]
-
-
 def test_ids_of_a_stream_are_known_and_of_other_tenants_not():
     gateway = Gateway()
     first = gateway.ask(system(1), USER)
     parts = [{"index": 0, **call(DRAWN)}], [{"index": 0, "function": {"arguments": " "}}]
     events = [{"choices": [{"delta": {"tool_calls": part}}]} for part in parts]
     raw = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events)
-    run(gateway.lineage.answered(first, raw, True, gateway.now))
+    run(gateway.lineage.answered(first, parse_answer(raw, True), gateway.now))
     other = gateway.ask(system(2), USER, acts(DRAWN), returned(DRAWN), tenant="u")
     own = gateway.ask(system(2), USER, acts(DRAWN), returned(DRAWN))
     assert own.verdict.program == first.verdict.program != other.verdict.program

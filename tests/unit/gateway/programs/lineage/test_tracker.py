@@ -82,17 +82,8 @@ def test_a_failed_call_is_tried_again_by_its_program(g):
     assert program(g.ask(SYSTEM, TASK, ASKS, user("Mia"))) == program(first)
 
 
-def test_calls_that_run_at_once_and_ask_the_same_are_one_program_while_they_are_few(g):
-    calls = [g.ask(SYSTEM, TASK) for _ in range(6)]
-    assert len({program(c) for c in calls[:4]}) == 1
-    assert len({c.verdict.thread for c in calls[:4]}) == 4
-    assert len({program(c) for c in calls}) == 3
-
-
-def test_a_question_repeated_much_later_is_a_new_program(g):
-    first = g.turn(SYSTEM, TASK, answer=ASKS)
-    g.now += 61.0
-    assert program(g.ask(SYSTEM, TASK)) != program(first)
+def test_calls_that_ask_the_same_are_programs_of_their_own(g):
+    assert len({program(g.ask(SYSTEM, TASK)) for _ in range(6)}) == 6
 
 
 def test_a_deep_call_asked_again_is_a_thread_beside_the_first(g):
@@ -249,21 +240,8 @@ def test_programs_with_different_answers_never_merge(answers, rng):
             turns[n] += [user("Go on.")]
             last[n] = program(g.turn(*turns[n], answer=said("Yes.")))
             turns[n] += [said("Yes.")]
-    # A first call that repeats another's counts with it until both have gone on.
     assert len(set(last.values())) == len(answers)
     assert len({g.store.root("t", c.verdict.owner) for c in calls}) == len(answers)
-
-
-def test_a_twin_that_goes_on_in_other_words_is_a_program_of_its_own(g):
-    """An orchestrator and another program of the same task begin together."""
-    calls = [g.ask(SYSTEM, TASK) for _ in range(2)]
-    g.answer(calls[0], said("The first plan is to ask the user for his id. Nothing else is known."))
-    g.answer(calls[1], said(ORDER))
-    assert program(calls[0]) == program(calls[1])
-    helper = g.ask(user(f"You are a helper with a browser.\n{ORDER}"))
-    assert helper.verdict.how is How.QUOTES
-    assert program(helper) != program(calls[0])
-    assert g.store.root("t", calls[1].verdict.owner) == program(helper)
 
 
 CODE = said(

@@ -8,8 +8,8 @@ import math
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pytest
-from weft_gateway.engine.farewells import Farewells
-from weft_gateway.model import Gone, ProgramKey
+from weft_gateway.engine.eviction_notifier import EvictionNotifier
+from weft_gateway.model import EndedProgram, ProgramKey
 
 pytestmark = pytest.mark.anyio
 
@@ -35,13 +35,13 @@ class Engines:
         self.told.append(key.program)
 
 
-def gone(names: Iterable[object], *replicas: str) -> Iterator[Gone]:
-    return (Gone(ProgramKey("t", str(name)), replicas) for name in names)
+def gone(names: Iterable[object], *replicas: str) -> Iterator[EndedProgram]:
+    return (EndedProgram(ProgramKey("t", str(name)), replicas) for name in names)
 
 
 @contextlib.asynccontextmanager
-async def running(farewells: Farewells) -> AsyncIterator[None]:
-    task = asyncio.create_task(farewells.run())
+async def running(notifier: EvictionNotifier) -> AsyncIterator[None]:
+    task = asyncio.create_task(notifier.run())
     try:
         yield
     finally:
@@ -57,12 +57,12 @@ async def until(engines: Engines, count: int) -> None:
 
 async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first_never() -> None:
     engines = Engines()
-    farewells = Farewells(engines, lambda key: False, most=500, patience_s=math.inf)
-    async with running(farewells):
-        farewells.add(gone(range(1_000_000), "r0"))
+    notifier = EvictionNotifier(engines, lambda key: False, most=500, patience_s=math.inf)
+    async with running(notifier):
+        notifier.add(gone(range(1_000_000), "r0"))
         engines.go.set()
         await until(engines, 500)
-        farewells.add(gone(["later"], "r0"))
+        notifier.add(gone(["later"], "r0"))
         await until(engines, 501)
     assert sorted(engines.told[:500], key=int) == [str(n) for n in range(999_500, 1_000_000)]
     assert engines.told[500:] == ["later"]
@@ -72,27 +72,27 @@ async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first
 async def test_who_is_back_or_was_pinned_nowhere_is_not_told_of() -> None:
     engines = Engines()
     engines.go.set()
-    farewells = Farewells(engines, lambda key: key.program == "back")
-    async with running(farewells):
-        farewells.add(gone(["nowhere"]))
-        farewells.add(gone(["back", "gone"], "r0"))
+    notifier = EvictionNotifier(engines, lambda key: key.program == "back")
+    async with running(notifier):
+        notifier.add(gone(["nowhere"]))
+        notifier.add(gone(["back", "gone"], "r0"))
         await until(engines, 1)
     assert engines.told == ["gone"]
 
 
 async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
     engines = Engines()
-    farewells = Farewells(engines, lambda key: False, patience_s=0.05)
+    notifier = EvictionNotifier(engines, lambda key: False, patience_s=0.05)
     loop = asyncio.get_running_loop()
-    async with running(farewells):
-        farewells.add(gone(range(20), "r0"))
+    async with running(notifier):
+        notifier.add(gone(range(20), "r0"))
         over = loop.time() + 0.05
         async with asyncio.timeout(20):
             while loop.time() <= over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         engines.go.set()
         await until(engines, 8)
-        farewells.add(gone(["fresh"], "r0"))
+        notifier.add(gone(["fresh"], "r0"))
         await until(engines, 9)
     assert set(engines.told) == {*map(str, range(8)), "fresh"}
 
@@ -107,13 +107,13 @@ async def test_after_a_failure_as_few_are_told_at_once_as_before() -> None:
         return False
 
     before = asyncio.all_tasks()
-    farewells = Farewells(engines, is_back, patience_s=math.inf)
-    farewells.add(gone(range(100), "r0"))
+    notifier = EvictionNotifier(engines, is_back, patience_s=math.inf)
+    notifier.add(gone(range(100), "r0"))
     async with asyncio.timeout(20):
         with pytest.raises(ExceptionGroup):
-            await farewells.run()
+            await notifier.run()
     assert asyncio.all_tasks() == before
-    async with running(farewells):
+    async with running(notifier):
         engines.go.set()
         await until(engines, 90)
     assert engines.most <= 8

@@ -10,9 +10,9 @@ import pytest
 from support.redis_proxy import Line, RedisProxy
 from support.redis_server import RedisServer
 from weft_gateway.model import ProgramKey
-from weft_gateway.policies.retain.fair import FairRoom
-from weft_gateway.programs.redis_chains import RedisChains
-from weft_gateway.programs.redis_store import RedisStore
+from weft_gateway.policies.fair_lru import FairLRU
+from weft_gateway.programs.redis_link import RedisLink
+from weft_gateway.programs.redis_response_store import RedisResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
 _prefixes = (f"chains{number}" for number in count())
@@ -26,14 +26,14 @@ def run(server: RedisServer, steps: Callable[..., Awaitable[None]], **options: f
         prefix = next(_prefixes)
         async with RedisProxy(server.port) as line:
             chains = [
-                RedisChains(RedisStore(url, prefix, 5.0), lambda: False, **options)
+                RedisResponseStore(RedisLink(url, prefix, 5.0), **options)
                 for url in (line.url, server.url)
             ]
             try:
                 await steps(line, *chains)
             finally:
                 for each in chains:
-                    await each.aclose()
+                    await each._link.aclose()
 
     asyncio.run(main())
 
@@ -49,7 +49,7 @@ def test_what_one_gateway_stored_another_finds(redis_server):
         assert await right.find("other", "resp_1") is None
         await right.forget("t", "resp_1")
         assert await right.find("t", "resp_1") is None
-        assert await right._store.answer(b"t/resp_1") is None
+        assert await right._read(b"t/resp_1") is None
 
     run(redis_server, steps)
 
@@ -78,22 +78,22 @@ def test_the_tenant_that_has_most_gives_way_to_others(redis_server):
             await left.remember(loud, f"r{number}", "r0")
         await left.remember(quiet, "c", "r0")
         await right.forget("quiet", "b")
-        known = {m async for m, _ in left._store.redis.hscan_iter(left._store.keys.answers)}
+        known = {m async for m, _ in left._link.redis.hscan_iter(left._link.keys.answers)}
         assert known == {b"quiet/a", b"quiet/c", b"loud/r7", b"loud/r8", b"loud/r9"}
-        tenants = left._store.keys.of_answers[3]
-        assert await left._store.redis.zrange(tenants, 0, -1, withscores=True) == [
+        tenants = left._link.keys.of_answers[3]
+        assert await left._link.redis.zrange(tenants, 0, -1, withscores=True) == [
             (b"quiet", 2.0), (b"loud", 3.0),
         ]  # fmt: skip
         for link in ("a", "c"):
             await right.forget("quiet", link)
-        assert await left._store.members(tenants) == [b"loud"]
+        assert await left._link.redis.zrange(tenants, 0, -1) == [b"loud"]
 
     run(redis_server, steps, limit=6)
 
 
 def test_what_waits_for_redis_is_bounded_and_each_tenants_own(redis_server):
     async def steps(line, left, right):
-        left._room = FairRoom(4)
+        left._room = FairLRU(4)
         line.set(Line.CUT)
         for link in ("a", "b"):
             await left.remember(ProgramKey("quiet", "p"), link, "r0")
@@ -112,12 +112,12 @@ def test_the_oldest_go_when_there_are_too_many_or_too_old(redis_server):
         for number in range(8):
             left._clock = right._clock = lambda number=number: 100.0 + number
             await left.remember(KEY, f"resp_{number}", "r0")
-        kept = [n for n in range(8) if await right._store.answer(b"t/resp_%d" % n)]
+        kept = [n for n in range(8) if await right._read(b"t/resp_%d" % n)]
         assert kept == [5, 6, 7]
         left._clock = right._clock = lambda: 120.0
         assert await right.find("t", "resp_7") is None
         await left.remember(KEY, "resp_8", "r0")
-        assert await right._store.members(right._store.keys.answer_ages) == [b"t/resp_8"]
+        assert await right._link.redis.zrange(right._link.keys.answer_ages, 0, -1) == [b"t/resp_8"]
 
     run(redis_server, steps, limit=3, keep_s=10.0)
 
@@ -132,15 +132,15 @@ def test_an_answers_id_belongs_to_the_tenant_that_had_it_first_through_any_gatew
         assert (await right.find("mine", "resp_1")).replica == "r0"
         await right.forget("theirs", "resp_1")
         assert (await right.find("mine", "resp_1")).replica == "r0"
-        owners = left._store.keys.of_answers[4]
-        assert await left._store.redis.hgetall(owners) == {b"resp_1": b"mine"}
+        owners = left._link.keys.of_answers[4]
+        assert await left._link.redis.hgetall(owners) == {b"resp_1": b"mine"}
         # Sessions' names are each tenant's own.
         for chains, key in ((left, mine), (right, theirs)):
             await chains.remember(key, "\x01session:run", "")
         assert (await left.find("theirs", "\x01session:run")).program == "q"
         await left.forget("mine", "resp_1")
         await right.forget("mine", "resp_1")
-        assert await left._store.redis.hgetall(owners) == {}
+        assert await left._link.redis.hgetall(owners) == {}
         await right.remember(theirs, "resp_1", "r1")
         assert (await left.find("theirs", "resp_1")).replica == "r1"
 

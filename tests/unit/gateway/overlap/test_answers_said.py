@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from weft_gateway.programs.lineage import answers
-from weft_gateway.programs.lineage.answers import MAX_ANSWER_BYTES, condensed, parse_answer, said_in
+from weft_gateway.overlap import answers
+from weft_gateway.overlap.answers import MAX_ANSWER_BYTES, condensed, parse_answer
+from weft_gateway.programs.lineage.canonical import said_in
 
 
 def read_answer(body: bytes, stream: bool) -> list[Any]:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
 # Every call is a long one, which pins its program.
 PINNED: dict[str, Any] = {"balancer": "locality", "locality_threshold_tokens": 0}
-IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5, "program_idle_min_s": 0.1}
+IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5}
 ASIDES: dict[str, Any] = {"/weft/kv": {}}
 
 
@@ -92,13 +92,13 @@ async def test_while_redis_is_away_nobody_tells_and_afterwards_one_does(
         # The view of each gateway has it, and lets go of it.
         await calls(first, ["run"])
         await calls(second, ["run"])
-        redis.kill()
+        redis.pause()
         for gateway in (first, second):
             await until(lambda gateway=gateway: gateway.parts.table.local)
             key = ProgramKey(tenant_of(""), "run")
             await until(lambda gateway=gateway, key=key: not gateway.parts.table.peek(key))
         assert told(stub) == Counter()
-        redis.start()
+        redis.resume()
         await until(lambda: told(stub) == once(stub))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from weft_gateway.engine.advice import KvAdvisor
-from weft_gateway.model import Gone, ProgramKey
+from weft_gateway.model import EndedProgram, ProgramKey
 
 _AT_ONCE: Final = 8
 _MOST: Final = 10_000
@@ -16,7 +16,7 @@ _MOST: Final = 10_000
 _PATIENCE_S: Final = 30.0
 
 
-class Farewells:
+class EvictionNotifier:
     """However many programs end at once, few requests are on their way, and a bounded number waits:
     beyond it those that ended first are not told of, nor what has waited for too long.
 
@@ -34,10 +34,10 @@ class Farewells:
         self._advisor = advisor
         self._is_back = is_back
         self._patience_s = patience_s
-        self._waiting: deque[tuple[float, Gone]] = deque(maxlen=most)
+        self._waiting: deque[tuple[float, EndedProgram]] = deque(maxlen=most)
         self._come = asyncio.Event()
 
-    def add(self, gone: Iterable[Gone]) -> None:
+    def add(self, gone: Iterable[EndedProgram]) -> None:
         """These programs have ended."""
         until = asyncio.get_running_loop().time() + self._patience_s
         self._waiting.extend((until, program) for program in gone if program.replicas)

@@ -1,17 +1,14 @@
 -- Remember what was told of a program, which begins with it; or take that back, with an empty text.
--- KEYS: row, activity, tenant's names, tenant's idle programs, totals, marks of replays
--- ARGV: member, program, now, event, replay, most programs of the tenant, name, text, until
+-- KEYS: row, activity, tenant's names, tenant's idle programs, totals
+-- ARGV: member, program, now, most programs of the tenant, name, text, until
 local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local totals, marks = KEYS[5], KEYS[6]
-local now, field, text = ARGV[3], 'h:' .. ARGV[7], ARGV[8]
+local totals = KEYS[5]
+local now, field, text = ARGV[3], 'h:' .. ARGV[5], ARGV[6]
 
-if replayed(marks, ARGV[4], ARGV[5] == '1', now) then
-  return false
-end
 local over, _ = {}
 if text ~= '' then
-  _, over = begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[6])
-  redis.call('HSET', row, field, ARGV[9] .. '\n' .. text)
+  _, over = begin(row, activity, names, idle, totals, ARGV[1], ARGV[2], now, ARGV[4])
+  redis.call('HSET', row, field, ARGV[7] .. '\n' .. text)
 elseif redis.call('EXISTS', row) == 1 then
   redis.call('HDEL', row, field)
 else

@@ -9,45 +9,47 @@ import pytest
 from support.redis_proxy import Line, RedisProxy
 from support.table import KEY, closing, opening, scenario
 from support.waiting import back
-from weft_gateway.model import ProgramKey, Told
+from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.programs.redis import RedisTable
 from weft_gateway.programs.resilient import ResilientTable
 
 _prefixes = (f"told{number}" for number in count())
-TAGS = Told("tags", "[[1,\n2]]", 50.0)
+TAGS = ProgramAttribute("tags", "[[1,\n2]]", 50.0)
 
 
 def test_calls_carry_what_was_told_until_it_is_over(make_table):
     async def steps(table):
-        assert (await table.tell(KEY, TAGS, 1.0)).told == (TAGS,)
+        assert (await table.set_attribute(KEY, TAGS, 1.0)).attributes == (TAGS,)
         first = opening(now=2.0)
-        assert (await table.open_call(first)).program.told == (TAGS,)
-        assert (await table.close_call(closing(first, now=3.0))).told == (TAGS,)
-        assert table.peek(KEY).told == (await table.get(KEY)).told == (TAGS,)
+        assert (await table.open_call(first)).program.attributes == (TAGS,)
+        assert (await table.close_call(closing(first, now=3.0))).attributes == (TAGS,)
+        assert table.peek(KEY).attributes == (await table.get(KEY)).attributes == (TAGS,)
         program = await table.get(KEY)
-        assert program.told_of("tags", 49.9) == TAGS.text
-        assert program.told_of("tags", 50.0) == program.told_of("other", 1.0) == ""
+        assert program.attribute("tags", 49.9) == TAGS.text
+        assert program.attribute("tags", 50.0) == program.attribute("other", 1.0) == ""
         last = opening(now=50.0)
-        assert (await table.open_call(last)).program.told == ()
-        assert (await table.close_call(closing(last, now=51.0))).told == ()
+        assert (await table.open_call(last)).program.attributes == ()
+        assert (await table.close_call(closing(last, now=51.0))).attributes == ()
 
     scenario(make_table, steps)
 
 
 def test_the_last_word_of_each_name_holds_and_can_be_taken_back(make_table):
     async def steps(table):
-        await table.tell(KEY, TAGS, 1.0)
-        later = Told("tags", "日本", 30.0)
-        other = Told("a", "x", 90.0)
-        await table.tell(KEY, later, 1.0)
-        assert (await table.tell(KEY, other, 1.0)).told == (other, later)
+        await table.set_attribute(KEY, TAGS, 1.0)
+        later = ProgramAttribute("tags", "日本", 30.0)
+        other = ProgramAttribute("a", "x", 90.0)
+        await table.set_attribute(KEY, later, 1.0)
+        assert (await table.set_attribute(KEY, other, 1.0)).attributes == (other, later)
         # What is over stays for as long as something else holds.
         o = opening(now=40.0)
-        assert (await table.open_call(o)).program.told == (other, later)
+        assert (await table.open_call(o)).program.attributes == (other, later)
         await table.close_call(closing(o, now=41.0))
-        assert (await table.tell(KEY, Told("a", "", 0.0), 42.0)).told == (later,)
+        assert (
+            await table.set_attribute(KEY, ProgramAttribute("a", "", 0.0), 42.0)
+        ).attributes == (later,)
         o = opening(now=43.0)
-        assert (await table.open_call(o)).program.told == ()
+        assert (await table.open_call(o)).program.attributes == ()
         await table.close_call(closing(o, now=44.0))
 
     scenario(make_table, steps)
@@ -55,27 +57,27 @@ def test_the_last_word_of_each_name_holds_and_can_be_taken_back(make_table):
 
 def test_a_program_begins_with_what_is_told_of_it_and_not_with_what_is_taken_back(make_table):
     async def steps(table):
-        assert await table.tell(KEY, Told("tags", "", 0.0), 1.0) is None
+        assert await table.set_attribute(KEY, ProgramAttribute("tags", "", 0.0), 1.0) is None
         assert await table.get(KEY) is None
-        assert (await table.tell(KEY, TAGS, 1.0)).calls == 0
-        assert (await table.census()).alive == 1
+        assert (await table.set_attribute(KEY, TAGS, 1.0)).calls == 0
+        assert (await table.counts()).alive == 1
         assert [p.key for p in await table.programs(KEY.tenant, 9)] == [KEY]
         await table.end(KEY, 2.0)
-        assert await table.tell(KEY, Told("tags", "", 0.0), 3.0) is None
+        assert await table.set_attribute(KEY, ProgramAttribute("tags", "", 0.0), 3.0) is None
         # Its successor knows nothing of it.
-        assert (await table.start(KEY, 4.0))[0].told == ()
+        assert (await table.start(KEY, 4.0))[0].attributes == ()
 
     scenario(make_table, steps)
 
 
 def test_taking_back_does_not_wake_a_program_that_is_ending(make_table):
     async def steps(table):
-        await table.tell(KEY, TAGS, 1.0)
+        await table.set_attribute(KEY, TAGS, 1.0)
         o = opening()
         await table.open_call(o)
         await table.end(KEY, 2.0)
-        program = await table.tell(KEY, Told("tags", "", 0.0), 3.0)
-        assert (program.ended, program.told) == (True, ())
+        program = await table.set_attribute(KEY, ProgramAttribute("tags", "", 0.0), 3.0)
+        assert (program.ended, program.attributes) == (True, ())
         await table.close_call(closing(o))
         assert await table.get(KEY) is None
 
@@ -84,10 +86,10 @@ def test_taking_back_does_not_wake_a_program_that_is_ending(make_table):
 
 def test_one_tenants_words_push_out_his_own_programs_only(make_table):
     async def steps(table):
-        await table.tell(KEY, TAGS, 1.0)
+        await table.set_attribute(KEY, TAGS, 1.0)
         for number in range(4):
-            await table.tell(ProgramKey("loud", f"p{number}"), TAGS, 2.0 + number)
-        assert (await table.get(KEY)).told == (TAGS,)
+            await table.set_attribute(ProgramKey("loud", f"p{number}"), TAGS, 2.0 + number)
+        assert (await table.get(KEY)).attributes == (TAGS,)
         assert [p.key.program for p in await table.programs("loud", 9)] == ["p2", "p3"]
 
     scenario(lambda: make_table(per_tenant=2), steps)
@@ -96,17 +98,17 @@ def test_one_tenants_words_push_out_his_own_programs_only(make_table):
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (Told("", "x", 1.0), "not a name"),
-        (Told("a\nb", "x", 1.0), "not a name"),
-        (Told("n" * 33, "x", 1.0), "not a name"),
-        (Told("tags", "x" * 16_385, 1.0), "at most 16384"),
-        (Told("tags", "x", float("nan")), "Unix time"),
+        (ProgramAttribute("", "x", 1.0), "not a name"),
+        (ProgramAttribute("a\nb", "x", 1.0), "not a name"),
+        (ProgramAttribute("n" * 33, "x", 1.0), "not a name"),
+        (ProgramAttribute("tags", "x" * 16_385, 1.0), "at most 16384"),
+        (ProgramAttribute("tags", "x", float("nan")), "Unix time"),
     ],
 )
 def test_what_no_row_is_to_hold_is_refused_and_changes_nothing(make_table, told, why):
     async def steps(table):
         with pytest.raises(ValueError, match=why):
-            await table.tell(KEY, told, 1.0)
+            await table.set_attribute(KEY, told, 1.0)
         assert await table.get(KEY) is None
 
     scenario(make_table, steps)
@@ -119,16 +121,16 @@ def test_what_is_told_while_redis_is_away_holds_here_and_everywhere_afterwards(r
             left = ResilientTable(RedisTable(line.url, prefix, timeout_s=20.0), 0.005)
             right = ResilientTable(RedisTable(redis_server.url, prefix, timeout_s=20.0), 0.005)
             try:
-                await left.tell(KEY, TAGS, 1.0)
-                assert (await right.open_call(opening())).program.told == (TAGS,)
+                await left.set_attribute(KEY, TAGS, 1.0)
+                assert (await right.open_call(opening())).program.attributes == (TAGS,)
                 line.set(Line.CUT)
-                during = Told("tags", "during", 60.0)
-                assert (await left.tell(KEY, during, 2.0)).told == (during,)
+                during = ProgramAttribute("tags", "during", 60.0)
+                assert (await left.set_attribute(KEY, during, 2.0)).attributes == (during,)
                 assert left.local
-                assert left.peek(KEY).told == (during,)
+                assert left.peek(KEY).attributes == (during,)
                 line.set(Line.OPEN)
                 await back(left)
-                assert (await right.get(KEY)).told == (during,)
+                assert (await right.get(KEY)).attributes == (during,)
                 assert list(await right.check()) == []
             finally:
                 await left.aclose()

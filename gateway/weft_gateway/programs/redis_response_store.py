@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs import rows
-from weft_gateway.programs.chains import DEFAULT_KEEP_S, ChainRoots, StoredAnswer
-from weft_gateway.programs.redis_link import twice
-from weft_gateway.programs.redis_store import RedisStore
+from weft_gateway.programs.redis_link import RedisLink, twice
+from weft_gateway.programs.response_store import DEFAULT_KEEP_S, ResponseStore, StoredResponse
 from weft_gateway.programs.table import TableUnavailable
 
 _SHARED_LIMIT: Final = 262_144
 
 
-class RedisChains(ChainRoots):
-    """See ChainRoots. away: whether the store is known not to answer, so that nobody waits for it;
-    what is remembered then is written by a later `remember` or `flush`."""
+class RedisResponseStore(ResponseStore):
+    """See ResponseStore. What is remembered while Redis is away is written by a later `remember` or
+    `flush`."""
 
     def __init__(
-        self,
-        store: RedisStore,
-        away: Callable[[], bool],
-        keep_s: float = DEFAULT_KEEP_S,
-        limit: int = _SHARED_LIMIT,
+        self, link: RedisLink, keep_s: float = DEFAULT_KEEP_S, limit: int = _SHARED_LIMIT
     ) -> None:
         """limit: of answers on Redis, where tenants share the room as they do here."""
         super().__init__(keep_s=keep_s)
-        self._store = store
-        self._away = away
+        self._link = link
+        self._store_answers, self._forget_answer = (
+            link.script("answers_common", name) for name in ("answers", "answers_forget")
+        )
         self._shared_limit = limit
         # No more than there is room for here.
         self._unwritten: dict[bytes, bytes] = {}
@@ -39,7 +36,7 @@ class RedisChains(ChainRoots):
     async def remember(
         self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
     ) -> None:
-        """See ChainRoots. Never raises: an answer is not held up by what is known of it. Where
+        """See ResponseStore. Never raises: an answer is not held up by what is known of it. Where
         another tenant has an answer with this id, by this gateway's knowledge or by that of another
         one, nothing is remembered."""
         answer = self.record(key, response_id, replica, thread)
@@ -52,15 +49,15 @@ class RedisChains(ChainRoots):
         except TableUnavailable:
             return
 
-    async def find(self, tenant: str, response_id: str) -> StoredAnswer | None:
-        """See ChainRoots."""
+    async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
+        """See ResponseStore."""
         known = self._known(tenant, response_id)
         if known is not None:
             return known
-        if self._away():
+        if self._link.away:
             raise TableUnavailable("the store of answers is away")
         member = rows.member(ProgramKey(tenant, response_id))
-        packed = await twice(lambda: self._store.answer(member))
+        packed = await twice(lambda: self._read(member))
         if packed is None:
             return None
         owner = self._owners.get(response_id, tenant)
@@ -70,22 +67,22 @@ class RedisChains(ChainRoots):
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
-        """See ChainRoots. Other gateways may remember it until their memory ends; the replica then
-        says that it is gone."""
+        """See ResponseStore. Other gateways may remember it until their memory ends; the replica
+        then says that it is gone."""
         await super().forget(tenant, response_id)
         member = rows.member(ProgramKey(tenant, response_id))
         self._unwritten.pop(member, None)
-        if not self._away():
+        if not self._link.away:
             with contextlib.suppress(TableUnavailable):
-                await self._store.forget_answer(member)
+                async with self._link.reaching():
+                    await self._forget_answer(self._link.keys.of_answers, [member])
 
     async def flush(self) -> None:
-        """See ChainRoots."""
-        if self._away() or not self._unwritten:
+        """See ResponseStore."""
+        if self._link.away or not self._unwritten:
             return
         written = dict(self._unwritten)
-        now_s, limit = self._clock(), self._shared_limit
-        others = await twice(lambda: self._store.keep_answers(written, now_s, self._keep_s, limit))
+        others = await twice(lambda: self._write(written))
         for member, packed in written.items():
             if self._unwritten.get(member) == packed:
                 del self._unwritten[member]
@@ -95,19 +92,30 @@ class RedisChains(ChainRoots):
     def _gone(self, tenant: str, response_id: str) -> None:
         self._unwritten.pop(rows.member(ProgramKey(tenant, response_id)), None)
 
-    async def aclose(self) -> None:
-        """See ChainRoots."""
-        await self._store.aclose()
+    async def _read(self, member: bytes) -> bytes | None:
+        link = self._link
+        async with link.reaching():
+            return cast("bytes | None", await cast(Any, link.redis.hget(link.keys.answers, member)))
+
+    async def _write(self, answers: Mapping[bytes, bytes]) -> list[bytes]:
+        """Those that are not kept, because another tenant has an answer with the same id."""
+        head: list[Any] = [
+            rows.number(self._clock()), rows.number(self._keep_s), self._shared_limit,
+        ]  # fmt: skip
+        flat = [part for pair in answers.items() for part in pair]
+        async with self._link.reaching():
+            reply = await self._store_answers(self._link.keys.of_answers, [*head, *flat])
+        return cast("list[bytes]", reply)
 
 
-def _packed(answer: StoredAnswer) -> bytes:
+def _packed(answer: StoredResponse) -> bytes:
     # A thread may hold any character; a line it must not end.
     thread = quote(answer.thread, safe="")
     head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n{thread}\n"
     return rows.encode(head + answer.program)
 
 
-def _unpacked(packed: bytes) -> StoredAnswer:
+def _unpacked(packed: bytes) -> StoredResponse:
     # Only the program's id, which is last, may hold a newline.
     stored, replica, thread, program = rows.decode(packed).split("\n", 3)
-    return StoredAnswer(program, replica, float(stored), unquote(thread))
+    return StoredResponse(program, replica, float(stored), unquote(thread))

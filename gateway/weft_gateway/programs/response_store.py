@@ -10,7 +10,7 @@ from typing import Final
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.model.record import record
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 DEFAULT_LIMIT: Final = 65_536
 DEFAULT_KEEP_S: Final = 86_400.0
@@ -22,7 +22,7 @@ def is_owned(name: str) -> bool:
 
 
 @record
-class StoredAnswer:
+class StoredResponse:
     """program: the id of the program whose call made the answer. replica: the one that stores it,
     "" where that is not known. stored_s: Unix time. thread: of that call, "" for the main one."""
 
@@ -32,7 +32,7 @@ class StoredAnswer:
     thread: str = ""
 
 
-class ChainRoots:
+class ResponseStore:
     """Remembers stored answers, of each tenant those used latest, in this process's memory.
 
     limit: of answers; the tenant that has most gives way to others. keep_s: how long one is
@@ -45,22 +45,22 @@ class ChainRoots:
         keep_s: float = DEFAULT_KEEP_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._room = FairRoom[str](limit)
+        self._room = FairLRU[str](limit)
         self._keep_s = keep_s
         self._clock = clock
-        self._answers: dict[tuple[str, str], StoredAnswer] = {}
+        self._answers: dict[tuple[str, str], StoredResponse] = {}
         # The tenant of each answer's id. Other names, as those of sessions, are each tenant's own.
         self._owners: dict[str, str] = {}
 
     def record(
         self, key: ProgramKey, response_id: str, replica: str = "", thread: str = ""
-    ) -> StoredAnswer | None:
+    ) -> StoredResponse | None:
         """The answer with this id belongs to this program and is stored there. Known here only.
         None, and nothing has changed, where another tenant has an answer with this id."""
         owner = self._owners.get(response_id, key.tenant)
         if owner != key.tenant and self._known(owner, response_id) is not None:
             return None
-        answer = StoredAnswer(key.program, replica, self._clock(), thread)
+        answer = StoredResponse(key.program, replica, self._clock(), thread)
         self._keep(key.tenant, response_id, answer)
         return answer
 
@@ -80,7 +80,7 @@ class ChainRoots:
         """As `record`, for every gateway on the same store."""
         self.record(key, response_id, replica, thread)
 
-    async def find(self, tenant: str, response_id: str) -> StoredAnswer | None:
+    async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
         """What is known of a tenant's answer; `root` knows it then, too. None if it does not exist,
         has been forgotten, or is another tenant's. TableUnavailable if that cannot be told."""
         return self._known(tenant, response_id)
@@ -92,10 +92,7 @@ class ChainRoots:
     async def flush(self) -> None:
         """Write what could not be written to the store. TableUnavailable."""
 
-    async def aclose(self) -> None:
-        """Release connections."""
-
-    def _known(self, tenant: str, response_id: str) -> StoredAnswer | None:
+    def _known(self, tenant: str, response_id: str) -> StoredResponse | None:
         found = self._answers.get((tenant, response_id))
         if found is None:
             return None
@@ -105,7 +102,7 @@ class ChainRoots:
         self._room.use(tenant, response_id)
         return found
 
-    def _keep(self, tenant: str, response_id: str, answer: StoredAnswer) -> None:
+    def _keep(self, tenant: str, response_id: str, answer: StoredResponse) -> None:
         self._answers[tenant, response_id] = answer
         if is_owned(response_id):
             self._owners[response_id] = tenant

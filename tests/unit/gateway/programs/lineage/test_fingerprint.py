@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.lineage import SYSTEM, called, result, said, user
 from weft_gateway.programs.lineage.canonical import answer_atoms
-from weft_gateway.programs.lineage.sketch import MAX_PIECES, Sketch, pieces
+from weft_gateway.programs.lineage.fingerprint import MAX_PIECES, Fingerprint, pieces
 
 
-def sketch(*messages, tenant="t", **body):
-    return Sketch(tenant, {"model": "m", "messages": list(messages), **body})
+def prompt(*messages, tenant="t", **body):
+    return Fingerprint(tenant, {"model": "m", "messages": list(messages), **body})
 
 
 def test_a_longer_conversation_passes_all_points_of_a_shorter_one():
     turns = [SYSTEM, user("a" * 700), called("f", x=1), result("1"), said("b"), user("c" * 700)]
-    full = sketch(*turns)
+    full = prompt(*turns)
     for length in range(1, len(turns)):
-        part = sketch(*turns[:length])
+        part = prompt(*turns[:length])
         assert part.points == full.points[:length]
         atoms = answer_atoms(turns[length])
         if turns[length]["role"] == "assistant":
@@ -27,10 +27,10 @@ def test_a_longer_conversation_passes_all_points_of_a_shorter_one():
 def test_tenants_models_and_tools_are_apart():
     same = (SYSTEM, user("a"))
     points = {
-        sketch(*same).points[-1],
-        sketch(*same, tenant="u").points[-1],
-        sketch(*same, model="n").points[-1],
-        sketch(*same, tools=[{"name": "f"}]).points[-1],
+        prompt(*same).points[-1],
+        prompt(*same, tenant="u").points[-1],
+        prompt(*same, model="n").points[-1],
+        prompt(*same, tools=[{"name": "f"}]).points[-1],
     }
     assert len(points) == 4
 
@@ -38,7 +38,7 @@ def test_tenants_models_and_tools_are_apart():
 @settings(deadline=None)
 @given(st.text(min_size=1, max_size=3000), st.text(max_size=3000))
 def test_a_text_that_goes_on_passes_the_end_of_the_shorter(text, more):
-    first, then = Sketch("t", {"prompt": text}), Sketch("t", {"prompt": text + more})
+    first, then = Fingerprint("t", {"prompt": text}), Fingerprint("t", {"prompt": text + more})
     end = first.end()
     if end is None:
         return
@@ -50,13 +50,13 @@ def test_a_text_that_goes_on_passes_the_end_of_the_shorter(text, more):
 
 def test_a_request_that_says_nothing_has_no_end():
     for body in ({}, {"messages": []}, {"prompt": ""}, {"messages": [user(" ")]}):
-        assert Sketch("t", body).end() is None
+        assert Fingerprint("t", body).end() is None
 
 
 def test_the_turn_is_after_the_models_last_message():
-    assert sketch(SYSTEM, user("a")).turn == 0
-    assert sketch(SYSTEM, user("a"), said("b"), user("c"), user("d")).turn == 3
-    assert sketch(SYSTEM, user("a"), called("f")).turn == 3
+    assert prompt(SYSTEM, user("a")).turn == 0
+    assert prompt(SYSTEM, user("a"), said("b"), user("c"), user("d")).turn == 3
+    assert prompt(SYSTEM, user("a"), called("f")).turn == 3
 
 
 def test_pieces_stay_whole_in_json_and_in_text():
@@ -68,9 +68,9 @@ def test_pieces_stay_whole_in_json_and_in_text():
 
 def test_pieces_are_bounded_and_the_last_ones_count():
     body = {"prompt": "".join(f"this is the line of number {n}\n" for n in range(20_000))}
-    found = Sketch("t", body).recent()
+    found = Fingerprint("t", body).recent()
     assert len(found) <= MAX_PIECES
-    last = Sketch("t", {"prompt": "this is the line of number 19999"}).recent()
+    last = Fingerprint("t", {"prompt": "this is the line of number 19999"}).recent()
     assert set(last) <= set(found)
     first = pieces([[("u", "this is the line of number 0")]])
-    assert set(first) <= Sketch("t", body).own()
+    assert set(first) <= Fingerprint("t", body).own()

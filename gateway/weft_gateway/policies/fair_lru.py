@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 _K = TypeVar("_K", bound=Hashable)
 
 
-class FairRoom(Generic[_K]):
+class FairLRU(Generic[_K]):
     """Names of what is kept, by tenant, in the order of their use. limit: of all together, at
     least 1. Every step costs the same however many tenants there are."""
 

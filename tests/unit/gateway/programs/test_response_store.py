@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import pytest
 from weft_gateway.model import ProgramKey
-from weft_gateway.programs.chains import ChainRoots
+from weft_gateway.programs.response_store import ResponseStore
 
 
 def test_a_link_leads_to_its_program_and_an_unknown_one_to_itself():
-    chains = ChainRoots()
+    chains = ResponseStore()
     chains.record(ProgramKey("t", "root"), "resp_1")
     assert chains.root("t", "resp_1") == "root"
     assert chains.root("t", "resp_2") == "resp_2"
 
 
 def test_a_tenant_cannot_follow_anothers_chain():
-    chains = ChainRoots()
+    chains = ResponseStore()
     chains.record(ProgramKey("someone-else", "root"), "resp_1")
     assert chains.root("t", "resp_1") == "resp_1"
 
 
 def test_the_links_used_longest_ago_are_forgotten_first():
-    chains = ChainRoots(limit=2)
+    chains = ResponseStore(limit=2)
     chains.record(ProgramKey("t", "p"), "a")
     chains.record(ProgramKey("t", "p"), "b")
     assert chains.root("t", "a") == "p"
@@ -30,7 +30,7 @@ def test_the_links_used_longest_ago_are_forgotten_first():
 
 
 def test_one_tenants_answers_push_out_his_own_and_not_anothers():
-    chains = ChainRoots(limit=4)
+    chains = ResponseStore(limit=4)
     for link in "ab":
         chains.record(ProgramKey("quiet", "p"), link)
     for number in range(30):
@@ -42,7 +42,7 @@ def test_one_tenants_answers_push_out_his_own_and_not_anothers():
 
 def test_what_was_stored_long_ago_is_forgotten():
     now = [100.0]
-    chains = ChainRoots(keep_s=10.0, clock=lambda: now[0])
+    chains = ResponseStore(keep_s=10.0, clock=lambda: now[0])
     chains.record(ProgramKey("t", "p"), "a")
     now[0] = 110.0
     assert chains.root("t", "a") == "p"
@@ -52,7 +52,7 @@ def test_what_was_stored_long_ago_is_forgotten():
 
 @pytest.mark.anyio
 async def test_an_answer_has_a_program_and_a_replica_until_it_is_forgotten():
-    chains = ChainRoots()
+    chains = ResponseStore()
     await chains.remember(ProgramKey("t", "p"), "a", "r1")
     found = await chains.find("t", "a")
     assert (found.program, found.replica) == ("p", "r1")
@@ -64,7 +64,7 @@ async def test_an_answer_has_a_program_and_a_replica_until_it_is_forgotten():
 @pytest.mark.anyio
 async def test_an_answers_id_belongs_to_the_tenant_that_had_it_first():
     now = [100.0]
-    chains = ChainRoots(limit=4, keep_s=10.0, clock=lambda: now[0])
+    chains = ResponseStore(limit=4, keep_s=10.0, clock=lambda: now[0])
     mine, theirs = ProgramKey("mine", "p"), ProgramKey("theirs", "q")
     assert chains.record(mine, "resp_1", "r0") is not None
     assert chains.record(theirs, "resp_1", "r1") is None
@@ -84,7 +84,7 @@ async def test_an_answers_id_belongs_to_the_tenant_that_had_it_first():
 
 
 def test_a_session_has_a_name_of_its_own_for_each_tenant():
-    chains = ChainRoots()
+    chains = ResponseStore()
     for tenant in ("mine", "theirs"):
         assert chains.record(ProgramKey(tenant, tenant), "\x01session:run") is not None
     assert chains.root("mine", "\x01session:run") == "mine"

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_gateway.policies.retain.fair import FairRoom
+from weft_gateway.policies.fair_lru import FairLRU
 
 
 def test_a_tenant_alone_has_it_all_and_loses_its_oldest():
-    room = FairRoom(3)
+    room = FairLRU(3)
     assert [room.put("t", name) for name in "abc"] == [None] * 3
     assert room.put("t", "d") == ("t", "a")
     room.use("t", "b")
@@ -19,7 +19,7 @@ def test_a_tenant_alone_has_it_all_and_loses_its_oldest():
 
 
 def test_whoever_has_most_gives_way_to_others_until_all_have_the_same():
-    room = FairRoom(6)
+    room = FairLRU(6)
     for name in range(6):
         room.put("loud", name)
     gone = [room.put("quiet", name) for name in range(3)]
@@ -32,7 +32,7 @@ def test_whoever_has_most_gives_way_to_others_until_all_have_the_same():
 
 
 def test_one_more_of_the_same_is_none_more():
-    room = FairRoom(2)
+    room = FairLRU(2)
     room.put("t", "a")
     room.put("t", "b")
     assert room.put("t", "a") is None
@@ -43,7 +43,7 @@ def test_one_more_of_the_same_is_none_more():
 
 def test_room_for_nothing_is_refused():
     with pytest.raises(ValueError, match="positive"):
-        FairRoom(0)
+        FairLRU(0)
 
 
 @given(
@@ -51,7 +51,7 @@ def test_room_for_nothing_is_refused():
     st.integers(1, 9),
 )
 def test_it_agrees_with_the_plain_rule_whatever_happens(steps, limit):
-    room, kept = FairRoom(limit), []
+    room, kept = FairLRU(limit), []
     for tenant, name, drop in steps:
         entry = (f"t{tenant}", name)
         if drop:

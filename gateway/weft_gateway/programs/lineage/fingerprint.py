@@ -53,7 +53,7 @@ class End(NamedTuple):
     length: int
 
 
-class Sketch:
+class Fingerprint:
     """The fingerprints of one request.
 
     points: of the chain, after each message. cuts: points inside the last text, with the bytes of

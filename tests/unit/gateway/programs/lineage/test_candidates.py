@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from support.lineage import SYSTEM, said, user
+from weft_gateway.programs.lineage.candidates import candidates_of, root_of
+from weft_gateway.programs.lineage.fingerprint import Fingerprint
 from weft_gateway.programs.lineage.marks import Known, Mark, State
 from weft_gateway.programs.lineage.rules import left
-from weft_gateway.programs.lineage.sketch import Sketch
-from weft_gateway.programs.lineage.way import root_of, way_of
 
 
 def mark(program: str, state: int = State.RUNS) -> Mark:
     return Mark(program, "main", state, 1.0)
 
 
-def sketch(*messages):
-    return Sketch("t", {"messages": list(messages)})
+def prompt(*messages):
+    return Fingerprint("t", {"messages": list(messages)})
 
 
 def test_the_nearest_comes_first_and_what_is_folded_last():
-    call = sketch(SYSTEM, user("a"), said("b"), user("c"))
+    call = prompt(SYSTEM, user("a"), said("b"), user("c"))
     known = Known(
         {
             call.points[0]: [mark("first")],
@@ -27,24 +27,26 @@ def test_the_nearest_comes_first_and_what_is_folded_last():
         },
         {"folded": "own"},
     )
-    way = list(way_of(call, known))
-    assert [c.mark.program for c in way] == ["same", "own", "folded", "first"]
-    assert [c.whole for c in way] == [True, False, False, False]
-    assert [c.answered for c in way] == [False, True, True, False]
+    found = list(candidates_of(call, known))
+    assert [c.mark.program for c in found] == ["same", "own", "folded", "first"]
+    assert [c.whole for c in found] == [True, False, False, False]
+    assert [c.answered for c in found] == [False, True, True, False]
     assert root_of(mark("folded"), known) == "own"
 
 
 def test_the_end_of_an_answer_is_never_the_whole_call():
-    call = sketch(user("a"), said("b"))
+    call = prompt(user("a"), said("b"))
     known = Known({call.points[-1]: [mark("p", State.ANSWER)]}, {})
-    assert [c.whole for c in way_of(call, known)] == [False]
+    assert [c.whole for c in candidates_of(call, known)] == [False]
 
 
 def test_a_text_finds_its_own_beginnings_and_no_others():
     texts = ["x" * 600, "x" * 500 + "y" * 100, "x" * 700]
     marks: dict[int, list[Mark]] = {}
     for text in texts:
-        for entry in left(Sketch("t", {"prompt": text}).end(), mark(text[-1] + str(len(text)))):
+        for entry in left(
+            Fingerprint("t", {"prompt": text}).end(), mark(text[-1] + str(len(text)))
+        ):
             marks.setdefault(entry.fingerprint, []).append(entry.mark)
-    way = way_of(Sketch("t", {"prompt": "x" * 900}), Known(marks, {}))
-    assert [c.mark.program for c in way] == ["x700", "x600"]
+    found = candidates_of(Fingerprint("t", {"prompt": "x" * 900}), Known(marks, {}))
+    assert [c.mark.program for c in found] == ["x700", "x600"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from weft_gateway.model.hint import HintLimits, OwnTag
 from weft_gateway.model.tag import Tag
-from weft_gateway.overlap.told import read, written
+from weft_gateway.overlap.tag_codec import decode, encode
 from weft_gateway.policies.hints_values import own_tag
 
 
@@ -17,18 +17,18 @@ def test_every_kind_of_tag_comes_back_as_it_was():
     ]
     tags = tuple(own_tag(f"tags[{n}]", value, HintLimits()) for n, value in enumerate(given))
     assert tags[2].clamped
-    assert read(written(tags)) == tags
-    assert read(written(tags))[0].tag is Tag.SYSTEM_PROMPT
+    assert decode(encode(tags)) == tags
+    assert decode(encode(tags))[0].tag is Tag.SYSTEM_PROMPT
 
 
 def test_no_tags_are_no_text():
-    assert written(()) == ""
-    assert read("") == ()
+    assert encode(()) == ""
+    assert decode("") == ()
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[3]", '[["a", 99]]', '[["a", 1, 2, 3, 4, 5, 6, 7]]'])
 def test_what_cannot_be_read_says_nothing(text):
-    assert read(text) == ()
+    assert decode(text) == ()
 
 
 def test_the_most_that_may_be_told_fits_into_a_row():
@@ -36,4 +36,4 @@ def test_the_most_that_may_be_told_fits_into_a_row():
     tags = [
         OwnTag(f"tags[{n}]", Tag.SYSTEM_PROMPT, most, most, most, True, most) for n in range(64)
     ]
-    assert len(written(tags)) < 16_384
+    assert len(encode(tags)) < 16_384

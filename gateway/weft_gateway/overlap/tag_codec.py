@@ -1,5 +1,5 @@
-"""Tags that a client has told of its program ahead of the calls that they are for, as the process
-table carries them: a text. Pure."""
+"""Tags that a client gave its program ahead of the calls that they are for, as the text that the
+process table stores. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft_gateway.model.tag import Tag
 TAGS: Final = "tags"
 
 
-def written(tags: Sequence[OwnTag]) -> str:
+def encode(tags: Sequence[OwnTag]) -> str:
     """The text; "" for none at all."""
     if not tags:
         return ""
@@ -29,8 +29,8 @@ def written(tags: Sequence[OwnTag]) -> str:
 
 
 @lru_cache(maxsize=1024)
-def read(text: str) -> tuple[OwnTag, ...]:
-    """The reverse of `written`, for every call of the program. What another release wrote, and this
+def decode(text: str) -> tuple[OwnTag, ...]:
+    """The reverse of `encode`, for every call of the program. What another release wrote, and this
     one cannot read, says nothing."""
     try:
         return tuple(OwnTag(name, Tag(tag), *rest) for name, tag, *rest in orjson.loads(text))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from weft_gateway.programs.lineage.fingerprint import Fingerprint
 from weft_gateway.programs.lineage.marks import Known, Mark, State
-from weft_gateway.programs.lineage.sketch import Sketch
 
 
 class Candidate(NamedTuple):
@@ -30,31 +30,33 @@ class Candidate(NamedTuple):
         return self.point, self.mark.length
 
 
-def way_of(sketch: Sketch, known: Known) -> Iterator[Candidate]:
+def candidates_of(prompt: Fingerprint, known: Known) -> Iterator[Candidate]:
     """Marks from the call's end to its beginning."""
     marks = known.marks
-    last = len(sketch.points) - 1
+    last = len(prompt.points) - 1
     for point in range(last, -1, -1):
-        fingerprint = sketch.points[point]
+        fingerprint = prompt.points[point]
         here = marks.get(fingerprint)
         if here is not None:
             if len(here) > 1 and known.folded:
                 here = sorted(here, key=lambda mark: mark.program in known.folded)
-            answered = sketch.answers_at(point)
+            answered = prompt.answers_at(point)
             for mark in here:
                 if not mark.tail:
                     whole = point == last and not mark.state & State.ANSWER
                     yield Candidate(mark, fingerprint, point, whole, answered)
-        if point == last and not sketch.cuts.keys().isdisjoint(marks):
-            yield from _inside(sketch, marks, last)
+        if point == last and not prompt.cuts.keys().isdisjoint(marks):
+            yield from _inside(prompt, marks, last)
 
 
-def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> Iterator[Candidate]:
+def _inside(
+    prompt: Fingerprint, marks: Mapping[int, Sequence[Mark]], last: int
+) -> Iterator[Candidate]:
     """Marks of texts that the last text goes on from."""
-    size = sketch.length
+    size = prompt.length
     found = [
         (mark, fingerprint, cut)
-        for fingerprint, cut in sketch.cuts.items()
+        for fingerprint, cut in prompt.cuts.items()
         for mark in marks.get(fingerprint, ())
         if 0 < mark.length < size
     ]
@@ -64,7 +66,7 @@ def _inside(sketch: Sketch, marks: Mapping[int, Sequence[Mark]], last: int) -> I
         # Texts that begin alike are often of one length, too.
         tail = seen.get(mark.length)
         if tail is None:
-            tail = seen[mark.length] = sketch.beginning(cut, mark.length)
+            tail = seen[mark.length] = prompt.beginning(cut, mark.length)
         if tail == mark.tail:
             yield Candidate(mark, fingerprint, last - 1, False, False)
 

@@ -1,1 +1,0 @@
-"""How long what nobody asks for is kept."""
