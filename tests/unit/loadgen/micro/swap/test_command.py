@@ -49,7 +49,7 @@ def test_counts_that_exceed_the_memory_are_skipped_and_reported(capsys):
 
 
 def broken(monkeypatch, name):
-    """Ways of which one writes a byte too many, or none."""
+    """Replace a method by one that writes wrong bytes."""
     real = ways.ways
 
     def spoilt(scene, blocks, absent):
