@@ -72,15 +72,7 @@ gateway/weft_gateway/overlap
 gateway/weft_gateway/policies
 gateway/weft_gateway/programs
 gateway/weft_gateway/telemetry
-loadgen/weft_bench/attack
-loadgen/weft_bench/fake
-loadgen/weft_bench/gpu
-loadgen/weft_bench/micro
-loadgen/weft_bench/overlap
 loadgen/weft_bench/simulated
-loadgen/weft_bench/tenants
-loadgen/weft_bench/truth
-loadgen/weft_bench/workloads
 tests/contract
 tests/engine
 tests/system

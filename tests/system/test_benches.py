@@ -151,7 +151,7 @@ def test_replay_plays_a_workload_that_was_written_when_its_programs_came(gateway
         (["--trace", "/no/such/trace"], "/no/such/trace"),
         (["--policy", "nonsense"], "nonsense"),
         (["--arrivals", "weekly"], "weekly"),
-        (["--arrivals", "recorded"], "when its programs came"),
+        (["--arrivals", "recorded"], "has no arrival times"),
     ],
 )
 def test_bad_input_to_replay_is_a_clear_error(gateway, options, message):

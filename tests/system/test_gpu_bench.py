@@ -78,5 +78,5 @@ def test_without_a_gpu_the_command_says_so_and_starts_nothing():
     line = [sys.executable, "-m", "weft_gateway.cli", "bench", "gpu"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "no NVIDIA GPU is here" in done.stderr
+    assert "no NVIDIA GPU found" in done.stderr
     assert done.stdout == ""

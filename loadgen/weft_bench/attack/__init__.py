@@ -1,5 +1,5 @@
 """Clients that attack a gateway, next to an honest one: `weft bench attack`.
 
-`attacks` holds the attacks, `attacker` and `honest` are processes of their own, so that neither
-shares an interpreter with what it measures or disturbs, and `command` starts and compares them.
+`attacks` defines the attacks. `attacker` and `honest` are separate processes, so that neither
+shares an interpreter with the measured or disturbed side. `command` starts and compares them.
 """

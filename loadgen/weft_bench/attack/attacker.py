@@ -1,6 +1,6 @@
 """`python -m weft_bench.attack.attacker URL --attack NAME`: attack until stdin ends.
 
-Each line on stdin is answered with one JSON object: what the attack has done so far.
+For each line on stdin, it prints one JSON object with the attack's activity so far.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from weft_bench.attack.attacks import ATTACKS, Activity, Target
 
-# An attacker on another machine would not take the gateway's processor.
+# An attacker on another machine would not use the gateway's processor.
 _NICE: Final = 15
 
 
@@ -38,7 +38,7 @@ async def attack(name: str, target: Target) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="weft_bench.attack.attacker", description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--attack", required=True, choices=tuple(ATTACKS))

@@ -1,5 +1,7 @@
-"""What attackers do, by name. Each attack runs on a fixed number of connections until it is
-cancelled, and counts what it did."""
+"""The attacks by name.
+
+Each uses a fixed number of connections until it is cancelled, and counts its activity.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-# Seconds between the pieces of slow attacks, and before a lost connection is opened again.
+# Seconds between the pieces of slow attacks, and before a lost connection is reopened.
 _SLOW_S: Final = 1.0
 _AGAIN_S: Final = 0.05
 _TINY: Final = b'{"role":"user","content":"hi"}'
 _NEW_LINE: Final = b"\r\n"
-# Buffers of a client that does not read.
+# Buffer size of a client that does not read.
 _NARROW: Final = 4096
-# WebSocket frames of a client, masked with zeros.
+# A client's WebSocket frames, masked with zeros.
 _MASK: Final = b"\x00" * 4
 _PONG: Final = b"\x8a\x80" + _MASK
 _CLOSE: Final = b"\x88"
@@ -28,9 +30,11 @@ _CLOSE: Final = b"\x88"
 
 @dataclass(slots=True)
 class Activity:
-    """What an attacker did. open: connections that are open now. served: answers with a status
-    below 400, opened WebSockets included. refused: other answers. closed: connections that the
-    gateway ended in the middle."""
+    """An attacker's activity.
+
+    open: connections that are open now. served: answers with a status below 400, including opened
+    WebSockets. refused: other answers. closed: connections that the gateway closed early.
+    """
 
     connections: int = 0
     open: int = 0
@@ -42,7 +46,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where attacks go. model: served by an engine that the honest client's calls do not use."""
+    """The target of an attack. model: served by an engine that the honest client does not use."""
 
     host: str
     port: int
@@ -50,7 +54,7 @@ class Target:
 
     @classmethod
     def at(cls, url: str, model: str) -> Target:
-        """The target at a base URL."""
+        """Return the target at a base URL."""
         parts = urlsplit(url)
         return cls(parts.hostname or "127.0.0.1", parts.port or 80, model)
 
@@ -60,7 +64,10 @@ class Target:
         key: str = "attacker",
         line: str = "POST /v1/chat/completions",
     ) -> bytes:
-        """The head of a call, without its end where `length` (of its body, bytes) is None."""
+        """Return the head of a call.
+
+        length: bytes of the body, or None for a head without an end.
+        """
         lines = (
             f"{line} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
             f"Authorization: Bearer {key}\r\nContent-Type: application/json\r\n"
@@ -68,13 +75,13 @@ class Target:
         return (lines if length is None else f"{lines}Content-Length: {length}\r\n\r\n").encode()
 
     def call(self, key: str = "attacker", **more: object) -> bytes:
-        """A small call."""
+        """Return a small call."""
         messages = [{"role": "user", "content": "hi"}]
         body = json.dumps({"model": self.model, "messages": messages, "max_tokens": 1, **more})
         return self.head(len(body), key) + body.encode()
 
     def body_of(self, size: int) -> bytes:
-        """A call of about `size` bytes of tiny messages."""
+        """Return a call of about `size` bytes of tiny messages."""
         count = size // (len(_TINY) + 1)
         begun = f'{{"model":"{self.model}","max_tokens":1,"messages":['.encode()
         body = begun + b",".join([_TINY] * count) + b"]}"
@@ -97,13 +104,13 @@ class Link:
         self._writer = writer
 
     async def send(self, data: bytes) -> None:
-        """Send, as fast as the gateway reads."""
+        """Send as fast as the gateway reads."""
         self._writer.write(data)
         self._did.sent_bytes += len(data)
         await self._writer.drain()
 
     async def answer(self) -> bool:
-        """Read one whole answer. Whether it is no refusal."""
+        """Read one whole answer. Returns whether its status is below 400."""
         head = await self._reader.readuntil(b"\r\n\r\n")
         length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
         await self._reader.readexactly(int(length or 0))
@@ -115,7 +122,7 @@ class Link:
         return served
 
     async def repeat(self, piece: bytes, every_s: float = 0.0) -> None:
-        """Send a piece again and again until the gateway answers or closes the connection."""
+        """Send a piece repeatedly until the gateway answers or closes the connection."""
 
         async def send() -> None:
             while True:
@@ -130,8 +137,11 @@ class Link:
             await asyncio.gather(sending, return_exceptions=True)
 
     async def stop_reading(self, piece: bytes) -> None:
-        """Read nothing from now on. `piece` changes nothing: writing finds out when the gateway has
-        closed the connection."""
+        """Stop reading for good.
+
+        The method keeps writing `piece`, which has no effect, to detect that the gateway has closed
+        the connection.
+        """
         transport = self._writer.transport
         assert isinstance(transport, asyncio.ReadTransport)
         transport.pause_reading()
@@ -140,7 +150,7 @@ class Link:
             await asyncio.sleep(_SLOW_S / 10)
 
     async def upgrade(self) -> bool:
-        """Open a WebSocket. Whether the gateway accepts it."""
+        """Open a WebSocket. Returns whether the gateway accepts it."""
         await self.send(
             self.target.head(line="GET /v1/responses")
             + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -163,11 +173,11 @@ Client = Callable[[Link], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`count` connections at once, each opened again when it ends.
+    """An attack with `count` connections at once, each reopened after its end.
 
-    sign: the count of `Activity` that grows where the attack takes place. until: the timeout
-    of the gateway, by its setting, until which the attack holds something. receives: bytes that
-    the attacker's side of a connection buffers; 0 for the system's default.
+    sign: the count of `Activity` that grows when the attack works. until: the gateway's timeout
+    setting that ends the attack's hold. receives: bytes of the attacker's receive buffer, 0 for the
+    system's default.
     """
 
     count: int
@@ -210,7 +220,7 @@ class Attack:
 
 
 def _begun(begin: bytes, piece: bytes, every_s: float = 0.0, length: int | None = None) -> Client:
-    """A request that begins and does not end."""
+    """Return a client whose request begins and never ends."""
 
     async def client(link: Link) -> None:
         await link.send(link.target.head(length) + begin)
@@ -220,7 +230,7 @@ def _begun(begin: bytes, piece: bytes, every_s: float = 0.0, length: int | None 
 
 
 def _calls(*make: Callable[[Target], bytes]) -> Client:
-    """One call after another, by turns."""
+    """Return a client that sends these calls in turn."""
     turns = itertools.cycle(make)
 
     async def client(link: Link) -> None:
@@ -262,7 +272,7 @@ async def _flood(link: Link) -> None:
 
 
 def frame(first: int, payload: bytes) -> bytes:
-    """A WebSocket frame. first: its first byte."""
+    """Return a WebSocket frame. first: its first byte."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
     return bytes([first]) + length + _MASK + payload
@@ -274,7 +284,7 @@ async def _idle_socket(link: Link) -> None:
 
 
 def _endless_message(fragment: bytes, count: int) -> Client:
-    """A WebSocket's message whose fragments do not end."""
+    """Return a client whose WebSocket message has endless fragments."""
 
     async def client(link: Link) -> None:
         if await link.upgrade():
@@ -320,7 +330,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "24 MB of tiny messages": Attack(4, _tiny_messages(24_000_000), "served"),
     "deep bodies": Attack(8, _calls(*_DEEP), "refused"),
     "slow readers": Attack(64, _slow_reader, "closed", "send_timeout_s", _NARROW),
-    # More than the gateway takes: it closes them in favour of new ones.
+    # More than the gateway accepts: it closes them in favour of new ones.
     "idle connections": Attack(5000, _idle, "closed"),
     "connection flood": Attack(100, _flood, "connections"),
     "many keys": Attack(16, _many_keys(), "served"),

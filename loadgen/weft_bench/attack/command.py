@@ -1,8 +1,8 @@
-"""`weft bench attack`: what an honest client notices of attacks on the same gateway.
+"""`weft bench attack`: measures the effect of attacks on an honest client of the same gateway.
 
-A gateway in front of two mock engines, one for the honest client's model and one for the
-attacker's: what the attacker does to its own engine is not the gateway's. Each attack has a fresh
-gateway. The honest client plays alone and beside the attack by turns.
+A gateway runs in front of two mock engines, one for the honest client's model and one for the
+attacker's. The attacker thus affects only its own engine and the gateway. Each attack has a new
+gateway. The honest client plays alternately alone and during the attack.
 """
 
 from __future__ import annotations
@@ -28,21 +28,23 @@ from weft_bench.stats import percentile
 
 HONEST: Final = "honest"
 ATTACKED: Final = "attacked"
-# Words of a stream that is not read: more than fits all buffers on its way.
+# Words of an unread stream: more than all buffers on the path hold.
 _LONG: Final = 100_000
 _STOP_S: Final = 10.0
-# An attack that has done nothing until then will not.
+# Time limit for an attack to take effect.
 _LEAD_S: Final = 30.0
-# What an attack left is worked off before the honest client plays alone again.
+# Pause before the honest client plays alone again, to finish the attack's remaining work.
 _CALM_S: Final = 0.5
-# A timeout that an attack uses passes so often in each window.
+# Number of times that an attack's timeout passes in each window.
 _TIMEOUTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class AttackOptions:
-    """Options of the command; see `weft bench attack --help`. seconds: of each window. attacks:
-    their names; () for all."""
+    """Options of the command; see `weft bench attack --help`.
+
+    seconds: of each window. attacks: their names; () for all.
+    """
 
     seconds: float = 6.0
     rounds: int = 3
@@ -53,24 +55,25 @@ class AttackOptions:
 
 @dataclass(slots=True)
 class Windows:
-    """What the honest client saw in its windows of one kind, round by round: the latencies of its
-    calls, milliseconds, and how many failed."""
+    """The honest client's windows of one kind: call latencies in milliseconds per round, and
+    failures.
+    """
 
     rounds: list[list[float]] = field(default_factory=list)
     errors: int = 0
 
     @property
     def worst_ms(self) -> list[float]:
-        """The worst call of each round."""
+        """The slowest call of each round."""
         return [max(latencies, default=0.0) for latencies in self.rounds]
 
     @property
     def p99_ms(self) -> float:
-        """Of the calls of all rounds."""
+        """The 99th percentile of the calls of all rounds."""
         return percentile([one for latencies in self.rounds for one in latencies], 0.99)
 
     def cell(self) -> dict[str, Any]:
-        """What is kept of it."""
+        """Return the fields for the results."""
         calls = [len(latencies) for latencies in self.rounds]
         worst = [round(ms, 2) for ms in self.worst_ms]
         p99 = round(self.p99_ms, 2)
@@ -79,7 +82,7 @@ class Windows:
 
 @dataclass(slots=True)
 class Seen:
-    """One attack: the honest client alone and beside it, and what the attacker did meanwhile."""
+    """One attack: the honest client alone and during the attack, and the attacker's activity."""
 
     alone: Windows = field(default_factory=Windows)
     attacked: Windows = field(default_factory=Windows)
@@ -87,17 +90,25 @@ class Seen:
 
     @property
     def more_ms(self) -> float:
-        """The worst call of all attacked rounds above the baseline, which is the median of what was
-        worst in each round alone."""
+        """The slowest call of all attacked rounds minus the baseline.
+
+        The baseline is the median of the slowest calls of the rounds alone.
+        """
         return max(self.attacked.worst_ms) - median(self.alone.worst_ms)
 
 
 def run(options: AttackOptions) -> int:
-    """Measure and report. Returns the exit status: 1 where a goal is missed or the processes did
-    not start, 2 for an unknown attack."""
+    """Measure and report.
+
+    Returns the exit status: 1 if a goal is missed or a process does not start, 2 for an unknown
+    attack.
+    """
     unknown = [name for name in options.attacks if name not in ATTACKS]
     if unknown:
-        print(f"weft bench attack: no attack {unknown}; there are {list(ATTACKS)}", file=sys.stderr)
+        print(
+            f"weft bench attack: unknown attacks {unknown}; known are {list(ATTACKS)}",
+            file=sys.stderr,
+        )
         return 2
     seen: dict[str, Seen] = {}
     try:
@@ -134,12 +145,12 @@ def run(options: AttackOptions) -> int:
 
 
 def _start_engines(work: Path, processes: ExitStack) -> list[str]:
-    """Start the engines; their URLs."""
+    """Start the engines and return their URLs."""
     urls = []
     for model, more in ((HONEST, ()), (ATTACKED, ("--chunks", str(_LONG)))):
         port = free_port()
         command = [sys.executable, "-m", "weft_bench.fake", "--plugin", "--port", str(port)]
-        # The attacker's engine parses what the attacker sends.
+        # The attacker's engine parses the attacker's calls.
         nice = ["nice", "-n", "15"] if model == ATTACKED else []
         url = f"http://127.0.0.1:{port}"
         processes.enter_context(
@@ -151,7 +162,7 @@ def _start_engines(work: Path, processes: ExitStack) -> list[str]:
 
 @contextlib.contextmanager
 def _gateway(engines: Sequence[str], settings: Mapping[str, float], log: Path) -> Iterator[str]:
-    """A gateway with its default settings but for these; its URL."""
+    """Start a gateway with these settings and otherwise defaults. Yields its URL."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)]
@@ -163,7 +174,7 @@ def _gateway(engines: Sequence[str], settings: Mapping[str, float], log: Path) -
 
 
 def _measure(url: str, name: str, options: AttackOptions) -> Seen:
-    """The rounds of one attack."""
+    """Run the rounds of one attack."""
     seen = Seen()
     _honest(url, min(1.0, options.seconds), Windows())  # Warms up.
     for _ in range(options.rounds):
@@ -179,7 +190,7 @@ def _measure(url: str, name: str, options: AttackOptions) -> Seen:
 
 
 def _honest(url: str, seconds: float, windows: Windows) -> None:
-    """One window of the honest client."""
+    """Run one window of the honest client."""
     command = [
         sys.executable, "-m", "weft_bench.attack.honest", url, "--model", HONEST,
         "--seconds", str(seconds),
@@ -192,7 +203,7 @@ def _honest(url: str, seconds: float, windows: Windows) -> None:
 
 @contextlib.contextmanager
 def _attacking(url: str, name: str) -> Iterator[subprocess.Popen[str]]:
-    """Attack while the block runs."""
+    """Attack during the block."""
     command = [
         sys.executable, "-m", "weft_bench.attack.attacker", url,
         "--attack", name, "--model", ATTACKED,
@@ -213,7 +224,7 @@ def _attacking(url: str, name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _activity(attacker: subprocess.Popen[str]) -> Activity:
-    """What an attacker has done so far. NotReady if it has ended."""
+    """Return the attacker's activity so far. Raises NotReady if it has ended."""
     assert attacker.stdin is not None
     assert attacker.stdout is not None
     try:
@@ -225,7 +236,7 @@ def _activity(attacker: subprocess.Popen[str]) -> Activity:
 
 
 def _lead_in(attacker: subprocess.Popen[str], name: str) -> Activity:
-    """Wait until the attack takes place; what it has done by then."""
+    """Wait until the attack takes effect. Returns its activity by then."""
     deadline = time.monotonic() + _LEAD_S
     while True:
         did = _activity(attacker)
@@ -235,14 +246,14 @@ def _lead_in(attacker: subprocess.Popen[str], name: str) -> Activity:
 
 
 def missed(seen: Mapping[str, Seen], goal_ms: float) -> list[str]:
-    """The goals that are missed, in words."""
+    """Return the missed goals as text."""
     found = []
     for name, one in seen.items():
         sign = ATTACKS[name].sign
         if not getattr(one.did, sign):
-            found.append(f"{name}: the attack did not take place: 0 {sign} in its windows")
+            found.append(f"{name}: the attack had no effect: 0 {sign} in its windows")
         if one.alone.errors or one.attacked.errors:
-            errors = f"{one.alone.errors} alone, {one.attacked.errors} beside the attack"
+            errors = f"{one.alone.errors} alone, {one.attacked.errors} during the attack"
             found.append(f"{name}: calls of the honest client failed: {errors}")
         if one.more_ms > goal_ms:
             found.append(
@@ -253,7 +264,7 @@ def missed(seen: Mapping[str, Seen], goal_ms: float) -> list[str]:
 
 
 def table(seen: Mapping[str, Seen], options: AttackOptions) -> dict[str, Any]:
-    """One row for each attack."""
+    """Return a table with one row per attack."""
     rows = []
     for name, one in seen.items():
         worst = [", ".join(f"{ms:.0f}" for ms in w.worst_ms) for w in (one.alone, one.attacked)]
@@ -264,10 +275,10 @@ def table(seen: Mapping[str, Seen], options: AttackOptions) -> dict[str, Any]:
         more = f"{one.more_ms:.0f}"
         rows.append([name, *worst, more, *p99, f"{calls} ({failed})", sent, *did])
     return {
-        "title": f"an honest client that calls each 20 ms, {options.rounds} windows of "
-        f"{options.seconds:g} s alone and beside each attack by turns: its worst call in each "
-        "window, ms from the call's scheduled time, and what the attacker did. The goal is at most "
-        f"{options.goal_ms:g} ms more than the median window alone. Timeouts that an attack uses "
+        "title": f"an honest client with one call every 20 ms, {options.rounds} windows of "
+        f"{options.seconds:g} s alternately alone and during each attack: its slowest call in each "
+        "window, ms from the call's scheduled time, and the attacker's activity. The goal is at "
+        f"most {options.goal_ms:g} ms more than the median window alone. Timeouts of an attack "
         f"are a third of a window; all other settings are the defaults",
         "labels": 1,
         "columns": [

@@ -1,10 +1,10 @@
 """`python -m weft_bench.attack.honest URL`: a client that makes small calls at fixed times.
 
-The schedule does not wait for answers, and a call's latency counts from its scheduled time: while
-the gateway is held up, the calls that become due meanwhile are late as well. Every second call goes
-over a new connection, as a client's first one does. A call over a kept connection that the gateway
-has closed is made again, once, as HTTP clients do. Prints one JSON object: the latency of each
-call, milliseconds, and how many failed.
+The schedule does not wait for answers, and latency counts from the scheduled time: if the gateway
+blocks, the calls that become due meanwhile are late too. Every second call uses a new connection,
+like a client's first call. If the gateway has closed a kept connection, the call is repeated once,
+as HTTP clients do. Prints one JSON object: the latency of each call in milliseconds, and the number
+of failures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY: Final = "honest"
 
 
 async def play(url: str, model: str, seconds: float, every_s: float) -> dict[str, Any]:
-    """One call each `every_s` seconds, for so long. See above for the result."""
+    """Make one call every `every_s` seconds for `seconds`. Returns the latencies and errors."""
     parts = urlsplit(url)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
     request = make_request(url, model, False, _KEY).replace(b"EMPTY", _KEY.encode())
@@ -65,7 +65,7 @@ async def play(url: str, model: str, seconds: float, every_s: float) -> dict[str
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="weft_bench.attack.honest", description=__doc__)
     parser.add_argument("url")
     parser.add_argument("--model", required=True)

@@ -14,15 +14,15 @@ from weft_bench.fake.server import Connection, Engine
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="weft_bench.fake", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0: any free port, printed")
-    parser.add_argument("--model", default="mock", help="the one model's name")
-    parser.add_argument("--chunks", type=int, default=50, help="words of an answer")
-    parser.add_argument("--plugin", action="store_true", help="pass for one with Weft's plugin")
+    parser.add_argument("--port", type=int, default=0, help="0 for any free port, which is printed")
+    parser.add_argument("--model", default="mock", help="name of the model")
+    parser.add_argument("--chunks", type=int, default=50, help="number of words in an answer")
+    parser.add_argument("--plugin", action="store_true", help="report an engine with Weft's plugin")
     return parser.parse_args()
 
 
 async def serve(engine: Engine, host: str, port: int) -> None:
-    """Listen until SIGINT or SIGTERM; the address is printed once the port is bound."""
+    """Listen until SIGINT or SIGTERM. The address is printed once the port is bound."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -35,7 +35,7 @@ async def serve(engine: Engine, host: str, port: int) -> None:
 
 
 def main() -> None:
-    """Entry point."""
+    """Run the command."""
     args = _arguments()
     uvloop.run(serve(Engine(args.model, args.chunks, args.plugin), args.host, args.port))
 

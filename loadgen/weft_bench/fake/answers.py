@@ -1,6 +1,6 @@
-"""The bytes of every answer, made once where they can be. Pure.
+"""The bytes of all answers, precomputed if possible. Pure.
 
-A streamed answer is HTTP chunks, one per SSE event, so that each can be its own write.
+A streamed answer has one HTTP chunk per SSE event, so that each can be one write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Usage:
     output_tokens: int
 
     def to_bytes(self) -> bytes:
-        """The `usage` object as JSON."""
+        """Return the `usage` object as JSON."""
         return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}' % (
             self.prompt_tokens,
             self.output_tokens,
@@ -33,7 +33,7 @@ class Usage:
 
 
 def models(name: str) -> bytes:
-    """The whole response of `GET /v1/models`."""
+    """Return the whole response of `GET /v1/models`."""
     card = {
         "id": name,
         "object": "model",
@@ -47,13 +47,15 @@ def models(name: str) -> bytes:
 
 
 def event(data: bytes) -> bytes:
-    """One SSE event as one HTTP chunk."""
+    """Return one SSE event as one HTTP chunk."""
     return chunk(b"data: %b\n\n" % data)
 
 
 def response_events(model: str, usage: Usage) -> tuple[bytes, ...]:
-    """A streamed answer of the Responses API, one item per write: a delta of some kilobytes per
-    word, so that what is not read soon fills all buffers on its way, and the end."""
+    """Return a streamed answer of the Responses API, one item per write.
+
+    Each word is a delta of some kilobytes, so that a slow reader fills all buffers on the path.
+    """
 
     def named(kind: str, **more: Any) -> bytes:
         return chunk(
@@ -79,7 +81,7 @@ def response_events(model: str, usage: Usage) -> tuple[bytes, ...]:
 
 
 class Answers:
-    """Answers of one kind (`chat` or text completions) under one model name."""
+    """Answers of one API (`chat` or text completions) under one model name."""
 
     def __init__(self, model: str, *, chat: bool) -> None:
         self._chat = chat
@@ -103,7 +105,7 @@ class Answers:
         return orjson.dumps(base | {"choices": [choice]})
 
     def plain(self, usage: Usage) -> bytes:
-        """A whole response of `usage.output_tokens` words."""
+        """Return a whole response of `usage.output_tokens` words."""
         words = usage.output_tokens
         opened = self._plain.get(words)
         if opened is None:
@@ -119,8 +121,11 @@ class Answers:
         return response(200, opened + usage.to_bytes() + b"}")
 
     def stream(self, usage: Usage, *, include_usage: bool) -> tuple[bytes, ...]:
-        """A streamed response, one item per write: a role chunk (chat), one chunk per word, the
-        finish reason, usage if asked for, `[DONE]`."""
+        """Return a streamed response, one item per write.
+
+        It has a role chunk (chat), one chunk per word, the finish reason, the usage if requested,
+        and `[DONE]`.
+        """
         parts = [STREAM_HEAD + self._first] if self._chat else [STREAM_HEAD + self._word]
         parts += [self._word] * (usage.output_tokens - (0 if self._chat else 1))
         end = self._last

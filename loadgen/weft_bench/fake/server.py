@@ -1,8 +1,8 @@
-"""The mock engine's HTTP side: one `asyncio.Protocol` on httptools, nothing between.
+"""The HTTP server of the mock engine: one `asyncio.Protocol` on httptools.
 
-A connection answers its requests in order. Each part of a streamed answer is written in its own
-turn of the event loop, as an engine's steps are, so that a proxy sees many small reads and not one
-large one.
+A connection answers its requests in order. Each part of a streamed answer is written in a separate
+turn of the event loop. A proxy thus sees many small reads, as with an engine's steps, and not one
+large read.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ _BAD_JSON: Final = error(400, "body is not JSON")
 
 @dataclass(slots=True)
 class Engine:
-    """What all connections share. chunks: words of an answer where a call sets no other limit.
-    plugin: whether it passes for an engine with Weft's plugin, which is told a call's tags and
-    program. It reports nothing."""
+    """The state that all connections share.
+
+    chunks: words of an answer if the call sets no limit. plugin: whether to pose as an engine with
+    Weft's plugin, which receives a call's tags and program. It sends no reports.
+    """
 
     model: str
     chunks: int = 50
@@ -48,7 +50,7 @@ class Engine:
         self.models = answers.models(self.model)
 
     def get(self, path: bytes) -> bytes:
-        """The whole response to a GET."""
+        """Return the whole response to a GET."""
         if path == b"/health":
             return _OK
         if path == b"/v1/models":
@@ -60,7 +62,7 @@ class Engine:
         return _NOT_FOUND
 
     def post(self, path: bytes, raw: bytes) -> tuple[bytes, ...]:
-        """The response to a POST, one item per write."""
+        """Return the response to a POST, one item per write."""
         shape = {b"/v1/chat/completions": self.chat, b"/v1/completions": self.text}.get(path)
         try:
             body = orjson.loads(raw) if raw else {}
@@ -123,10 +125,10 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.Handle | None = None
         self._writable = True
 
-    # asyncio.Protocol
+    # The methods of asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not asyncio's classes, only like them.
+        # uvloop's transports have asyncio's interface but do not derive from its classes.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -154,7 +156,7 @@ class Connection(asyncio.Protocol):
         if self._parts and self._timer is None:
             self._step()
 
-    # httptools
+    # The callbacks of httptools.
 
     def on_message_begin(self) -> None:
         self._path, self._body = b"", []
@@ -175,7 +177,7 @@ class Connection(asyncio.Protocol):
         if not self._parts:
             self._begin()
 
-    # answers
+    # The answers.
 
     def _begin(self) -> None:
         self._parts, self._keep = self._pending.popleft()

@@ -1,1 +1,1 @@
-"""Four systems on one real vLLM: what it takes on a GPU, or, clearly labelled, on a CPU."""
+"""Four systems on one real vLLM, on a GPU or, clearly labelled, on a CPU."""

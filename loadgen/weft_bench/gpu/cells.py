@@ -1,4 +1,4 @@
-"""What is played: systems, workloads and loads, and the time that there is for it. Pure."""
+"""The systems, workloads and loads to play, and the time limit. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 WORKLOADS: Final = ("sharegpt", "bfcl", "lats", "mixed")
 LOADS: Final = (0.5, 0.8, 1.0)
-# Fewer programs say nothing of a mean.
+# Fewer programs give no reliable mean.
 FEWEST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One play: a system under a workload at a load, a share of the capacity."""
+    """One play: a system and a workload at a load, which is a share of the capacity."""
 
     system: str
     workload: str
@@ -23,51 +23,55 @@ class Cell:
 
     @property
     def scene(self) -> str:
-        """What it has in common with the other systems' cells: programs and arrivals."""
+        """The name of the programs and arrivals, which the cells of the other systems share."""
         return f"{self.workload}/{self.load:g}"
 
     @property
     def key(self) -> str:
-        """Its name in the results."""
+        """The cell's name in the results."""
         return f"{self.scene}/{self.system}"
 
 
 def cells(systems: Iterable[str], workloads: Sequence[str], loads: Sequence[float]) -> list[Cell]:
-    """All of them, one system after the other: each is one start of an engine."""
+    """Return all cells, grouped by system: each system is one engine start."""
     return [Cell(s, w, load) for s in systems for w in workloads for load in loads]
 
 
 def by_system(left: Iterable[Cell]) -> list[tuple[str, list[Cell]]]:
-    """Cells that follow each other with the same engine."""
+    """Group consecutive cells with the same engine."""
     return [(system, list(found)) for system, found in groupby(left, lambda cell: cell.system)]
 
 
 def count(rate: float, window_s: float) -> int:
-    """Programs that come in the window, the same for all systems. rate: programs a second."""
+    """Return the number of programs that arrive in the window, the same for all systems.
+
+    rate: programs per second.
+    """
     return max(FEWEST, round(rate * window_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The wall time of a run. begun_s: by the clock that `fits` is asked with."""
+    """The wall time of a run. begun_s: on the clock that callers pass to `fits`."""
 
     begun_s: float
     seconds: float
 
     def fits(self, now_s: float, needed_s: float) -> bool:
-        """Whether what takes so long ends in time."""
+        """Return whether work of `needed_s` seconds ends in time."""
         return now_s + needed_s <= self.begun_s + self.seconds
 
     def left_s(self, now_s: float) -> float:
-        """Seconds left, 0 at least."""
+        """Return the seconds left, at least 0."""
         return max(0.0, self.begun_s + self.seconds - now_s)
 
 
 def plateau(tokens: Sequence[tuple[float, float]]) -> float:
-    """Tokens a second of an engine that always has enough to do.
+    """Return the tokens per second of an engine that always has enough work.
 
-    tokens: (seconds, tokens so far), in order. Between a fifth and four fifths of the tokens:
-    before, the batch fills up, and after it the last programs are alone. 0 where nothing was made.
+    tokens: (seconds, tokens so far), in order. The rate is between a fifth and four fifths of the
+    tokens: before, the batch fills up, and afterwards only the last programs run. 0 without any
+    tokens.
     """
     if not tokens or tokens[-1][1] <= 0:
         return 0.0

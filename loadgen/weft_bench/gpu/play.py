@@ -1,4 +1,4 @@
-"""Plays one cell, and finds the capacity of which loads are shares."""
+"""Plays one cell, and measures the capacity to which loads refer."""
 
 from __future__ import annotations
 
@@ -24,17 +24,20 @@ from weft_bench.workloads.streams import poisson_arrivals, stream
 
 _CALL_S: Final = 3600.0
 _SAMPLE_S: Final = 0.25
-# Programs by whose mean a rate of tokens becomes one of programs.
+# Number of programs whose mean converts a rate of tokens to a rate of programs.
 _SAMPLED: Final = 300
-# Other programs than those that are measured.
+# Seed offset for programs that are not measured.
 _WARM_SEED: Final = 1_000_003
 _WARM: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What all systems play alike. context: longest call, tokens. window_s: how long programs come;
-    drain_s: how long they may still take then. gap_scale: factor on tools' times."""
+    """The scene that all systems play.
+
+    context: longest call in tokens. window_s: duration of arrivals. drain_s: time limit for
+    programs after the window. gap_scale: factor on the tools' times.
+    """
 
     seed: int = 0
     context: int = 32_768
@@ -44,13 +47,13 @@ class Scene:
 
     @property
     def longest_s(self) -> float:
-        """What a cell takes at most, seconds, beside emptying the cache."""
+        """The longest duration of a cell in seconds, without clearing the cache."""
         return self.window_s + self.drain_s
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One cell. programs, arrivals: what was played. engine: what vLLM counted meanwhile."""
+    """One played cell. engine: vLLM's counts meanwhile."""
 
     programs: Sequence[ReadyProgram]
     play: Play
@@ -60,9 +63,12 @@ class Outcome:
 
 
 def programs(workload: str, seed: int, number: int, context: int) -> list[ReadyProgram]:
-    """The first programs of a workload that fit the context: the same for the same arguments."""
+    """Return the first programs of a workload that fit the context.
+
+    Equal arguments give equal programs.
+    """
     found = []
-    # A program of which not one call fits is left out; there are enough others.
+    # A program whose first call does not fit is skipped. Enough others exist.
     for program in islice(WORKLOADS[workload].generate(seed, 20 * number + 100), 20 * number + 100):
         ready = fit(program, context, 1.0)
         if ready is not None:
@@ -73,10 +79,10 @@ def programs(workload: str, seed: int, number: int, context: int) -> list[ReadyP
 
 
 def arrivals(workload: str, scene: Scene, rate: float) -> tuple[list[ReadyProgram], list[float]]:
-    """The programs of a cell and when they come, seconds from its start, all in the window.
+    """Return the programs of a cell and their arrivals in seconds from its start.
 
-    A Poisson process of which so many have come, as `count` says: its times are stretched to the
-    window. Another rate takes more or fewer of the same programs.
+    Arrivals are a Poisson process of `count` programs, scaled to the window. Another rate plays
+    more or fewer of the same programs.
     """
     number = count(rate, scene.window_s)
     found = programs(workload, scene.seed, number, scene.context)
@@ -85,13 +91,15 @@ def arrivals(workload: str, scene: Scene, rate: float) -> tuple[list[ReadyProgra
 
 
 def output_tokens(ready: ReadyProgram) -> int:
-    """What its answers have together."""
+    """Return the number of tokens of all answers together."""
     return sum(call.max_tokens for call in ready.calls)
 
 
 async def warm_up(client: httpx.AsyncClient, at: Started, workload: str, scene: Scene) -> None:
-    """A few calls of other programs: the first ones of an engine are slower than all later ones.
-    EngineError where they fail."""
+    """Play a few calls of other programs, since an engine's first calls are slow.
+
+    Raises EngineError if one fails.
+    """
     found = programs(workload, scene.seed + _WARM_SEED, _WARM, scene.context)
     player = _player(client, at, tags=False, gap_scale=0.0)
     nothing_failed(
@@ -100,7 +108,7 @@ async def warm_up(client: httpx.AsyncClient, at: Started, workload: str, scene: 
 
 
 def nothing_failed(play: Play) -> None:
-    """Raises EngineError with the first error of a play."""
+    """Raise EngineError with the first error of a play."""
     for result in play.programs:
         if result.errors:
             raise EngineError(f"a call of {result.id} failed: {result.errors[0]}")
@@ -115,8 +123,11 @@ async def play_cell(
     tags: bool,
     on_call: Callable[[], None],
 ) -> Outcome:
-    """Play the workload's programs at so many a second. EngineError; httpx.HTTPError or ValueError
-    where engine or gateway do not tell their state."""
+    """Play the workload's programs at `rate` programs per second.
+
+    Raises EngineError, and httpx.HTTPError or ValueError if engine or gateway do not report their
+    state.
+    """
     found, times = arrivals(workload, scene, rate)
     await fresh(client, at.engine)
     before = counts_of(await metrics(client, at.engine))
@@ -136,9 +147,11 @@ async def capacity(
     slots: int,
     limit_s: float,
 ) -> float:
-    """Programs a second that the engine gets done when it always has enough to do: its tokens a
-    second then, over the mean program's. 0 where it makes none. EngineError where
-    calls fail."""
+    """Return the programs per second of an engine that always has enough work.
+
+    This is its rate of tokens divided by the mean program's tokens, or 0 without tokens. Raises
+    EngineError if calls fail.
+    """
     found = programs(workload, scene.seed + _WARM_SEED, 2 * slots, scene.context)
     sampled = programs(workload, scene.seed, _SAMPLED, scene.context)
     await fresh(client, at.engine)
@@ -166,7 +179,7 @@ async def _sample(
 
 
 def connect() -> httpx.AsyncClient:
-    """A client for any number of calls at once."""
+    """Return a client for any number of parallel calls."""
     limits = httpx.Limits(max_connections=None)
     return httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False)
 

@@ -1,5 +1,7 @@
-"""The results of many runs in one file: each run adds its cells, and none mixes with another's
-host, versions or configuration."""
+"""The results of many runs in one file.
+
+Each run adds cells. All cells have the same host, versions and configuration.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,20 @@ COMMAND: Final = "weft bench gpu"
 
 
 class ResultsError(ValueError):
-    """The file holds something else than this run would add to. The message says what differs."""
+    """The file's results differ from this run in host, versions or configuration.
+
+    The message lists the differences.
+    """
 
 
 @dataclass(slots=True)
 class Results:
-    """host: as `Host.record` and `Host.versions` tell. configuration: what all cells have alike.
-    cells: figures by `Cell.key`. capacity: programs a second, by workload. engines: how each system
-    was started, by its name."""
+    """Results of a bench.
+
+    host: from `Host.record`. versions: from `Host.versions`. configuration: shared by all cells.
+    cells: figures by `Cell.key`. capacity: programs per second by workload. engines: start options
+    by system.
+    """
 
     host: dict[str, Any]
     versions: dict[str, str]
@@ -33,8 +41,11 @@ class Results:
     engines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def set_capacity(self, given: Mapping[str, float]) -> None:
-        """Take rates that were given, not measured. Raises ResultsError where cells were played
-        with others: systems would be compared that had different programs to play."""
+        """Set rates that the user gives.
+
+        Raises ResultsError if cells were played with other rates: the systems would be compared on
+        different programs.
+        """
         for workload, rate in given.items():
             known = self.capacity.get(workload, rate)
             played = any(key.startswith(f"{workload}/") for key in self.cells)
@@ -51,15 +62,17 @@ _ADDED: Final = ("cells", "capacity", "engines")
 
 
 def merge(mine: Results, document: Mapping[str, Any]) -> None:
-    """Take the cells of an earlier document. Raises ResultsError where it is of another host, of
-    other versions or another configuration."""
+    """Add the cells of an earlier document.
+
+    Raises ResultsError if its host, versions or configuration differ.
+    """
     if document.get("command") != COMMAND:
         raise ResultsError(f"holds no results of {COMMAND}")
     for part in _ALIKE:
         theirs = document.get(part)
         ours = json.loads(json.dumps(getattr(mine, part)))
         if theirs != ours:
-            raise ResultsError(f"is of another {part}: {_difference(theirs, ours)}")
+            raise ResultsError(f"has another {part}: {_difference(theirs, ours)}")
     for part in _ADDED:
         earlier = document.get(part)
         if not isinstance(earlier, dict):
@@ -68,15 +81,15 @@ def merge(mine: Results, document: Mapping[str, Any]) -> None:
 
 
 def load(path: Path, mine: Results) -> None:
-    """Merge what the file holds, if it is there. ResultsError."""
+    """Merge the file if it exists. Raises ResultsError."""
     if not path.exists() or not path.stat().st_size:
         return
     try:
         document = json.loads(path.read_text())
         if not isinstance(document, dict):
-            raise ValueError("no object")
+            raise ValueError("not an object")
     except ValueError as error:
-        raise ResultsError(f"{path} is no JSON object: {error}") from None
+        raise ResultsError(f"{path} is not a JSON object: {error}") from None
     try:
         merge(mine, document)
     except ResultsError as error:
@@ -84,7 +97,7 @@ def load(path: Path, mine: Results) -> None:
 
 
 def save(path: Path, mine: Results) -> None:
-    """Write all of it; a run that is interrupted leaves the old file or the new one. OSError."""
+    """Write all results atomically. Raises OSError."""
     part = path.with_name(f"{path.name}.part")
     extra = {name: getattr(mine, name) for name in ("host", "versions", *_ADDED)}
     write_json(part, COMMAND, mine.configuration, report.figures(mine.cells), extra)

@@ -1,4 +1,4 @@
-"""Folders of models that have a shape and a tokenizer, and no weights: `--load-format dummy`."""
+"""Writes model folders with a shape and a tokenizer but no weights, for `--load-format dummy`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Any, Final
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A Llama's shape. parameters: of all weights, for what they take in memory. dtype: as vLLM
-    names it; byte_size: of one number, bytes."""
+    """The shape of a Llama model.
+
+    parameters: number of weights, for their memory. dtype: vLLM's name. byte_size: bytes per
+    number.
+    """
 
     hidden: int
     intermediate: int
@@ -27,24 +30,24 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the weights are; norms, a ten-thousandth, are left out."""
+        """Number of weights. Norms, about a ten-thousandth, are not counted."""
         attention = self.hidden * self.head_size * (2 * self.heads + 2 * self.kv_heads)
         layer = attention + 3 * self.hidden * self.intermediate
         return self.layers * layer + (1 if self.tied else 2) * self.vocabulary * self.hidden
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights take, bytes."""
+        """Bytes of the weights."""
         return self.parameters * self.byte_size
 
     @property
     def token_bytes(self) -> int:
-        """KV of one token, keys and values of all layers, bytes."""
+        """Bytes of one token's keys and values in all layers."""
         return 2 * self.layers * self.kv_heads * self.head_size * self.byte_size
 
 
-# 8b and 1b: the `config.json` of Llama 3.1 8B and Llama 3.2 1B. tiny is for a CPU; its vocabulary
-# is larger than the tokenizer's too, as theirs are.
+# 8b and 1b: the `config.json` of Llama 3.1 8B and Llama 3.2 1B. tiny: for a CPU. Each vocabulary is
+# larger than the tokenizer's.
 SHAPES: Final[Mapping[str, Shape]] = {
     "8b": Shape(4096, 14_336, 32, 32, 8, 128, 128_256, False),
     "1b": Shape(2048, 8192, 16, 32, 8, 64, 128_256, True),
@@ -53,7 +56,7 @@ SHAPES: Final[Mapping[str, Shape]] = {
 
 
 def config(shape: Shape, context: int) -> dict[str, Any]:
-    """The model's `config.json`. context: longest call, tokens."""
+    """Return the model's `config.json`. context: longest call in tokens."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -79,8 +82,11 @@ def config(shape: Shape, context: int) -> dict[str, Any]:
 
 
 def write(folder: Path, name: str, context: int) -> None:
-    """Write config and tokenizer of a shape, by its name, into a new folder. ImportError where what
-    makes the tokenizer is not installed (it comes with the engine), OSError."""
+    """Write config and tokenizer of the shape with this name into a new folder.
+
+    Raises OSError, and ImportError if the tokenizer's dependencies are missing (they come with the
+    engine).
+    """
     from weft_deploy.local import demo
     from weft_deploy.local.demo import corpus, tokenizer
     from weft_deploy.local.demo_model import VOCABULARY

@@ -1,9 +1,8 @@
-"""The systems that are compared, and how each is started. Pure.
+"""The compared systems and their start commands. Pure.
 
-All of them run on the same release of vLLM with the same batch, memory and model, and are called
-through the same gateway: so the client, the hops and the names of programs are alike, and what
-differs is in the table below. The gateway in front of the baselines takes replicas in turn and
-tells the engine nothing that a stock one would read.
+All run on the same release of vLLM with the same batch, memory and model, behind the same gateway.
+Client, hops and program names are therefore equal, and only the columns below differ. The gateway
+in front of the baselines uses round-robin, and the engine ignores its fields.
 """
 
 from __future__ import annotations
@@ -20,9 +19,12 @@ NAME: Final = "weft-bench"
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One row. plugin: Weft's engine plugin, or vLLM alone. policy: the engine's order, "" for its
-    default. prefix_cache: of vLLM. swap: displaced calls' KV goes to host memory. tags: blocks go
-    by what they hold. balancer: of the gateway. what: in words, for documents and results."""
+    """One system.
+
+    plugin: Weft's engine plugin, or vLLM alone. policy: the engine's order, "" for its default.
+    prefix_cache: vLLM's. swap: moves preempted calls' KV to host memory. tags: evict blocks by the
+    type of their content. balancer: of the gateway. what: description for documents and results.
+    """
 
     plugin: bool
     policy: str
@@ -33,7 +35,7 @@ class System:
     what: str
 
 
-# In the order of Agentix 6.1, whose baselines these are (and Figure 12).
+# In the order of Agentix 6.1 and Figure 12, whose baselines these are.
 SYSTEMS: Final[Mapping[str, System]] = {
     "vllm": System(
         False, "", False, False, False, "round_robin",
@@ -45,26 +47,29 @@ SYSTEMS: Final[Mapping[str, System]] = {
     ),
     "mlfq": System(
         True, "mlfq", True, True, False, "round_robin",
-        "call-level queues on our plugin, with the same swap as ours and no tags",
+        "call-level queues on Weft's plugin, with the same swap as Weft and no tags",
     ),
     "ours": System(
         True, "", True, True, True, "locality",
-        "Weft: its default order, tags, swap, and the gateway that knows where prefixes are",
+        "Weft: default order, tags, swap, and a gateway that routes by prefix",
     ),
 }  # fmt: skip
-# The order of playing: a run that ends early has the most telling pair.
+# The order of playing: a run that ends early has the most important pair.
 PLAYED: Final = ("vllm-opt", "ours", "mlfq", "vllm")
-# Whose capacity the loads are shares of.
+# The system whose capacity defines the loads.
 MEASURE: Final = "vllm-opt"
 OURS: Final = "ours"
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What all engines have alike. context: longest call, tokens. slots: calls at once.
-    step_tokens: of a batch. kv_blocks: 0 for what the memory holds. memory_share: of a GPU's
-    memory. swap_gib: host memory for displaced calls' KV. policy: order of `ours`, "" for the
-    default. more: given to every engine as it is, at the end."""
+    """The settings that all engines share.
+
+    context: longest call in tokens. slots: parallel calls. step_tokens: per batch. kv_blocks: 0 for
+    as many as the memory holds. memory_share: of a GPU's memory. swap_gib: host memory for
+    preempted calls' KV. policy: order of `ours`, "" for the default. more: further arguments of
+    every engine.
+    """
 
     context: int = 32_768
     slots: int = 256
@@ -80,7 +85,7 @@ class EngineOptions:
 def engine_command(
     system: System, options: EngineOptions, model: Path, port: int, device: str
 ) -> list[str]:
-    """What starts the engine."""
+    """Return the command that starts the engine."""
     module = "weft_gateway.cli" if system.plugin else "weft_engine.launch"
     line = [sys.executable, "-m", module]
     policy = system.policy or options.policy
@@ -101,11 +106,14 @@ def engine_command(
 def engine_environment(
     system: System, options: EngineOptions, *, experiments: bool = False
 ) -> dict[str, str]:
-    """Variables of the engine. experiments: it may be told the future, for measuring swaps."""
+    """Return the engine's variables.
+
+    experiments: permits the orders for experiments, to measure swaps.
+    """
     found = {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
-        # Its route that empties the prefix cache is needed between two plays.
+        # Enables the route that clears the prefix cache between two plays.
         "VLLM_SERVER_DEV_MODE": "1",
     }
     if system.plugin:
@@ -125,6 +133,6 @@ GATEWAY_ENVIRONMENT: Final = {"WEFT_FIRST_BYTE_TIMEOUT_S": "86400"}
 
 
 def gateway_command(system: System, engine: str, port: int) -> list[str]:
-    """What starts the gateway in front of it."""
+    """Return the command that starts the gateway in front of the engine."""
     line = [sys.executable, "-m", "weft_gateway.cli", "serve", "--host", "127.0.0.1"]
     return [*line, "--port", str(port), "--balancer", system.balancer, "--replica", engine]

@@ -1,1 +1,1 @@
-"""Costs of single parts of Weft, which these benches call directly."""
+"""Benches of single parts of Weft, called directly."""

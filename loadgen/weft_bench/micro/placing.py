@@ -1,4 +1,4 @@
-"""`weft bench placing`: what a call costs the gateway that chooses its program's home."""
+"""`weft bench placing`: the gateway's time to choose a program's replica."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft_bench.report.figures import finish
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import percentile
 
-# Bytes that programs share, and messages that they are in.
+# Pairs of (bytes that programs share, messages that contain them).
 _PROMPTS: Final = ((4_096, 1), (36_000, 2), (150_000, 300))
 _OWN_BYTES: Final = 400
 _LOOPS: Final = 20
@@ -49,16 +49,18 @@ def run(options: PlacingOptions) -> int:
         (str(shared),): measure(shared, messages, options.replicas, options.rounds)
         for shared, messages in _PROMPTS
     }
-    title = f"a call that chooses a home among {options.replicas} replicas, processor time"
+    title = f"processor time of a call that chooses among {options.replicas} replicas"
     show(title, ("bytes",), rows, _COLUMNS)
     finish("placing", options.json_file, asdict(options), figures(rows, _COLUMNS))
     return 0
 
 
 def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dict[str, float]:
-    """The figures of programs that share that much and come one after the other, by the names of
-    _COLUMNS. read: from the parsed body to its marks. choose: to look them up, weigh them against
-    the load, and remember where the call went. Seconds, each the mean of a few calls."""
+    """Return the figures, by the names of _COLUMNS, of programs that arrive one after the other.
+
+    read: from the parsed body to its marks. choose: look up the marks, weigh them against the load,
+    and record the choice. Each is the mean of a few calls in seconds.
+    """
     draw = Random(shared_bytes)
     letters = "".join(draw.choices('abcdefghij     \n"', k=shared_bytes // messages))
     shared = [{"role": "user", "content": f"{number} {letters}"} for number in range(messages)]

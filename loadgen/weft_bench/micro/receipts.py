@@ -1,5 +1,7 @@
-"""`weft bench receipts`: what a call's receipt takes, by how many tenants and programs share the
-room, before it is taken and after."""
+"""`weft bench receipts`: the time to store a call's receipt, by number of tenants and programs.
+
+It measures a store with free room and a full store.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from weft_bench.report.figures import finish
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.workloads.streams import stream
 
-# Tenants, and programs of each, whose calls come in no order.
+# Pairs of (tenants, programs of each). Their calls come in random order.
 SCENES: Final = ((1, 1), (1, 512), (20, 1), (20, 25), (200, 3))
 _DECISION: Final = Decision("r0", False, frozenset({"r0", "r1"}), "least used")
 _AGE_S: Final = 3600.0
@@ -32,7 +34,7 @@ class ReceiptsOptions:
     json_file: str = ""
 
 
-# While there is room, and once each receipt takes the place of another.
+# Before the store is full, and when each receipt replaces another.
 _COLUMNS: Final = (
     Column("room", "us", "with room, us", ".2f"),
     Column("full", "us", "full, us", ".2f"),
@@ -57,8 +59,10 @@ def run(options: ReceiptsOptions) -> int:
 
 
 def measure(tenants: int, programs: int, limit: int, rounds: int) -> dict[str, float]:
-    """One scene: `limit` calls that find room, then as many that do not. Microseconds of processor
-    time a call, medians of the rounds."""
+    """Measure one scene: `limit` calls with free room, then as many with a full store.
+
+    Returns microseconds of processor time per call, medians of the rounds.
+    """
     keys = [
         ProgramKey(f"tenant-{tenant}", f"program-{program}")
         for tenant in range(tenants)
@@ -77,7 +81,7 @@ def measure(tenants: int, programs: int, limit: int, rounds: int) -> dict[str, f
 
 
 def _add(receipts: Receipts, calls: Sequence[tuple[str, str, ProgramKey]]) -> float:
-    """Seconds of processor time for the receipts of these calls."""
+    """Return the seconds of processor time to store the receipts of these calls."""
     begun = process_time()
     for request, call, key in calls:
         about = ("main", "", "lineage", "chat", "m", begun, _DECISION, "r0", 100, None)

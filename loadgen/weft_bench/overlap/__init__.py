@@ -1,1 +1,1 @@
-"""Tools started while the answer streams, on published shapes of requests: `weft bench overlap`."""
+"""Tools that start during the answer, on published shapes of requests: `weft bench overlap`."""

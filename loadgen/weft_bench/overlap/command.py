@@ -1,8 +1,8 @@
-"""`weft bench overlap`: agents' requests with more and more overlap, on the same engines.
+"""`weft bench overlap`: agents' requests with increasing overlap, on the same engines.
 
-The rows are those of Sutradhara's Table 2, each with all that the one before it has. All rows play
-the same requests with the same arrivals, and which row is first changes from seed to seed: what
-else the machine does meets all alike.
+The rows are those of Sutradhara's Table 2. Each adds one feature to the previous row. All rows play
+the same requests with the same arrivals. The order of the rows changes with each seed, so that
+other load on the machine affects all rows equally.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from weft_bench.stats import mean
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
 _CALL_S: Final = 1800.0
-# Calls in the order of their requests' arrival, in the paper's baseline too (section 5.1).
+# Calls run in the order of their requests' arrival, also in the paper's baseline (section 5.1).
 ORDER: Final = "program_fifo"
-# Requests in the system at once in Table 2: 0.0075 a second, each for 61.57 s.
+# Mean number of requests in the system in Table 2: 0.0075 per second, each for 61.57 s.
 PAPER_LOAD: Final = 0.0075 * 61.57
-# Median prompts that an engine's cache holds: what an A100 of 80 GB has left beside Qwen3-14B, some
-# 40 GB, by 160 KiB a token and 20,000 tokens a prompt (section 5.1).
+# Number of median prompts that an engine's cache holds. An A100 of 80 GB has about 40 GB left
+# beside Qwen3-14B, at 160 KiB per token and 20,000 tokens per prompt (section 5.1).
 CACHED_PROMPTS: Final = 12
-# Requests that are played once before all others, so that tools get their part of what requests
-# really take.
+# Number of requests to play before all others, to measure the requests' real duration, on which the
+# tools' times depend.
 _FIRST: Final = 10
 _BLOCK: Final = 32
 OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
@@ -50,9 +50,11 @@ OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
 
 @dataclass(frozen=True, slots=True)
 class OverlapOptions:
-    """Options of the command; see `weft bench overlap --help`. OF_OWN_ENGINES are of engines that
-    the command starts. rate: requests a second, 0: as many at once as in the paper. kv_blocks: 0:
-    as many as the paper's cache holds, by its prompts."""
+    """Options of the command; see `weft bench overlap --help`.
+
+    OF_OWN_ENGINES apply to engines that the command starts. rate: requests per second; 0 for the
+    paper's mean number in the system. kv_blocks: 0 for the paper's cache size in median prompts.
+    """
 
     base_url: str = ""
     requests: int = 12
@@ -68,14 +70,14 @@ class OverlapOptions:
 
 @dataclass(slots=True)
 class Measured:
-    """What came of it. rows: results by row, seed by seed. notes: how it was set up."""
+    """The result. rows: results by row and seed. notes: the setup."""
 
     rows: dict[str, list[list[Result]]] = field(default_factory=dict)
     notes: dict[str, Any] = field(default_factory=dict)
 
 
 def run(options: OverlapOptions) -> int:
-    """Play and report. Returns the exit status: 1 when a request failed, 2 for bad input."""
+    """Play and report. Returns the exit status: 1 if a request failed, 2 for invalid input."""
     try:
         with stack_at(options.base_url, lambda: setup(options, os.environ)) as base:
             measured = asyncio.run(_measure(options, base))
@@ -83,7 +85,9 @@ def run(options: OverlapOptions) -> int:
         print(f"weft bench overlap: {error}", file=sys.stderr)
         return 2
     except httpx.HTTPError as error:
-        print(f"weft bench overlap: no answer: {type(error).__name__} {error}", file=sys.stderr)
+        print(
+            f"weft bench overlap: request failed: {type(error).__name__} {error}", file=sys.stderr
+        )
         return 2
     except KeyboardInterrupt:
         return 130
@@ -106,8 +110,11 @@ def run(options: OverlapOptions) -> int:
 def setup(
     options: OverlapOptions, environment: Mapping[str, str]
 ) -> tuple[list[str], dict[str, str]]:
-    """Options of `weft up` and variables for the engines. environment: this process's; what it says
-    of engines stays, but tags are on. ValueError where that is no JSON object."""
+    """Return options of `weft up` and variables for the engines.
+
+    environment: of this process. Its engine settings are kept, and tags are added. Raises
+    ValueError if they are not a JSON object.
+    """
     unit = (options.max_model_len - RESERVE) / LARGEST_PROMPT
     blocks = options.kv_blocks or int(CACHED_PROMPTS * unit / _BLOCK)
     line = ["--replicas", str(options.replicas), "--policy", ORDER, "--"]
@@ -122,7 +129,7 @@ async def _measure(options: OverlapOptions, base: str) -> Measured:
         httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
         AsyncExitStack() as stack,
     ):
-        # Engines of our own end with us.
+        # Engines that the command starts need no reset.
         await stack.enter_async_context(
             kept_order(client, base) if options.base_url else nullcontext()
         )
@@ -172,7 +179,7 @@ async def _plan(probe: Probe, found: Machine, seed: int, request: ShapeRequest) 
     told = [await probe.answer(found.model, turn) for turn in turns[:-1]]
     prefill_s = sum(found.prefill_s(turn.size * found.unit) for turn in request.turns)
     model_s = prefill_s + sum(seconds for _, seconds in told)
-    # An answer's length goes with its calls: those of two are the measure of the final one.
+    # The final answer's length scales with the mean tokens of two calls.
     calls = sum(len(turn.calls) for turn in request.turns)
     two_calls = 2 * sum(tokens for tokens, _ in told) / calls
     final = max(1, round(request.final * two_calls))

@@ -1,4 +1,4 @@
-"""A request with how long its parts take here, and how long its tools shall run."""
+"""A request with the measured times of its parts and the resulting times of its tools."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from weft_bench.stats import percentile
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """model_s: what the model takes until the first token of the final answer, alone and with
-    nothing cached, seconds. final_tokens, final_s: the final answer and its decoding."""
+    """A planned request.
+
+    model_s: the model's seconds until the final answer's first token, alone and with nothing
+    cached. final_tokens, final_s: length of the final answer and seconds to decode it.
+    """
 
     request: ShapeRequest
     turns: Sequence[ReadyTurn]
@@ -23,22 +26,22 @@ class Plan:
     final_s: float
 
     def work(self, slower: float) -> Work:
-        """What is played. slower: how many times `model_s` such requests really take."""
+        """Return the request to play. slower: real duration divided by `model_s`."""
         seconds = self.request.tool_seconds(slower * self.model_s)
         return Work(self.request.number, self.turns, seconds, self.final_tokens)
 
     def e2e_s(self, slower: float) -> float:
-        """Until the final answer's last token, seconds."""
+        """Return the seconds until the final answer's last token."""
         tools_s = sum(max(each) for each in self.request.tool_seconds(slower * self.model_s))
         return slower * self.model_s + tools_s + self.final_s
 
 
 def slowdown(plans: Sequence[Plan], results: Sequence[Result]) -> float:
-    """How many times their `model_s` requests took that were played without overlap, beside their
-    tools: the median. They wait for each other, for grammars and for the gateway, and find some of
-    their prompts cached. The published shares are of what requests take in all (Sutradhara 3.2).
+    """Return the median ratio of real time without tools to `model_s`, without overlap.
 
-    results: of the plans, in their order. ValueError when none was answered.
+    Requests wait for each other, for grammars and for the gateway, and find parts of their prompts
+    cached. The published shares refer to the total time of requests (Sutradhara 3.2). results: of
+    the plans, in their order. Raises ValueError if every request failed.
     """
     ratios = [
         (result.ftr_s - result.tool_s) / plan.model_s
@@ -46,6 +49,6 @@ def slowdown(plans: Sequence[Plan], results: Sequence[Result]) -> float:
         if not result.errors
     ]
     if not ratios:
-        first = results[0].errors[0] if results else "none was played"
+        first = results[0].errors[0] if results else "no request was played"
         raise ValueError(f"no request was answered: {first}")
     return percentile(ratios, 0.5)

@@ -1,8 +1,8 @@
-"""Plays agents' requests against a gateway with more or less overlap, over HTTP only.
+"""Plays agents' requests against a gateway with different degrees of overlap, over HTTP only.
 
-What an orchestrator does in Sutradhara's figure 6: (a) one thing after the other, (b) the next
-prompt's tool-independent part is prefilled while tools run, (c) tools start while the model still
-writes its next call.
+It acts like the orchestrator in Sutradhara's figure 6: (a) all steps in sequence; (b) the next
+prompt's tool-independent part is prefilled while tools run; (c) tools start while the model still
+generates its next call.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ from weft_bench.overlap.prompts import ReadyTurn, tools
 
 _EVENT: Final = "event: tool_call_dispatch"
 _DATA: Final = "data: "
-# A handle that no call takes expires.
+# An unused handle expires after this time.
 _PREFILL_TTL_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A configuration of Table 2. split: prefill ahead while tools run. dispatch: start each tool
-    when its call is complete. tags: engines evict by what prompts hold."""
+    """A configuration of Table 2.
+
+    split: prefill while tools run. dispatch: start each tool when its call is complete. tags:
+    engines evict by the type of a prompt's content.
+    """
 
     name: str
     split: bool = False
@@ -49,7 +52,10 @@ ROWS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One request. seconds: how long each tool of each turn runs. final_tokens: of the answer."""
+    """One request.
+
+    seconds: duration of each tool of each turn. final_tokens: length of the final answer.
+    """
 
     number: int
     turns: Sequence[ReadyTurn]
@@ -59,11 +65,14 @@ class Work:
 
 @dataclass(slots=True)
 class Result:
-    """What happened to one request. ftr_s: until the first token of the final answer (FTR), e2e_s:
-    until its last, since submission; tool_s: between an answer and its tools' end, over all turns:
-    seconds. extended: turns that extended a prefill. dispatched: tools told by the gateway while
-    the answer ran. saved_s: seconds by overlap, as the calls' receipts say. prompt_tokens: of all
-    turns; computed_tokens: those that were not cached, prefills included."""
+    """The result of one request.
+
+    Times are in seconds. ftr_s, e2e_s: from submission to the final answer's first token (FTR) and
+    last token. tool_s: from an answer to the end of its tools, over all turns. extended: turns that
+    extended a prefill. dispatched: tools that the gateway reported during the answer. saved_s: time
+    that overlap saved, from the calls' receipts. prompt_tokens: of all turns. computed_tokens:
+    those that were not cached, prefills included.
+    """
 
     number: int
     ftr_s: float = 0.0
@@ -78,7 +87,7 @@ class Result:
 
 
 class PlayError(RuntimeError):
-    """A request cannot go on. The message says why."""
+    """A request cannot continue. The message gives the cause."""
 
 
 @dataclass(slots=True)
@@ -91,8 +100,10 @@ class _Answer:
 
 
 class OverlapPlayer:
-    """Plays one row once. `run_id` keeps the programs of different plays apart. tool: what a tool
-    does for so many seconds."""
+    """Plays one row once.
+
+    `run_id` separates the programs of different plays. tool: runs a tool for the given seconds.
+    """
 
     def __init__(
         self,
@@ -114,7 +125,7 @@ class OverlapPlayer:
     async def play(
         self, works: Sequence[Work], arrivals: Sequence[float], on_done: Callable[[], None]
     ) -> list[Result]:
-        """Submit each request at its arrival, seconds from now, whatever became of the others."""
+        """Submit each request at its arrival, in seconds from now, independently of the others."""
 
         async def one(number: int, begun: float) -> Result:
             result = await self._request(works[number])
@@ -155,8 +166,10 @@ class OverlapPlayer:
         headers: Mapping[str, str],
         result: Result,
     ) -> str:
-        """An answer with tool calls, and its tools. Returns the handle of the next turn's prefill,
-        "" where there is none."""
+        """Run an answer with tool calls, and its tools.
+
+        Returns the handle of the next turn's prefill, or "".
+        """
         running: dict[int, asyncio.Task[None]] = {}
 
         def start(index: int) -> None:
@@ -173,7 +186,7 @@ class OverlapPlayer:
             answer = await self._ask(body, prefill, headers, on_call, result)
             ended = time.monotonic()
             if answer.text != turn.answer:
-                raise PlayError(f"not the calls that were forced: {answer.text[-200:]!r}")
+                raise PlayError(f"the answer differs from the forced calls: {answer.text[-200:]!r}")
             for index in range(len(seconds)):
                 start(index)
             asked = None
@@ -201,17 +214,17 @@ class OverlapPlayer:
             "tool_choice": "none",
             "max_tokens": work.final_tokens,
             "temperature": 0,
-            # As long as it is to be, whatever the model would say.
+            # Forces the exact length.
             "ignore_eos": True,
         }
         answer = await self._ask(body, prefill, headers, None, result)
         result.e2e_s = time.monotonic() - submitted
         result.ftr_s = answer.first_at - submitted
         if answer.tokens != work.final_tokens:
-            raise PlayError(f"{answer.tokens} tokens of {work.final_tokens} came")
+            raise PlayError(f"received {answer.tokens} of {work.final_tokens} tokens")
 
     async def _submit(self, turn: ReadyTurn, headers: Mapping[str, str]) -> str:
-        """Have a turn's tool-independent part prefilled. Returns the handle."""
+        """Prefill a turn's tool-independent part. Returns the handle."""
         body = {
             "model": self._model,
             "messages": list(turn.independent),
@@ -229,7 +242,9 @@ class OverlapPlayer:
         on_call: Callable[[int], None] | None,
         result: Result,
     ) -> _Answer:
-        """One streamed call. on_call: told of each call's index as the gateway tells it."""
+        """Send one streamed call. on_call: called with each call's index when the gateway reports
+        it.
+        """
         path = f"hints/prefill/{prefill}/extend" if prefill else "chat/completions"
         body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         if not self._row.tags:

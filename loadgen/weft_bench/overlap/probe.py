@@ -1,5 +1,7 @@
-"""What a machine takes for an agent's requests when nothing else runs: a short measurement, from
-which tools get their times and requests their rate."""
+"""Measures how fast an idle machine serves an agent's requests.
+
+The times of tools and the rate of requests derive from these figures.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +16,26 @@ from weft_bench.overlap.prompts import ReadyTurn, tools, words
 from weft_bench.overlap.shape import LARGEST_PROMPT
 from weft_bench.stats import percentile
 
-# Prompts whose prefill is timed, in median prompts, and how often each.
+# Sizes of timed prompts in median prompts, and repetitions of each.
 _SIZES: Final = (0.5, 1.0, 1.5)
 _TIMES: Final = 3
 _SAMPLE_WORDS: Final = 600
-# A short answer and a long one: the difference is decoding alone.
+# Lengths of a short and a long answer. Their difference is decoding only.
 _ANSWERS: Final = (16, 144)
 
 
 class ProbeError(RuntimeError):
-    """The engine did not do what a probe asked for. The message says what."""
+    """The engine did not do what a probe required. The message gives the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """model: its name. context: tokens. unit: tokens of a median prompt. words_a_token: in running
-    text. linear_s, square_s: seconds of a prefill by its tokens and their square. token_s: seconds
-    of a token decoded freely."""
+    """The measured machine.
+
+    model: its name. context: tokens. unit: tokens of a median prompt. words_a_token: in running
+    text. linear_s, square_s: seconds of a prefill per token and per squared token. token_s: seconds
+    per decoded token without a grammar.
+    """
 
     model: str
     context: int
@@ -41,7 +46,7 @@ class Machine:
     token_s: float
 
     def prefill_s(self, tokens: float) -> float:
-        """Seconds to compute a prompt of which nothing is cached."""
+        """Return the seconds to compute a prompt without cached tokens."""
         return self.linear_s * tokens + self.square_s * tokens * tokens
 
     @property
@@ -51,7 +56,7 @@ class Machine:
 
 
 class Probe:
-    """Measures through a gateway. Raises ProbeError; httpx.HTTPError without an answer."""
+    """Measures through a gateway. Raises ProbeError, and httpx.HTTPError without an answer."""
 
     def __init__(self, client: httpx.AsyncClient, base: str) -> None:
         self._client = client
@@ -59,12 +64,12 @@ class Probe:
         self._texts = 0
 
     async def machine(self, reserve: int) -> Machine:
-        """Measure. reserve: tokens of the context that are not for prompts."""
+        """Measure. reserve: tokens of the context that prompts must not use."""
         card = (await self._client.get(f"{self._base}/v1/models")).json()["data"][0]
         model, context = str(card["id"]), int(card.get("max_model_len") or 0)
         unit = int((context - reserve) / LARGEST_PROMPT)
         if unit < 1:
-            raise ProbeError(f"a context of {context} tokens is too short: {reserve} are kept free")
+            raise ProbeError(f"a context of {context} tokens is too short: {reserve} are reserved")
         tokens, _ = await self._prefill(model, _SAMPLE_WORDS)
         bare, _ = await self._prefill(model, 1)
         ratio = (_SAMPLE_WORDS - 1) / max(1, tokens - bare)
@@ -81,19 +86,21 @@ class Probe:
         return Machine(model, context, unit, ratio, linear_s, square_s, token_s)
 
     async def answer(self, model: str, turn: ReadyTurn) -> tuple[int, float]:
-        """Tokens of a forced answer and seconds to decode them. Its grammar is compiled now, once,
-        and not in whichever row comes first."""
+        """Return the tokens of a forced answer and the seconds to decode it.
+
+        The engine compiles the answer's grammar here, before the rows start.
+        """
         body = {**forced(model, turn.answer), "messages": [{"role": "user", "content": "Begin."}]}
         await self._post({**body, "max_tokens": 1})
         begun = time.monotonic()
         answer = await self._post(body)
         spent_s = time.monotonic() - begun
         if answer["choices"][0]["message"]["content"] != turn.answer:
-            raise ProbeError("the engine did not write the calls that it was to write")
+            raise ProbeError("the engine's answer differs from the forced calls")
         return int(answer["usage"]["completion_tokens"]), spent_s
 
     async def _prefill(self, model: str, count: int) -> tuple[int, float]:
-        """Prompt tokens and seconds of a prompt that was never sent before."""
+        """Return the prompt tokens and seconds of a new prompt."""
         self._texts += 1
         text = words(f"probe/{time.monotonic_ns()}/{self._texts}", count)
         begun = time.monotonic()
@@ -121,22 +128,24 @@ class Probe:
 
 
 def forced(model: str, text: str) -> dict[str, Any]:
-    """The part of a chat completion that makes the model write exactly `text`."""
+    """Return the fields of a chat completion that force the model to generate exactly `text`."""
     return {
         "model": model,
         "tools": tools(),
-        # The calls are text, as a model writes them that was told to answer with a JSON array.
+        # The calls are text, as if a prompt had asked the model for a JSON array.
         "tool_choice": "none",
         "structured_outputs": {"choice": [text]},
-        # A token has at least a character; the grammar ends the answer.
+        # A token has at least one character. The grammar ends the answer.
         "max_tokens": len(text) + 1,
         "temperature": 0,
     }
 
 
 def fit(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """(a, b) of seconds = a * tokens + b * tokens^2 by least squares, neither below 0: a longer
-    prompt is never cheaper. points: at least two lengths, each with its seconds."""
+    """Return (a, b) of seconds = a * tokens + b * tokens^2 by least squares, neither below 0.
+
+    A longer prompt is thus never faster. points: at least two lengths with their seconds.
+    """
     import numpy
     from scipy.optimize import nnls
 

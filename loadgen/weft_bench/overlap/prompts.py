@@ -13,10 +13,10 @@ from weft_bench.workloads.streams import stream
 
 Message = dict[str, Any]
 
-# What a context must hold beside the longest prompt: the tools, 21 calls as they are generated and
-# as they are told back, the longest final answer. Tokens.
+# Tokens of the context beside the longest prompt: the tools, 21 calls as generated and as sent
+# back, and the longest final answer.
 RESERVE: Final = 5120
-# A note on each earlier turn's outputs takes the place of these: words.
+# Number of words of the note that replaces an earlier turn's outputs.
 _NOTE_WORDS: Final = 16
 _WORDS: Final = (
     *("flight", "seat", "ticket", "price", "change", "cancel", "refund", "customer", "account"),
@@ -27,9 +27,11 @@ _WORDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadyTurn:
-    """One call of the model. independent: its first messages, known before the tools called last
-    have answered. outputs: theirs. answer: the text that is generated, a JSON array of calls; "" in
-    the last turn."""
+    """One call of the model.
+
+    independent: the messages known before the last tools end. outputs: the outputs of those tools.
+    answer: the text to generate, a JSON array of calls; "" in the last turn.
+    """
 
     independent: tuple[Message, ...]
     outputs: tuple[Message, ...]
@@ -42,7 +44,7 @@ class ReadyTurn:
 
 
 def tools() -> list[Message]:
-    """The tools that there are, as a chat completion has them."""
+    """Return all tools in the format of a chat completion."""
     text = {"type": "string"}
     return [
         {
@@ -58,13 +60,15 @@ def tools() -> list[Message]:
 
 
 def words(purpose: str, count: int) -> str:
-    """Running text of `count` words, the same for the same purpose: a longer one begins with the
-    shorter one."""
+    """Return running text of `count` words.
+
+    Equal purposes give equal texts. A shorter text is a prefix of a longer one.
+    """
     return " ".join(stream(0, f"overlap/text/{purpose}").choices(_WORDS, k=count))
 
 
 def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn]:
-    """The request's turns as prompts. unit_words: words of a median prompt."""
+    """Return the request's turns as prompts. unit_words: words of a median prompt."""
     own = f"{seed}/{request.number}"
     query = {"role": "user", "content": words(f"query/{own}", _count(QUERY, request, unit_words))}
     history: list[Message] = []
@@ -90,7 +94,7 @@ def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn
             ReadyTurn(tuple(independent), tuple(told), json.dumps(answer) if answer else "")
         )
         if asked is not None:
-            # What the tools said is in the prompt once; later turns have a note of it.
+            # Outputs are in the prompt once. Later turns contain a note instead.
             note = words(f"note/{name}", _NOTE_WORDS)
             history += [asked, *({**message, "content": note} for message in told)]
         asked = _asked(name, answer)
@@ -98,7 +102,7 @@ def ready(seed: int, request: ShapeRequest, unit_words: float) -> list[ReadyTurn
 
 
 def _asked(name: str, answer: Sequence[Mapping[str, Any]]) -> Message:
-    """The answer as a client tells it back. `name`: of the turn, unique in its request."""
+    """Return the answer as a client sends it back. `name`: of the turn, unique in its request."""
     calls = [
         {
             "id": _id(name, number),

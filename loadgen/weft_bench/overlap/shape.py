@@ -1,20 +1,21 @@
 """Agent requests with the published shape of Sutradhara's production trace (sections 3.2, 3.3).
 
-Pure: sizes are in units of the median prompt, and times in shares, so that one shape fits any model
-and machine; `overlap_prompts` makes texts of it, `overlap_probe` makes seconds of it.
+Pure. Sizes are relative to the median prompt and times are shares, so that one shape fits any model
+and machine. `prompts` converts it to texts, `probe` to seconds.
 
     published                                           here
     iterations: median about 2, up to 7                 truncated geometric, 2 to 7
     fan-out of an iteration: median 2, up to 21         log-normal, rounded, 1 to 21
     prompt: median 20K tokens, tail 3 times that        log-normal, at most 3
     50 to 80% of the next prompt without tools' output  uniform
-    tools' part of FTR: 32% (median), 61% (p90), 85% (p99)  logit-normal
+    tools' share of FTR: 32% (median), 61% (p90), 85% (p99)  logit-normal
     a tool's time over its median: 1.23 to 1.52 at p75,
       1.60 to 3.28 at p90                               log-normal
     final answer: about 5 times an iteration's tokens   log-normal, 1/2 to 2 times that
 
-The trace also changes system prompts with the tools that were called (4.3), but how often is not
-published: `changed` says it. Which tools are called is not published either: 20, by Zipf's law.
+The trace also changes system prompts with the tools that were called (4.3). The paper does not
+publish how often: the argument `changed` sets it. It does not publish the distribution of tools
+either: 20 tools by Zipf's law.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ INDEPENDENT: Final = (0.5, 0.8)
 TOOLS: Final = 20
 FINAL_OVER_TURN: Final = 5.0
 LARGEST_FINAL: Final = 2.0
-# The question and what is known of who asks; most of a prompt is the system prompt.
+# The question and its context. The system prompt is most of a prompt.
 QUERY: Final = 0.15
-# How many system prompts requests begin with. With so many, a cache of 12 median prompts that goes
-# by age finds about as much of 120 requests as the paper's baseline does: 21.8% (section 5.4.3).
+# Number of system prompts at the start of requests. With four, an LRU cache of 12 median prompts
+# finds about as much of 120 requests as the paper's baseline: 21.8% (section 5.4.3).
 BEGINNINGS: Final = 4
 
 _ONLY_TWO: Final = 0.6
@@ -47,7 +48,7 @@ _SHARE_MEDIAN: Final = 0.32
 _SHARE_SIGMA: Final = 1.0
 _TOOL_SIGMA: Final = 0.55
 _FINAL_SIGMA: Final = 0.35
-# Of the random streams, in the order in which they are used.
+# Names of the random streams, in order of use.
 _PURPOSES: Final = (
     "depth", "fan-out", "sizes", "shares", "times", "tools", "systems", "finals",
 )  # fmt: skip
@@ -55,8 +56,7 @@ _PURPOSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ShapeCall:
-    """One tool call. tool: its number, 0 to TOOLS - 1. weight: its time beside the request's other
-    calls."""
+    """One tool call. tool: number, 0 to TOOLS - 1. weight: relative duration within the request."""
 
     tool: int
     weight: float
@@ -64,9 +64,12 @@ class ShapeCall:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTurn:
-    """One call of the model. system: which system prompt it has; requests with the same name share
-    it. size: its prompt, in median prompts. outputs: the part of `size` that is the output of the
-    tools called before, 0 in the first turn. calls: the tools that it calls, none in the last."""
+    """One call of the model.
+
+    system: name of the system prompt; equal names share it. size: of the prompt, in median prompts.
+    outputs: part of `size` that is the output of the previous turn's tools, 0 in the first turn.
+    calls: tools that it calls, none in the last turn.
+    """
 
     system: str
     size: float
@@ -75,14 +78,17 @@ class ShapeTurn:
 
     @property
     def weight(self) -> float:
-        """Tools of a turn run side by side: the longest counts."""
+        """Duration of the turn's tools: they run in parallel, so the longest counts."""
         return max((call.weight for call in self.calls), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeRequest:
-    """One user request. tool_share: tools' part of FTR when nothing overlaps. final: length of the
-    final answer, in those of an iteration of two calls."""
+    """One user request.
+
+    tool_share: the tools' share of FTR without overlap. final: length of the final answer relative
+    to an iteration of two calls.
+    """
 
     number: int
     turns: tuple[ShapeTurn, ...]
@@ -90,16 +96,21 @@ class ShapeRequest:
     final: float
 
     def tool_seconds(self, model_s: float) -> tuple[tuple[float, ...], ...]:
-        """How long each tool of each turn runs. model_s: what the model takes for the request until
-        the final answer's first token, seconds."""
+        """Return the seconds that each tool of each turn runs.
+
+        model_s: the model's seconds until the final answer's first token.
+        """
         whole = model_s * self.tool_share / (1 - self.tool_share)
         scale = whole / sum(turn.weight for turn in self.turns)
         return tuple(tuple(call.weight * scale for call in turn.calls) for turn in self.turns[:-1])
 
 
 def generate(seed: int, count: int, changed: float = 1.0) -> list[ShapeRequest]:
-    """`count` requests; the same seed gives the same ones. changed: the share of turns after the
-    first whose system prompt depends on the tools just called; the others keep the one before."""
+    """Return `count` requests. The same seed gives the same requests.
+
+    changed: share of turns after the first whose system prompt depends on the tools just called.
+    The others keep the previous one.
+    """
     return [_request(seed, number, changed) for number in range(count)]
 
 

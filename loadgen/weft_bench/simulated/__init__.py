@@ -1,5 +1,6 @@
-"""A simulated replica over HTTP: an engine's API, batching and reports in real time; no model.
+"""A simulated replica over HTTP: an engine's API, batching and reports in real time, without a
+model.
 
-`weft bench replica` starts one. It never pretends to be a real engine: `/v1/models` says
-`"owned_by": "weft-simulated"` and `"simulated": true`, and so do `/weft/state` and its log.
+`weft bench replica` starts one. It always identifies itself: `/v1/models` contains `"owned_by":
+"weft-simulated"` and `"simulated": true`. `/weft/state` and the log also say that it is simulated.
 """

@@ -1,4 +1,4 @@
-"""Everything that is no call: what the replica is, how it stands, its order, its faults."""
+"""Endpoints for a replica's description, state, order and faults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET_HEADER: Final = b"x-weft-secret"
 
 
 class Admin:
-    """Answers of one replica. Each is a whole response."""
+    """Builds the whole response to each request that is not a call."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -39,7 +39,7 @@ class Admin:
         }
 
     def answer(self, method: bytes, path: bytes, secret: bytes, raw: bytes) -> bytes:
-        """The whole response. secret: the header's value."""
+        """Return the whole response. secret: the header's value."""
         wanted = self._service.about.secret.encode()
         guarded = path.startswith((b"/weft/", b"/simulated/"))
         if guarded and wanted and not hmac.compare_digest(wanted, secret):
@@ -143,7 +143,7 @@ class Admin:
                 ("behind_seconds_total", "counter", service.pace.behind_s),
             )
         )
-        # By vLLM's names, which routers read to see how an engine stands.
+        # Routers read these vLLM metrics to see an engine's load.
         state, labels = service.engine.state(), f'{{engine="0",model_name="{service.about.model}"}}'
         text += "".join(
             f"# TYPE vllm:{name} gauge\nvllm:{name}{labels} {value}\n"

@@ -1,4 +1,7 @@
-"""How long a program takes with a simulated replica all to itself. Pure, in virtual time."""
+"""Computes the duration of a program that has a simulated replica to itself.
+
+Pure, in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,11 @@ from weft_bench.simulated.engine import Work
 
 @dataclass(frozen=True, slots=True)
 class Lone:
-    """One call. prompt: as whole tokens of four bytes. needs: the calls that must have answered, by
-    their numbers; gap_s: after its answer, before those that need it."""
+    """One call of a program.
+
+    prompt: whole tokens of four bytes. needs: numbers of the calls that must end before this one
+    starts. gap_s: seconds between this call's end and the start of the calls that need it.
+    """
 
     prompt: bytes
     output_tokens: int
@@ -27,8 +33,11 @@ class Lone:
 
 
 def alone(calls: Sequence[Lone], shape: EngineShape) -> float:
-    """Seconds from the program's arrival to its last answer, gaps included, on an engine whose
-    cache is empty at first. Every call must fit the engine: ValueError."""
+    """Return the seconds from the program's arrival to its last answer, gaps included.
+
+    The engine's cache is empty at the start. Raises ValueError for a call that does not fit the
+    engine.
+    """
     engine = Batcher(shape, "fcfs", {})
     left = [len(call.needs) for call in calls]
     due = [0.0] * len(calls)

@@ -1,4 +1,4 @@
-"""One call that is being answered: its tokens become writes, and its fault comes over it."""
+"""One call in progress: writes its tokens to the client and applies its fault."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from weft_bench.simulated.faults import Fault
 from weft_bench.simulated.service import Service
 from weft_bench.simulated.tokens import TOKEN_BYTES
 
-# The status of a process that a fault has ended.
+# The exit status of a process that a fault has ended.
 CRASHED: Final = 70
 
 
 class Wire(Protocol):
-    """A client's connection, as an answer sees it."""
+    """A client's connection as an answer uses it."""
 
     def write(self, data: bytes) -> None:
-        """Send."""
+        """Send bytes."""
         ...
 
     def close(self) -> None:
-        """Close it, with the answer as it is."""
+        """Close the connection, even if the answer is incomplete."""
         ...
 
     def answered(self) -> None:
-        """The answer is complete."""
+        """Mark the answer as complete."""
         ...
 
 
 class Answering:
-    """Gives a call to the engine and its answer to the wire.
+    """Passes a call to the engine and writes its answer to the wire.
 
-    Each token is a write of its own in a turn of the event loop of its own, as an engine's steps
-    are, so that a proxy sees many small reads and not one large one. call: its name in the report
-    channel, "" for none; only calls that have one get a report, as the plugin's middleware does.
+    Each token is one write in one turn of the event loop. A proxy thus sees many small reads, as
+    with an engine's steps, and not one large read. call: the call's name in the report channel, or
+    "". As in the plugin's middleware, only named calls get a report.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Answering:
         self._loop = asyncio.get_running_loop()
 
     def begin(self, body: Mapping[str, Any]) -> None:
-        """Hand the call over."""
+        """Apply a fault that acts at once, or pass the call to the engine."""
         kind = self._fault.kind if self._fault else ""
         if kind == "crash":
             os._exit(CRASHED)
@@ -81,7 +81,7 @@ class Answering:
         self._name = self._service.begin(self._answer, self._call, body, self)
 
     def gone(self) -> None:
-        """The client is: the engine need not go on."""
+        """Abort the call in the engine because the client disconnected."""
         if not self._open:
             return
         self._open = False
@@ -94,15 +94,15 @@ class Answering:
             self._service.pace.abort(self._name)
 
     def pause(self) -> None:
-        """The client reads too slowly."""
+        """Stop writing: the client's buffer is full."""
         self._writable = False
 
     def resume(self) -> None:
-        """It has caught up."""
+        """Continue writing."""
         self._writable = True
         self._go_on()
 
-    # Sink
+    # The methods of Sink.
 
     def tokens(self, count: int) -> None:
         """See Sink."""
@@ -124,7 +124,7 @@ class Answering:
         self._ends = True
         self._go_on()
 
-    # what is written
+    # The bytes of the answer.
 
     def _token(self, number: int) -> bytes:
         answer = self._answer
@@ -144,7 +144,7 @@ class Answering:
         headers = b"" if report is None else http.report_header(report)
         return http.response(200, self._answer.plain(usage), headers)
 
-    # when
+    # The order and time of the writes.
 
     def _release(self) -> None:
         self._timer = None
@@ -162,7 +162,7 @@ class Answering:
         data = self._writes.popleft()()
         last = self._ends and not self._writes
         if self._fault is not None and self._fault.kind == "cut" and self._cuts(last):
-            # Without its end, whatever it is.
+            # Send half of the piece, then close the connection.
             self._wire.write(data[: len(data) // 2])
             self.gone()
             self._wire.close()
@@ -176,7 +176,7 @@ class Answering:
             self._timer = self._loop.call_soon(self._write)
 
     def _cuts(self, last: bool) -> bool:
-        """In the middle of a stream, or of a plain answer's one piece."""
+        """Return whether to cut here: in the middle of a stream, or in a plain answer."""
         return last or self._written >= self._answer.tokens // 2
 
     def _close(self) -> None:

@@ -1,9 +1,9 @@
-"""A small plain batcher: continuous batching in the standard library, ordered as in production.
+"""A small batcher: continuous batching in the standard library, ordered as in production.
 
-Who goes first, who is demoted, promoted or displaced is decided by the plugin's own ledger, orders
-and choice of victims (Agentix Algorithm 1). What vLLM's scheduler does around these is done here in
-short: slots, a budget of tokens a step, chunked prefill, KV blocks with prefix caching, preemption
-where blocks run out. Pure: instants are handed in.
+The plugin's call table, orders and choice of victims decide on order, demotion, promotion and
+preemption (Agentix Algorithm 1). This module replaces the rest of vLLM's scheduler: slots, a token
+budget per step, chunked prefill, KV blocks with prefix caching, and preemption when blocks run out.
+Pure: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from weft_bench.simulated.tokens import block_hashes
 
 
 class Batcher:
-    """One engine under one order. options: of the orders, as the plugin takes them.
+    """One engine with one order.
 
-    Raises ValueError for an order or options that cannot be had.
+    options: of the orders, as the plugin takes them. Raises ValueError for an unknown order or
+    invalid options.
     """
 
     def __init__(self, shape: EngineShape, policy: str, options: Mapping[str, Any]) -> None:
@@ -41,7 +42,7 @@ class Batcher:
         self._waiting: list[CallSequence] = []
         self._running: list[CallSequence] = []
         self._affinity = self._see()
-        # Tokens that the step at hand computes for each sequence, and its steps if it is a leap.
+        # Tokens that the current step computes for each sequence, and its number of steps.
         self._scheduled: dict[str, int] = {}
         self._steps = 0
         self._begun = 0.0
@@ -51,7 +52,7 @@ class Batcher:
 
     @property
     def busy(self) -> bool:
-        """Whether a step is on its way."""
+        """Whether a step is in progress."""
         return self._steps > 0
 
     def fits(self, tokens: int) -> bool:
@@ -130,7 +131,7 @@ class Batcher:
             self._affinity.reset()
 
     def advise(self, advice: KvCommand) -> None:
-        """See Engine. Passed over: blocks are kept by their use alone."""
+        """Ignore the advice: eviction depends on recent use alone."""
 
     def state(self) -> dict[str, Any]:
         """See Engine."""
@@ -155,15 +156,15 @@ class Batcher:
         found = self._ledger.violations(self._sequences)
         found += self._pool.violations([s.blocks for s in self._running])
         if any(sequence.blocks for sequence in self._waiting):
-            found.append("who waits has blocks")
+            found.append("a waiting sequence has blocks")
         names = [s.name for s in [*self._waiting, *self._running]]
         if sorted(names) != sorted(self._sequences):
             found.append("queues and calls differ")
         if len(self._running) > self._shape.slots:
-            found.append("more run than there are slots")
+            found.append("more sequences run than slots exist")
         return found
 
-    # -- what an order is told that sees the cache -----------------------------------------------
+    # -- the cache as an order sees it ----------------------------------------------------------
 
     def waiting_names(self) -> Iterable[str]:
         """See Cache."""
@@ -202,7 +203,7 @@ class Batcher:
         tokens = self._shape.kv_blocks * self._shape.block_tokens
         return CacheAffinity(self, self._ledger, tokens)
 
-    # -- who is in the step ------------------------------------------------------------------
+    # -- the sequences of a step ----------------------------------------------------------------
 
     def _decide(self, now: float) -> None:
         self._ledger.promote(now)
@@ -239,7 +240,7 @@ class Batcher:
             self._preempt(self._sequences[name], now)
 
     def _wants(self, sequence: CallSequence) -> int:
-        """Free blocks that the whole of a waiting sequence would take."""
+        """Return the free blocks that the whole of a waiting sequence would take."""
         known = self._cached(sequence)
         missing = -(-sequence.length // self._shape.block_tokens) - len(known)
         return missing + self._pool.unused(known)
@@ -255,11 +256,13 @@ class Batcher:
         if self._affinity is not None:
             self._affinity.queued(sequence.name)
 
-    # -- what the step computes --------------------------------------------------------------
+    # -- the tokens of a step -------------------------------------------------------------------
 
     def _fill(self, now: float) -> tuple[int, int, int]:
-        """Fill the step: who runs, then who waits. Prompt tokens, sequences that decode and tokens
-        before these, as the cost model counts."""
+        """Fill the step with running sequences, then waiting ones.
+
+        Returns prompt tokens, decoding sequences and context tokens, as the cost model counts them.
+        """
         budget = self._shape.step_tokens
         preempted = False
         at = 0
@@ -327,12 +330,12 @@ class Batcher:
             sequence.lost = None
 
     def _cached(self, sequence: CallSequence) -> list[int]:
-        # The last token is always computed: the next one follows from it.
+        # The last token is always computed: the next token depends on it.
         size = self._shape.block_tokens
         return self._pool.find(sequence.hashes[: (sequence.length - 1) // size])
 
     def _grow(self, sequence: CallSequence, count: int) -> bool:
-        """Blocks for so many more tokens; False if there are too few."""
+        """Take blocks for `count` more tokens. Returns False if too few are free."""
         missing = -(-(sequence.computed + count) // self._shape.block_tokens) - len(sequence.blocks)
         if missing > self._pool.free:
             return False
@@ -347,8 +350,10 @@ class Batcher:
             self._pool.hold(sequence.blocks[number], sequence.hashes[number])
 
     def _leap(self, now: float, until: float) -> float | None:
-        """All the steps until something can change, as one: all sequences decoded in the last step,
-        and none came or left since. None where the next step must be looked at."""
+        """Run all steps until the next possible change as one. Returns their end, or None.
+
+        Requires that all sequences decoded in the last step and that the batch has not changed.
+        """
         ledger, running = self._ledger, self._running
         due = min(ledger.starves_at, self._affinity.due if self._affinity else math.inf)
         if ledger.moved or ledger.order.rank_changes or due <= now:
@@ -359,7 +364,7 @@ class Batcher:
         quantum = min(a.quantum_left_s for s in running if (a := ledger.of(s.name)) is not None)
         room = min(until - now, quantum, due - now)
         if math.isfinite(room):
-            # At the price of the last and dearest step: never too far.
+            # The last step costs the most, so this bound never goes too far.
             steps = min(steps, int(room / cost(0, count, context + steps * count)))
         while steps > 1 and self._lacks(steps) > self._pool.free:
             steps //= 2
@@ -369,7 +374,7 @@ class Batcher:
             self._grow(sequence, steps)
             self._scheduled[sequence.name] = steps
         self._steps = steps
-        # Steps grow evenly: the mean is that of the middle.
+        # Costs grow linearly, so the mean is the cost of the middle step.
         return now + steps * cost(0, count, context + count * (steps - 1) // 2)
 
     def _lacks(self, steps: int) -> int:
@@ -384,7 +389,7 @@ class Batcher:
         self._pool.release(sequence.blocks)
         self._calm = False
         account = self._ledger.leave(sequence.name, now)
-        assert account is not None, "every sequence is a call of its own"
+        assert account is not None, "each sequence is one call"
         account.prompt_tokens += sequence.work.prompt_tokens
         account.output_tokens += sequence.generated
         return account.report()

@@ -1,7 +1,7 @@
-"""KV blocks with prefix caching, by hashes of what they hold. Pure.
+"""KV blocks with prefix caching, found by the hashes of their content. Pure.
 
-As in vLLM: full blocks are found again by their hash until they are taken for something else,
-blocks may be shared, and free ones are taken in the order in which they became free.
+As in vLLM, a full block can be found by its hash until it is reused. Sequences may share blocks.
+Free blocks are reused in the order in which they became free.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 class BlockPool:
-    """So many blocks, all free and empty. A block is a number from 0."""
+    """A pool of `count` blocks, all free and empty at first. Blocks are numbers from 0."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -22,11 +22,11 @@ class BlockPool:
 
     @property
     def free(self) -> int:
-        """Unused blocks; what they hold may still be found."""
+        """Number of unused blocks. Their content may still be found."""
         return len(self._free)
 
     def find(self, hashes: Sequence[int]) -> list[int]:
-        """The blocks that hold the beginning of this, as far as it is known."""
+        """Return the blocks of the longest cached prefix."""
         found = []
         for each in hashes:
             block = self._known.get(each)
@@ -36,23 +36,28 @@ class BlockPool:
         return found
 
     def unused(self, blocks: Sequence[int]) -> int:
-        """How many of them are unused: what sharing them would take from the free ones."""
+        """Return how many of the blocks are unused.
+
+        Sharing them reduces the free blocks by as many.
+        """
         return sum(not self._users[block] for block in blocks)
 
     def alone(self, blocks: Sequence[int]) -> int:
-        """How many of them have one user."""
+        """Return how many of the blocks have exactly one user."""
         return sum(self._users[block] == 1 for block in blocks)
 
     def share(self, blocks: Sequence[int]) -> None:
-        """Use blocks that were found."""
+        """Use cached blocks."""
         for block in blocks:
             if not self._users[block]:
                 del self._free[block]
             self._users[block] += 1
 
     def take(self, count: int) -> list[int]:
-        """So many free blocks, the longest free first; what they held is forgotten. There must be
-        as many: ValueError."""
+        """Take free blocks, longest free first, and forget their content.
+
+        Raises ValueError if too few are free.
+        """
         if count > len(self._free):
             raise ValueError(f"{count} blocks of {len(self._free)} free ones")
         taken = []
@@ -64,25 +69,25 @@ class BlockPool:
         return taken
 
     def hold(self, block: int, content: int) -> None:
-        """A block is full now. Where another one holds the same already, that one is found."""
+        """Record the content of a full block, unless another block has the same content."""
         if content not in self._known:
             self._known[content] = block
             self._hash[block] = content
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Stop to use them: the last is the first to be taken again."""
+        """Stop using the blocks. The last of them is the first to be reused."""
         for block in reversed(blocks):
             self._users[block] -= 1
             if not self._users[block]:
                 self._free[block] = None
 
     def reset(self) -> None:
-        """Forget what blocks hold, also those in use."""
+        """Forget the content of all blocks, also of those in use."""
         self._known.clear()
         self._hash = [None] * self.count
 
     def violations(self, used: Sequence[Sequence[int]]) -> list[str]:
-        """What is wrong, in words. used: the blocks of each sequence."""
+        """Return the inconsistencies as text. used: the blocks of each sequence."""
         users = [0] * self.count
         for blocks in used:
             for block in blocks:
@@ -92,9 +97,9 @@ class BlockPool:
             wrong = [b for b in range(self.count) if users[b] != self._users[b]]
             found.append(f"blocks counted wrongly: {wrong[:5]}")
         if set(self._free) != {b for b in range(self.count) if not self._users[b]}:
-            found.append("free blocks are not those that nobody uses")
+            found.append("the free blocks are not the unused blocks")
         if any(self._hash[block] != content for content, block in self._known.items()):
-            found.append("a block is known for what it does not hold")
+            found.append("a block is found by a hash of other content")
         return found
 
     def _forget(self, block: int) -> None:

@@ -1,4 +1,4 @@
-"""What a replica has answered, call by call, for benches that compare gateways. Pure."""
+"""A replica's answers, call by call, for benches that compare gateways. Pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _KEPT: Final = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer. id: as the client reads it, of no other answer of any replica. waiting_s,
-    service_s: in our seconds; tokens as in its report."""
+    """One answer.
+
+    id: as the client reads it, unique across replicas. waiting_s, service_s: real seconds.
+    """
 
     id: str
     prompt_tokens: int
@@ -31,7 +33,7 @@ class AnsweredCalls:
     _answers: deque[Answered] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
     def add(self, answer: str, report: CallReport) -> None:
-        """The answer of this id is complete."""
+        """Record a complete answer."""
         self._answers.append(
             Answered(
                 answer,
@@ -44,9 +46,9 @@ class AnsweredCalls:
         )
 
     def told(self) -> list[dict[str, Any]]:
-        """All of them, as JSON has them."""
+        """Return all answers as JSON values."""
         return [asdict(answer) for answer in self._answers]
 
     def clear(self) -> None:
-        """Forget them."""
+        """Remove all answers."""
         self._answers.clear()

@@ -24,7 +24,7 @@ from weft_bench.simulated.service import About, Service
 
 @dataclass(frozen=True, slots=True)
 class SimulatedOptions:
-    """Options of `weft bench replica`. slots, kv_blocks: 0 for the preset's."""
+    """Options of `weft bench replica`. slots, kv_blocks: 0 for the preset's value."""
 
     model: str = "simulated"
     host: str = "127.0.0.1"
@@ -39,7 +39,7 @@ class SimulatedOptions:
 
 
 def run(options: SimulatedOptions) -> int:
-    """Serve. Returns the exit status; bad settings give 2 and a message."""
+    """Serve. Returns the exit status: 2 for invalid settings, with a message."""
     try:
         if not options.speed_up > 0:
             raise ValueError(f"--speed-up must be above 0, got {options.speed_up}")
@@ -69,12 +69,14 @@ def run(options: SimulatedOptions) -> int:
 
 
 def build(scheduler: str, shape: EngineShape, policy: str, options: Mapping[str, Any]) -> Engine:
-    """The engine: "plain" or "vllm". ValueError for settings that are refused, ImportError where
-    vLLM is not installed."""
+    """Return the engine: "plain" or "vllm".
+
+    Raises ValueError for invalid settings and ImportError if vLLM is not installed.
+    """
     if scheduler == "plain":
         return Batcher(shape, policy, options)
     if scheduler == "vllm":
-        # Seconds, and only where it is asked for.
+        # The import takes seconds.
         from weft_bench.simulated.real import RealScheduler
 
         return RealScheduler(shape, policy, options)
@@ -82,7 +84,7 @@ def build(scheduler: str, shape: EngineShape, policy: str, options: Mapping[str,
 
 
 def _order_options() -> Mapping[str, Any]:
-    """As a real engine takes them."""
+    """Return the options of the orders. A real engine reads the same variable."""
     text = os.environ.get("WEFT_ORDER_OPTIONS", "")
     try:
         found = json.loads(text) if text else {}
@@ -105,7 +107,7 @@ async def _serve(about: About, engine: Engine, host: str, port: int) -> None:
     print(
         f"SIMULATED replica on http://{bound[0]}:{bound[1]}: no model, {about.preset} at "
         f"{about.speed_up:g} times its speed, {about.scheduler} scheduler. "
-        "No figure of it stands for a real engine.",
+        "Its figures do not describe a real engine.",
         flush=True,
     )
     await stop.wait()

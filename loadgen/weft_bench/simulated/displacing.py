@@ -1,7 +1,7 @@
-"""Which of the running calls of the plain batcher give way to waiting ones. Pure.
+"""Selects the running calls of the batcher that waiting calls preempt. Pure.
 
-The same questions in the same order as the plugin's scheduler asks; the answer is the plugin's own
-choice of victims.
+It applies the checks of the plugin's scheduler in the same order and calls the plugin's own choice
+of victims.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from weft_engine.preemption_rules import Candidate, Claim, choose_victims
 
 from weft_bench.simulated.engine import Work
 
-# As PluginSettings has it.
+# The same as in PluginSettings.
 _MAX_DISPLACEMENTS: Final = 3
 
 
 @dataclass(slots=True)
 class CallSequence:
-    """A call in the engine. computed: tokens whose KV it has; generated: of its answer."""
+    """A call in the engine.
+
+    computed: tokens with KV entries. generated: tokens of the answer.
+    """
 
     name: str
     work: Work
@@ -48,8 +51,11 @@ def victims(
     free_blocks: int,
     block_tokens: int,
 ) -> list[str]:
-    """Names of the running sequences to displace, worst first. Both queues are sorted, and neither
-    is empty. wants: free blocks that the whole of a waiting sequence takes. slots: free ones."""
+    """Return the names of the running sequences to preempt, worst first.
+
+    Both queues are sorted and not empty. wants: returns the free blocks that the whole of a waiting
+    sequence takes. slots: number of free slots.
+    """
 
     def rank(sequence: CallSequence) -> tuple[int, float]:
         return ledger.rank(sequence.name)[:2]
@@ -62,7 +68,7 @@ def victims(
     if not best < worst:
         return []
     worse = list(takewhile(lambda s: best < rank(s), reversed(running)))
-    # More than all of these together could not be admitted.
+    # Preempting all of these would not make room for more.
     better = takewhile(lambda s: rank(s) < worst, waiting[: slots + len(worse)])
     for_blocks = not ledger.order.cache_aware
     candidates = []

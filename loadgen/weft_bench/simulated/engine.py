@@ -1,4 +1,4 @@
-"""What a simulated engine is to those who drive it: calls in, tokens and reports out."""
+"""The protocol of a simulated engine: calls in, tokens and reports out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from weft_engine.wire import CallContext, CallReport
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One call as an engine sees it. `context.call` is unique among the calls in the engine.
+    """One call for an engine. `context.call` is unique among the calls in the engine.
 
-    text: prompt and answer, `TOKEN_BYTES` a token (`weft_bench.simulated.tokens`): what two calls
-    begin with in common, they share in the prefix cache. prompt_tokens, output_tokens: at least 1.
+    text: prompt and answer, `TOKEN_BYTES` per token (`weft_bench.simulated.tokens`). Calls share a
+    common prefix of their texts in the prefix cache. prompt_tokens, output_tokens: at least 1.
     """
 
     context: CallContext
@@ -26,63 +26,71 @@ class Work:
 
 @dataclass(slots=True)
 class Happened:
-    """What a step has brought. tokens: how many each call that computed got. reports: of calls that
-    have ended, which got their last tokens in the same step."""
+    """The result of a step.
+
+    tokens: number of new tokens of each call that got any. reports: of the calls that have ended.
+    Their last tokens come in the same step.
+    """
 
     tokens: dict[str, int] = field(default_factory=dict)
     reports: Sequence[CallReport] = ()
 
 
 class Engine(Protocol):
-    """One step is on its way at most: `start` begins it, `finish` ends it. Instants are seconds of
-    a clock of the caller's; calls are added at any time and aborted between steps."""
+    """An engine that runs at most one step at a time.
+
+    `start` begins a step and `finish` ends it. Times are seconds of the caller's clock. Calls are
+    added at any time and aborted between steps.
+    """
 
     @property
     def busy(self) -> bool:
-        """Whether a step is on its way."""
+        """Whether a step is in progress."""
         ...
 
     def fits(self, tokens: int) -> bool:
-        """Whether a call of this length, prompt and answer, can ever run."""
+        """Return whether a call of this length, prompt plus answer, can ever run."""
         ...
 
     def add(self, work: Work, now: float) -> None:
-        """A call comes. It must fit."""
+        """Add a call. It must fit."""
         ...
 
     def start(self, now: float, until: float) -> float | None:
-        """Begin what comes next, if there is work; returns when it will have ended. Several steps
-        in which nothing can change may be one, as long as it ends by `until`."""
+        """Begin the next step if there is work. Returns its end time, or None without work.
+
+        Several steps without a change in the batch may run as one if they end by `until`.
+        """
         ...
 
     def finish(self, now: float) -> Happened:
-        """What is on its way has ended."""
+        """End the current step."""
         ...
 
     def abort(self, call: str, now: float) -> CallReport | None:
-        """Take a call out; what it had used until now, or None if it is not here."""
+        """Remove a call. Returns the report of its usage so far, or None if it is unknown."""
         ...
 
     def check(self, policy: str) -> None:
-        """ValueError for an order that cannot be had."""
+        """Raise ValueError if the order is unknown or has invalid options."""
         ...
 
     def switch(self, policy: str, now: float) -> None:
-        """Go on under another order, which `check` lets pass."""
+        """Continue with another order. `check` must accept it."""
         ...
 
     def reset_cache(self) -> None:
-        """Forget the prefix cache, as far as no call uses it."""
+        """Clear the prefix cache, except for blocks in use."""
         ...
 
     def advise(self, advice: KvCommand) -> None:
-        """Keep or let go of a program's blocks. An engine may pass over it."""
+        """Keep or release a program's blocks. An engine may ignore this."""
         ...
 
     def state(self) -> dict[str, Any]:
-        """Queues and counters, named as the plugin's."""
+        """Return queue lengths and counters under the plugin's names."""
         ...
 
     def violations(self) -> list[str]:
-        """What is inconsistent between two steps, in words; empty if nothing is."""
+        """Return the inconsistencies between two steps as text, or an empty list."""
         ...

@@ -1,4 +1,4 @@
-"""Faults on demand: which calls go wrong, and how. Pure; each kind has a random stream."""
+"""Faults on demand. Pure. Each kind of fault has its own random stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from weft_bench.workloads.streams import stream
 
-# What a call that names its own fault carries.
+# The header by which a call names its fault.
 FAULT_HEADER: Final = "x-simulated-fault"
 KINDS: Final = ("crash", "500", "hang", "cut", "slow")
 _FIELDS: Final = frozenset({"kind", "share", "seed", "delay_s"})
@@ -17,12 +17,12 @@ _FIELDS: Final = frozenset({"kind", "share", "seed", "delay_s"})
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong with a share of the calls.
+    """A fault that occurs in a share of the calls.
 
-    kind: "slow", the answer is held back for `delay_s` seconds of the engine's time; "hang", there
-    is never an answer; "cut", the connection is closed in the middle of the answer; "500", an error
-    in its place; "crash", the process ends at once. share: 0 to 1. seed: which calls it meets; the
-    same seed meets the same ones, counted from when the fault was set. ValueError.
+    kind: "slow" delays the answer by `delay_s` engine seconds; "hang" never answers; "cut" closes
+    the connection in the middle of the answer; "500" returns an error instead; "crash" ends the
+    process at once. share: 0 to 1. seed: selects the calls, counted from the time the fault was
+    set; equal seeds select equal calls. Raises ValueError for invalid values.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Fault:
 
     @classmethod
     def from_mapping(cls, raw: Any) -> Fault:
-        """A fault from parsed JSON. ValueError says what is wrong with it."""
+        """Return a fault from parsed JSON. Raises ValueError if it is invalid."""
         if not isinstance(raw, Mapping) or "kind" not in raw:
             raise ValueError("a fault is an object with a kind")
         if unknown := sorted(set(raw) - _FIELDS):
@@ -54,25 +54,28 @@ class Fault:
 
 
 class Faults:
-    """The faults that are set, one of a kind at most. met: how many calls each kind has met."""
+    """The active faults, at most one per kind. met: number of calls that each kind has hit."""
 
     def __init__(self) -> None:
         self.met = dict.fromkeys(KINDS, 0)
         self._set: dict[str, tuple[Fault, random.Random]] = {}
 
     def set(self, fault: Fault) -> None:
-        """From now on; in place of another one of its kind. A share of 0 ends it."""
+        """Set a fault and replace one of the same kind. A share of 0 removes it."""
         self._set.pop(fault.kind, None)
         if fault.share:
             self._set[fault.kind] = (fault, stream(fault.seed, f"fault/{fault.kind}"))
 
     def clear(self) -> None:
-        """No faults from now on."""
+        """Remove all faults."""
         self._set.clear()
 
     def draw(self, named: str = "") -> Fault | None:
-        """What goes wrong with the next call. named: by the call itself, ValueError if unknown.
-        The gravest, where several meet."""
+        """Return the next call's fault, or None.
+
+        named: the fault that the call names; raises ValueError if it is unknown. If several faults
+        apply, the gravest is returned.
+        """
         found = [f for f, random_ in self._set.values() if random_.random() < f.share]
         if named:
             found.append(self._set[named][0] if named in self._set else Fault(named))
@@ -83,5 +86,5 @@ class Faults:
         return fault
 
     def state(self) -> dict[str, Any]:
-        """What is set and what it has met."""
+        """Return the active faults and the number of calls they have hit."""
         return {"faults": [asdict(f) for f, _ in self._set.values()], "met": dict(self.met)}

@@ -1,4 +1,7 @@
-"""Responses as bytes. Pure. A streamed one is HTTP chunks, so that each can be its own write."""
+"""Builds HTTP responses as bytes. Pure.
+
+A streamed response uses chunked encoding, so that each chunk can be one write.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _ANTHROPIC_KINDS: Final = {400: "invalid_request_error", 404: "not_found_error"}
 
 
 def response(status: int, body: bytes, headers: bytes = b"", kind: str = "") -> bytes:
-    """A whole response. headers: further lines, each ending in CRLF. kind: JSON if not given."""
+    """Return a whole response.
+
+    headers: further lines, each ending in CRLF. kind: content type, JSON by default.
+    """
     return b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\n%bcontent-length: %d\r\n\r\n%b" % (
         status,
         HTTPStatus(status).phrase.encode(),
@@ -31,34 +37,34 @@ def response(status: int, body: bytes, headers: bytes = b"", kind: str = "") -> 
 
 
 def json_response(value: Any, status: int = 200) -> bytes:
-    """A whole response with a JSON body."""
+    """Return a whole response with a JSON body."""
     return response(status, orjson.dumps(value))
 
 
 def error(status: int, message: str) -> bytes:
-    """A whole error response in the shape that vLLM gives errors."""
+    """Return a whole error response in vLLM's format."""
     kind = _KINDS.get(status, "InternalServerError")
     detail = {"message": message, "type": kind, "param": None, "code": status}
     return json_response({"error": detail}, status)
 
 
 def anthropic_error(status: int, message: str) -> bytes:
-    """The same in the shape of Anthropic's API."""
+    """Return a whole error response in the Anthropic API's format."""
     kind = _ANTHROPIC_KINDS.get(status, "api_error")
     detail = {"type": kind, "message": message}
     return json_response({"type": "error", "error": detail}, status)
 
 
 def report_header(report: CallReport) -> bytes:
-    """The line that carries a report in a plain answer."""
+    """Return the header line that carries a report in a plain answer."""
     return b"%b: %b\r\n" % (REPORT_HEADER.encode(), report.to_json().encode())
 
 
 def report_comment(report: CallReport) -> bytes:
-    """The comment that carries a report in a stream."""
+    """Return the SSE comment that carries a report in a stream."""
     return REPORT_COMMENT + report.to_json().encode() + b"\n\n"
 
 
 def chunk(data: bytes) -> bytes:
-    """One HTTP chunk."""
+    """Return one HTTP chunk."""
     return b"%x\r\n%b\r\n" % (len(data), data)

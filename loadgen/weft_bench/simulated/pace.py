@@ -1,7 +1,8 @@
-"""An engine's steps in real time: each ends when the cost model says, or as soon as it can.
+"""Runs an engine's steps in real time: each ends at the cost model's time, or as soon as possible.
 
-The engine's own clock runs `speed_up` times as fast as ours. Orders, quanta and waits are in its
-seconds, so that it decides alike at every speed; what is told to the outside is in ours.
+The engine's clock runs `speed_up` times as fast as real time. Orders, quanta and waiting times are
+in engine seconds, so that decisions are the same at every speed. Reports to clients are in real
+seconds.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from weft_engine.wire import CallContext, CallReport
 
 from weft_bench.simulated.engine import Engine, Work
 
-# Further behind than this, in our seconds, the engine's clock is put back: it is slower than its
-# cost model then, and does not hurry afterwards to make up for it.
+# If the engine lags by more than this, in real seconds, its clock is set back. The host is then
+# slower than the cost model, and the engine must not rush to catch up.
 _SLIP_S: Final = 0.1
-# Steps before others get their turn of the event loop.
+# Steps to play before other tasks get their turn of the event loop.
 _STEPS_A_TURN: Final = 64
 
 
 class Sink(Protocol):
-    """Where a call's tokens go."""
+    """Receives a call's tokens."""
 
     def tokens(self, count: int) -> None:
-        """So many more."""
+        """Receive `count` more tokens."""
         ...
 
     def ended(self, report: CallReport) -> None:
-        """All tokens were given."""
+        """Receive the report after the last token."""
         ...
 
 
@@ -41,9 +42,10 @@ class _Call:
 
 
 class Pace:
-    """Drives an engine on the running event loop. on_report: told of every call that has left.
+    """Drives an engine on the running event loop.
 
-    behind_s: by how much the engine's clock had to be put back so far, our seconds.
+    on_report: called for every call that has left. behind_s: total time by which the engine's clock
+    was set back, in real seconds.
     """
 
     def __init__(
@@ -62,31 +64,33 @@ class Pace:
         self._later: list[Callable[[], None]] = []
 
     def now(self) -> float:
-        """The engine's clock, its seconds."""
+        """Return the engine's clock in engine seconds."""
         return (self._loop.time() - self._began - self.behind_s) * self._speed_up
 
     def add(self, work: Work, sink: Sink) -> str:
-        """A call comes, under any name. Returns a name of its own for `abort`."""
+        """Add a call under any name. Returns a unique name for `abort`."""
         self._number += 1
         name = str(self._number)
         self._calls[name] = _Call(work.context.call, sink)
         now = self.now()
         if self.engine.busy and self._ends <= now:
-            # What is over by now did not know of it.
+            # Steps that are over by now started without this call.
             self._play(now)
         self.engine.add(replace(work, context=self._context(work.context, name)), now)
         if self._timer is None and not self.engine.busy:
-            # All that come in this turn of the loop are in the same step.
+            # All calls that arrive in this turn of the loop join the same step.
             self._timer = self._loop.call_soon(self._turn)
         return name
 
     def abort(self, name: str) -> None:
-        """The client is gone: take the call out after the step at hand. Its sink hears nothing
-        more."""
+        """Remove a call after the current step because its client disconnected.
+
+        Its sink receives nothing more.
+        """
         call = self._calls.get(name)
         if call is None:
             return
-        # It may still end with the step at hand, and is reported either way.
+        # The call may still end with the current step. It is reported either way.
         call.sink = None
 
         def leave() -> None:
@@ -98,14 +102,14 @@ class Pace:
         self.between_steps(leave)
 
     def between_steps(self, action: Callable[[], None]) -> None:
-        """Do something to the engine as soon as no step is on its way."""
+        """Run an action on the engine at once, or after the current step."""
         if self.engine.busy:
             self._later.append(action)
         else:
             action()
 
     def later(self, seconds: float, action: Callable[[], None]) -> asyncio.TimerHandle:
-        """After so many of the engine's seconds."""
+        """Run an action after a delay in engine seconds."""
         return self._loop.call_later(seconds / self._speed_up, action)
 
     def _turn(self) -> None:
@@ -113,7 +117,7 @@ class Pace:
         self._play(self.now())
 
     def _play(self, now: float) -> None:
-        """Play what has happened by now, and come back when the next step will have ended."""
+        """Play all steps up to now, and schedule the next turn for the current step's end."""
         engine = self.engine
         begin = now
         for _ in range(_STEPS_A_TURN):
@@ -129,7 +133,7 @@ class Pace:
         self._come_back(0.0)
 
     def _finish(self, now: float) -> float:
-        """End the step at hand. Returns when the next one begins."""
+        """End the current step. Returns the time at which the next one begins."""
         late_s = (now - self._ends) / self._speed_up
         ends = self._ends
         if late_s > _SLIP_S:
@@ -157,7 +161,7 @@ class Pace:
         self._timer = self._loop.call_later(seconds, self._turn)
 
     def _context(self, context: CallContext, name: str) -> CallContext:
-        """In the engine's seconds."""
+        """Return the context with times in engine seconds and the engine's name of the call."""
         scale = self._speed_up
 
         def scaled(value: float | None) -> float | None:
@@ -175,7 +179,7 @@ class Pace:
         )
 
     def _report(self, report: CallReport, name: str) -> CallReport:
-        """In our seconds."""
+        """Return the report with times in real seconds and the client's name of the call."""
         return replace(
             report,
             call=name,

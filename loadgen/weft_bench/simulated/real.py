@@ -1,4 +1,4 @@
-"""The engine on vLLM's own scheduler with our plugin, as the simulator in virtual time has it."""
+"""The engine on vLLM's own scheduler with the plugin, as in the simulator in virtual time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from weft_bench.virtual.replica import Replica
 
 
 class RealScheduler:
-    """The replica of the simulator in virtual time behind the protocol. Steps are never put
-    together, so that each token comes when it would; every call's tags count."""
+    """Adapts the virtual-time simulator's replica to the engine protocol.
+
+    Steps are never merged, so that each token arrives at its own time. The tags of every call
+    count.
+    """
 
     def __init__(self, shape: EngineShape, policy: str, options: Mapping[str, Any]) -> None:
         self._shape = shape
@@ -29,7 +32,7 @@ class RealScheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether a step is on its way."""
+        """Whether a step is in progress."""
         return self._replica.busy
 
     def fits(self, count: int) -> bool:

@@ -1,4 +1,4 @@
-"""The HTTP side of a simulated replica: one `asyncio.Protocol` on httptools, nothing between.
+"""The HTTP server of a simulated replica: one `asyncio.Protocol` on httptools.
 
 A connection answers its requests in order.
 """
@@ -56,10 +56,10 @@ class Connection(asyncio.Protocol):
         self._current: Answering | None = None
         self._keep = True
 
-    # asyncio.Protocol
+    # The methods of asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are not asyncio's classes, only like them.
+        # uvloop's transports have asyncio's interface but do not derive from its classes.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -73,8 +73,8 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            # What goes wrong in a callback comes as this, too.
-            logger.warning("a connection is closed: %r", error.__context__ or error)
+            # The parser also wraps errors of callbacks in this exception.
+            logger.warning("connection closed: %r", error.__context__ or error)
             self.close()
 
     def pause_writing(self) -> None:
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         if self._current is not None:
             self._current.resume()
 
-    # httptools
+    # The callbacks of httptools.
 
     def on_message_begin(self) -> None:
         self._request = _Request()
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         if self._current is None:
             self._next()
 
-    # Wire
+    # The methods of Wire.
 
     def write(self, data: bytes) -> None:
         """See Wire."""
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         elif self._pending:
             self._next()
 
-    # requests
+    # The requests.
 
     def _next(self) -> None:
         request = self._pending.popleft()
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         self.answered()
 
     def _count(self, raw: bytes) -> None:
-        """Answer how long a prompt of Messages is."""
+        """Answer with the number of tokens of a Messages prompt."""
         asked = DIALECTS[_MESSAGES].read(_object(raw), {})
         self.write(http.json_response({"input_tokens": -(-len(asked.prompt) // TOKEN_BYTES)}))
         self.answered()

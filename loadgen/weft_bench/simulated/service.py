@@ -1,4 +1,4 @@
-"""What all connections of a simulated replica share: the engine, reports, faults, counters."""
+"""The state that all connections of a simulated replica share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from weft_bench.simulated.engine import Engine, Work
 from weft_bench.simulated.faults import Faults
 from weft_bench.simulated.pace import Pace, Sink
 
-# As the plugin's hub.
+# The same limit as in the plugin's report server.
 _KEPT_REPORTS: Final = 8192
-# Answers that may be continued: whole prompts.
+# Number of answers that a client can continue. Each is kept with its whole prompt.
 _KEPT_ANSWERS: Final = 1024
 
 _V = TypeVar("_V")
@@ -27,9 +27,12 @@ _V = TypeVar("_V")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a replica says of itself. model: the one model's name. answer_tokens: length of answers
-    that end by themselves. context: longest call, tokens. preset, scheduler: their names. secret:
-    what `/weft/*` and `/simulated/*` ask for, "" for nothing."""
+    """A replica's description of itself.
+
+    model: name of its only model. answer_tokens: length of an answer without a limit. context:
+    longest call in tokens. preset, scheduler: names. secret: required by `/weft/*` and
+    `/simulated/*`; "" to require none.
+    """
 
     model: str
     answer_tokens: int
@@ -42,7 +45,7 @@ class About:
 
 @dataclass(slots=True)
 class Counters:
-    """Calls since the start; `running` now, in the engine's queue or batch."""
+    """Calls since the start. `running` is the current number in the engine's queue or batch."""
 
     requests: int = 0
     running: int = 0
@@ -51,7 +54,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Service:
-    """One replica. Must be built on a running event loop."""
+    """One replica. Build it on a running event loop."""
 
     about: About
     engine: Engine
@@ -59,17 +62,17 @@ class Service:
     counters: Counters = field(default_factory=Counters)
     pace: Pace = field(init=False)
     reports: OrderedDict[str, CallReport] = field(default_factory=OrderedDict)
-    # What was said up to an answer's end, by the answer's id.
+    # The text up to an answer's end, by the answer's id.
     told: OrderedDict[str, bytes] = field(default_factory=OrderedDict)
     answered: AnsweredCalls = field(default_factory=AnsweredCalls)
-    # Answers are numbered from here: no two replicas give the same ids.
+    # The first answer number. It is random, so that the ids of two replicas differ.
     first: int = field(default_factory=lambda: secrets.randbits(48) << 32)
 
     def __post_init__(self) -> None:
         self.pace = Pace(self.engine, self.about.speed_up, self._keep)
 
     def read(self, dialect: type[Dialect], body: Mapping[str, Any]) -> Dialect:
-        """The answer that a call is to get. Raises Refused."""
+        """Read a call and return the answer to send. Raises Refused."""
         model = body.get("model")
         if model is not None and model != self.about.model:
             raise Refused(f"The model `{model}` does not exist.", 404)
@@ -78,7 +81,7 @@ class Service:
         except Refused:
             raise
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            # Whatever else a client may put where something else belongs.
+            # Any other field may hold a value of the wrong type.
             raise Refused(f"the call cannot be read: {error}") from None
         text, cut_off = self._answer(asked)
         self.counters.requests += 1
@@ -93,8 +96,10 @@ class Service:
         return answer
 
     def begin(self, answer: Dialect, call: str, body: Mapping[str, Any], sink: Sink) -> str:
-        """Hand a call to the engine. call: its name in the report channel, "" for none. Returns
-        the name by which it can be aborted."""
+        """Pass a call to the engine.
+
+        call: its name in the report channel, or "". Returns the name for `Pace.abort`.
+        """
         prompt = answer.asked.prompt
         context = CallContext.from_xargs(_mapping(body.get("vllm_xargs")))
         if context is None:
@@ -106,7 +111,7 @@ class Service:
         return self.pace.add(work, sink)
 
     def _answer(self, asked: Asked) -> tuple[str, bool]:
-        """What is said, and whether that is cut off by the call's limit."""
+        """Return the answer's text, and whether the call's limit cuts it off."""
         if asked.tool is not None:
             text = asked.tool.arguments
             size = asked.limit * tokens.TOKEN_BYTES

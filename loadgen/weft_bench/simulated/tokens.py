@@ -1,7 +1,7 @@
-"""Four bytes are a token. Pure: prompts and answers as bytes, and the hashes of their KV blocks.
+"""Prompts and answers as bytes, four per token, and the hashes of their KV blocks. Pure.
 
-An answer's words count: " 000 001 002 ...", a token each, so that one that is lost, doubled or out
-of place shows. What was answered has the same bytes in the next prompt, and so the same blocks.
+An answer's words are numbered, one token each: " 000 001 002 ...". A lost, doubled or misplaced
+token is therefore visible. An answer has the same bytes in the next prompt, and so the same blocks.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ TOKEN_BYTES: Final = 4
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _WORDS: Final = 36**3
 _WORD: Final = re.compile(rb" [0-9a-z]{3}")
-# What the first word is as a number: beyond what four bytes can hold.
+# The number of the first word. It is larger than any number of four bytes.
 FIRST_WORD: Final = 2**32
 
 
 def word(number: int) -> str:
-    """The answer's word of this number, from 0."""
+    """Return the answer's word with this number, from 0."""
     number %= _WORDS
     return f" {_DIGITS[number // 1296]}{_DIGITS[number // 36 % 36]}{_DIGITS[number % 36]}"
 
@@ -30,23 +30,23 @@ _KNOWN: Final = tuple(word(number) for number in range(4096))
 
 @lru_cache(maxsize=256)
 def words(count: int) -> str:
-    """An answer of so many tokens."""
+    """Return an answer of `count` tokens."""
     known = "".join(_KNOWN[:count])
     return known + "".join(word(number) for number in range(len(_KNOWN), count))
 
 
 def pad(text: bytes) -> bytes:
-    """Whole tokens: what follows begins with a token of its own."""
+    """Pad the text to whole tokens, so that the next text begins with a new token."""
     return text + bytes(-len(text) % TOKEN_BYTES)
 
 
 def of_ids(ids: Iterable[int]) -> bytes:
-    """Token ids, a token each."""
+    """Return token ids as bytes, one token each."""
     return b"".join((number & 0xFFFFFFFF).to_bytes(TOKEN_BYTES, "big") for number in ids)
 
 
 def block_hashes(text: bytes, block_tokens: int) -> list[int]:
-    """One hash for each full block, of all that is before its end."""
+    """Return one hash per full block. Each covers all bytes up to the block's end."""
     size = block_tokens * TOKEN_BYTES
     found: list[int] = []
     before = 0
@@ -57,7 +57,7 @@ def block_hashes(text: bytes, block_tokens: int) -> list[int]:
 
 
 def ids(text: bytes) -> Iterator[int]:
-    """A number for each token; consecutive for consecutive words of an answer."""
+    """Yield a number for each token. Consecutive words of an answer have consecutive numbers."""
     for start in range(0, len(text), TOKEN_BYTES):
         token = text[start : start + TOKEN_BYTES]
         if _WORD.fullmatch(token):

@@ -1,1 +1,1 @@
-"""How far one tenant can slow another down: `weft bench tenants`."""
+"""Measures how far one tenant can slow another down: `weft bench tenants`."""

@@ -18,10 +18,13 @@ ATTACKER = "attacker"
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """How the attacking threads call. programs: one thread's programs in order, given the thread's
-    number. more: members of every body. threads: 0 for as many as the bench is told. long: prompts
-    as long as the model's context, and one token of answer. control: with the honest tenant's key,
-    so that no share of its own bounds the attack."""
+    """The calls of the attacking threads.
+
+    programs: returns one thread's programs in order, given the thread's number. more: members of
+    every body. threads: 0 for the bench's number. long: prompts as long as the model's context, and
+    one token of answer. control: uses the honest tenant's key, so that no separate share limits the
+    attack.
+    """
 
     name: str
     programs: Callable[[int], Iterator[str]]
@@ -49,7 +52,7 @@ def _fresh(thread: int) -> Iterator[str]:
 
 
 _RAISED: Final = {"weft": {"priority": 4, "reuse_priority": 4}}
-# Against engine time. "Raised" also claims to be urgent.
+# Attacks on engine time. "Raised" also claims a high priority.
 ATTACKS: Final[Sequence[Attack]] = (
     Attack("one program", _same("attack")),
     Attack("a program per thread", _one_each),
@@ -59,7 +62,7 @@ ATTACKS: Final[Sequence[Attack]] = (
     Attack("4 threads of long prompts", _fresh, threads=4, long=True),
     Attack("control: one key, a program per call, raised", _fresh, _RAISED, control=True),
 )
-# Against the KV cache: each call pins and raises its blocks.
+# Attacks on the KV cache: each call pins its blocks and raises their priority.
 _PINNED: Final = {"weft": {"retain_s": 3600, "reuse_priority": 4}}
 PINS: Final[Sequence[Attack]] = (
     Attack("pins", _fresh, _PINNED, threads=2),
@@ -68,8 +71,11 @@ PINS: Final[Sequence[Attack]] = (
 
 
 class Caller:
-    """Makes the calls of one tenant and notes them. key: its API key. seconds: of each served call.
-    errors: of the others, in words. tokens: of prompts and answers of the served ones."""
+    """Makes and records the calls of one tenant.
+
+    key: its API key. seconds: of each served call. errors: of the other calls, as text. tokens: of
+    prompts and answers of served calls.
+    """
 
     def __init__(self, client: httpx.AsyncClient, base: str, model: str, key: str) -> None:
         self._client = client
@@ -80,7 +86,7 @@ class Caller:
         self.forget()
 
     def forget(self) -> None:
-        """Note the calls that end from now on, and no earlier ones."""
+        """Discard the records of all calls so far."""
         self.seconds: list[float] = []
         self.errors: list[str] = []
         self.tokens = 0
@@ -88,7 +94,7 @@ class Caller:
     async def call(
         self, program: str, prompt: str, max_tokens: int, more: Mapping[str, Any] | None = None
     ) -> None:
-        """One call."""
+        """Make one call."""
         body = {
             "model": self._model,
             "messages": [{"role": "user", "content": prompt}],
@@ -112,7 +118,7 @@ class Caller:
             self.errors.append(f"{answer.status_code} {answer.text[:200]}")
 
     async def end(self) -> None:
-        """End the tenant's programs, so that they do not stay in the gateway."""
+        """End the tenant's programs, so that they do not remain in the gateway."""
         url = f"{self._url.removesuffix('/chat/completions')}/sessions"
         while True:
             page = await self._client.get(url, params={"limit": 100}, headers=self._headers)
@@ -127,7 +133,7 @@ class Caller:
                 await self._client.delete(f"{url}/{name}", headers=self._headers)
 
     async def session(self, program: str) -> dict[str, Any]:
-        """What the gateway knows of one of the tenant's programs."""
+        """Return the gateway's record of one of the tenant's programs."""
         url = f"{self._url.removesuffix('/chat/completions')}/sessions/{program}"
         answer = await self._client.get(url, headers=self._headers)
         found: dict[str, Any] = answer.raise_for_status().json()
@@ -135,7 +141,7 @@ class Caller:
 
 
 async def agent(caller: Caller, program: str, calls: int, max_tokens: int) -> None:
-    """An honest agent: one call after another, in one program."""
+    """Run an honest agent: sequential calls in one program."""
     for number in range(calls):
         prompt = f"Agent {program}, step {number}: what comes next, and why?"
         await caller.call(program, prompt, max_tokens)
@@ -144,7 +150,7 @@ async def agent(caller: Caller, program: str, calls: int, max_tokens: int) -> No
 async def attack_forever(
     caller: Caller, attack: Attack, thread: int, max_tokens: int, prompt: Callable[[str], str]
 ) -> None:
-    """One attacking thread: one call after another until it is cancelled."""
+    """Run one attacking thread: sequential calls until it is cancelled."""
     for number, program in enumerate(attack.programs(thread)):
         text = prompt(f"Thread {thread}, call {number}")
         await caller.call(program, text, max_tokens, attack.more)
@@ -154,7 +160,7 @@ async def attack_forever(
 async def attacking(
     caller: Caller, attack: Attack, threads: int, max_tokens: int, prompt: Callable[[str], str]
 ) -> AsyncIterator[None]:
-    """The attack goes on while the block runs. prompt: the text of a call, given its beginning."""
+    """Attack during the block. prompt: returns a call's text for its first words."""
     tasks = [
         asyncio.create_task(attack_forever(caller, attack, thread, max_tokens, prompt))
         for thread in range(attack.threads or threads)

@@ -1,4 +1,4 @@
-"""`weft bench tenants`: an honest tenant alone, and beside a tenant that attacks it."""
+"""`weft bench tenants`: an honest tenant alone, and next to a tenant that attacks it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class TenantsOptions:
 
 
 def run(options: TenantsOptions) -> int:
-    """Measure and report. Returns the exit status: 1 where a goal is missed, 2 for bad input."""
+    """Measure and report.
+
+    Returns the exit status: 1 if a goal is missed, 2 for invalid input.
+    """
     try:
         with stack_at(options.base_url, lambda: _setup(options)) as base:
             times, pins = asyncio.run(_measure(options, base))
@@ -63,7 +66,7 @@ def run(options: TenantsOptions) -> int:
         f"--threads {options.threads} --slots {options.slots} --kv-blocks {options.kv_blocks} "
         f"--calls {options.calls} --max-tokens {options.max_tokens} --repeats {options.repeats}"
     )
-    title = "An honest tenant beside one that attacks it"
+    title = "An honest tenant next to one that attacks it"
     return conclude(command, title, "real engine", tables, cells, missed, options.json_file)
 
 

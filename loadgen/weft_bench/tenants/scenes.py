@@ -1,4 +1,4 @@
-"""Two attacks on an honest tenant: for engine time, and for the KV cache."""
+"""Two attacks on an honest tenant: on engine time and on the KV cache."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from weft_bench.drive.counters import engines
 from weft_bench.stats import mean, percentile
 from weft_bench.tenants.agents import Attack, Caller, agent, attacking
 
-# Unmeasured calls of each honest agent, alone too: the first steps of an engine are slow.
+# Unmeasured calls of each honest agent, also without an attack, because an engine's first steps are
+# slow.
 _LEAD_CALLS = 2
-# An attack that has done nothing until then will not.
+# Time limit for an attack to take effect.
 _LEAD_S = 120.0
-# A repeat that takes longer is broken off, and the goal is missed.
+# Time limit of a repeat. A longer repeat is stopped and misses the goal.
 _REPEAT_S = 120.0
-# Calls of the pinning attack before the honest hit rate is measured under it.
+# Calls of the pinning attack before the honest hit rate is measured.
 _PINNING_CALLS = 12
-# Of the whole cache: what the honest agents' contexts take, and what the first pinning calls take.
+# Shares of the whole cache: the honest agents' contexts, and the first pinning calls.
 _HONEST_SHARE = 0.4
 _ATTACK_SHARE = 1.2
 _HONEST_AGENTS = 4
@@ -32,8 +33,11 @@ _HONEST_AGENTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The gateway under attack. context: the model's longest prompt, tokens. cache_tokens: the
-    engine's prefix cache. tokens_per_word: of `words`."""
+    """The attacked gateway.
+
+    context: the model's longest prompt in tokens. cache_tokens: size of the engine's prefix cache.
+    tokens_per_word: of `words`.
+    """
 
     client: httpx.AsyncClient
     base: str
@@ -43,7 +47,7 @@ class Target:
     tokens_per_word: float
 
     def tenants(self, attack: Attack | None) -> tuple[Caller, Caller]:
-        """An honest and an attacking tenant that are new to the gateway."""
+        """Return an honest and an attacking tenant that are new to the gateway."""
         run = uuid4().hex[:6]
         honest = f"honest-{run}"
         attacker = honest if attack is not None and attack.control else f"attacker-{run}"
@@ -51,16 +55,16 @@ class Target:
         return make(honest), make(attacker)
 
     def words(self, seed: str, tokens: int) -> str:
-        """Text of about so many tokens; another seed shares no prefix with it."""
+        """Return text of about `tokens` tokens. Different seeds share no prefix."""
         return words(seed, tokens, self.tokens_per_word)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt of `words`, which are tokens only about."""
+        """Tokens of the longest prompt of `words`, which only estimates tokens."""
         return int(self.context * 0.9) - 64
 
     async def pinned_blocks(self) -> int:
-        """KV blocks that are pinned in the engines."""
+        """Return the number of pinned KV blocks in the engines."""
         state = (await self.client.get(f"{self.base}/weft/state")).raise_for_status().json()
         kv = [engine.get("kv", {}) for engine in engines(state)]
         return sum(sum(one.get("pinned_blocks_by_tenant", {}).values()) for one in kv)
@@ -68,8 +72,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """agents: honest ones, which make so many `calls` each in a repeat. threads: attacking ones.
-    max_tokens: of an answer."""
+    """The load.
+
+    agents: honest agents, each with `calls` calls per repeat. threads: attacking threads.
+    max_tokens: of an answer.
+    """
 
     agents: int
     threads: int
@@ -79,9 +86,11 @@ class Load:
 
 @dataclass(slots=True)
 class Column:
-    """The honest tenant's calls beside one attack, or alone. repeats: seconds of each call. served,
-    refused, tokens: what the attacker got meanwhile; why: a call of it was refused. errors: of
-    honest calls."""
+    """The honest tenant's calls during one attack, or alone.
+
+    repeats: seconds of each call. served, refused, tokens: of the attacker. why: cause of a refused
+    call. errors: of honest calls.
+    """
 
     attack: str
     control: bool = False
@@ -104,14 +113,16 @@ class Column:
 
     @property
     def p95_s(self) -> float:
-        """Of all calls."""
+        """The 95th percentile of all calls."""
         return percentile([one for seconds in self.repeats for one in seconds], 0.95)
 
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The honest tenant's hit rate before and during the pinning attack. pinned_blocks: at the
-    attack's end. served, refused: calls of the attacker."""
+    """The honest tenant's hit rate before and during the pinning attack.
+
+    pinned_blocks: at the attack's end. served, refused: calls of the attacker.
+    """
 
     attack: str
     control: bool
@@ -150,7 +161,7 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
                 attacker.forget()
                 await play(load.calls)
         except TimeoutError:
-            column.errors.append(f"broken off after {_REPEAT_S:g} s")
+            column.errors.append(f"stopped after {_REPEAT_S:g} s")
         column.repeats.append(honest.seconds)
         column.errors += honest.errors
         column.served += len(attacker.seconds)
@@ -162,8 +173,7 @@ async def contend(target: Target, attack: Attack | None, load: Load, column: Col
 
 
 async def pin(target: Target, attack: Attack, rounds: int) -> Pinned:
-    """Honest agents read their contexts again and again, at first alone, then while an attacker
-    pins what it can."""
+    """Let honest agents reread their contexts, first alone, then while an attacker pins blocks."""
     honest, attacker = target.tenants(attack)
     own = min(target.longest, int(target.cache_tokens * _HONEST_SHARE / _HONEST_AGENTS))
     theirs = min(target.longest, int(target.cache_tokens * _ATTACK_SHARE / _PINNING_CALLS))
@@ -195,7 +205,7 @@ async def pin(target: Target, attack: Attack, rounds: int) -> Pinned:
 
 
 async def _served(attacker: Caller, calls: int) -> None:
-    """Wait until the attack is under way. One that never is shows in what it did."""
+    """Wait until the attack takes effect. If it never does, its counts show it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LEAD_S):
             while len(attacker.seconds) < calls:  # noqa: ASYNC110
@@ -210,5 +220,5 @@ async def _read_tokens(honest: Caller) -> tuple[int, int]:
 def words(seed: str, tokens: int, tokens_per_word: float) -> str:
     """See `Target.words`."""
     count = max(1, int(tokens / tokens_per_word))
-    # All words have as many tokens.
+    # All words have the same number of tokens.
     return f"{seed}: " + " ".join(f"w{10 + number % 90}" for number in range(count))

@@ -1,1 +1,1 @@
-"""The simulator beside a real engine, on the same programs: `weft bench truth`."""
+"""Compares the simulator with a real engine on the same programs: `weft bench truth`."""

@@ -1,13 +1,14 @@
-"""`weft bench truth`: is the simulator true to life? One workload on a real engine on this machine
-and in the simulator with a cost model fitted to that engine.
+"""`weft bench truth`: checks the simulator against a real engine on this machine.
 
-The engine has a core of its own, where there are two, and the client, the gateway and the API
-server another: else they take the engine's time, which no simulator has. Its steps are measured
-while it is idle. How much slower it is while programs are played is fitted on another workload,
-played under the first order; what is compared was not used for fitting.
+It runs one workload on the engine and in the simulator, with a cost model fitted to the engine. If
+two cores exist, the engine has one, and the client, the gateway and the API server share the other.
+Otherwise they take time from the engine, which the simulator does not model. The engine's steps are
+measured while it is idle. Its slowdown under load is fitted on another workload with the first
+order, so that the compared workload is not used for fitting.
 
-A machine's speed drifts, so nothing is played once: rounds of all orders, each round beginning with
-another one and each order between two plays of the calibration; medians over rounds count.
+A machine's speed drifts, so each measurement is repeated in rounds. Each round begins with another
+order, and each order runs between two runs of the calibration. The result is the median over
+rounds.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from weft_bench.workloads.streams import poisson_arrivals, stream
 if TYPE_CHECKING:
     from weft_bench.costs.presets import EngineShape
 
-# Mean program latency of the simulator may be off by so much of the real one.
+# Tolerance for the simulator's mean program latency, as a share of the real one.
 CLOSE: Final = 0.15
 _CALL_S: Final = 1800.0
 _BLOCK_TOKENS: Final = 32
 _NO_LIMIT_S: Final = 1e9
 _FIT_ROUNDS: Final = 5
-# Orders whose real means differ by less are not told apart.
+# Orders count as equal if their real means differ by less.
 _APART: Final = 0.05
 _HALVINGS: Final = 10
 _COLUMNS: Final = (
@@ -60,7 +61,7 @@ _COLUMNS: Final = (
 )
 
 Scene = tuple[list[ReadyProgram], list[float]]
-# Of each round: mean program latency of each order, seconds.
+# Mean program latency of each order in seconds, for each round.
 Rounds = list[dict[str, float]]
 
 
@@ -79,8 +80,10 @@ class TruthOptions:
 
 
 def run(options: TruthOptions) -> int:
-    """Compare and report. Returns the exit status: 1 where the simulator is not true to life, 2
-    where it cannot be told."""
+    """Compare and report.
+
+    Returns the exit status: 1 if the simulator deviates, 2 if the comparison is not possible.
+    """
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     calibration, compared = _scenes(options)
     try:
@@ -100,7 +103,7 @@ def run(options: TruthOptions) -> int:
             print("starting an engine and a gateway ...", flush=True)
             line = ["--model", str(model), *line, *scene.ARGUMENTS]
             with local_stack(line, variables) as base, engines_apart() as apart:
-                told = "a core of its own" if apart else "no core of its own"
+                told = "a separate core" if apart else "no separate core"
                 print(f"the engine has {told}", flush=True)
                 shape = _fitted(options, base)
                 calibrated, real = asyncio.run(_play_rounds(options, base, calibration, compared))
@@ -114,8 +117,10 @@ def run(options: TruthOptions) -> int:
 
 
 def fitted_slowdown(simulated: Callable[[float], float], real: float) -> float:
-    """The factor on all costs with which the simulation takes as long as reality, from 1/2 to 16.
-    simulated: mean latency with a factor, which grows with it."""
+    """Return the factor on all costs that makes the simulated latency equal to the real one.
+
+    The range is 1/2 to 16. simulated: returns the mean latency for a factor, and grows with it.
+    """
     low, high = 0.5, 16.0
     for _ in range(_HALVINGS):
         middle = sqrt(low * high)
@@ -127,24 +132,24 @@ def fitted_slowdown(simulated: Callable[[float], float], real: float) -> float:
 
 
 def slower(shape: EngineShape, factor: float) -> EngineShape:
-    """The same engine with all costs multiplied."""
+    """Return the same engine with all costs multiplied."""
     cost = {name: factor * value for name, value in asdict(shape.cost).items()}
     return replace(shape, cost=replace(shape.cost, **cost), call_s=factor * shape.call_s)
 
 
 def in_turn(policies: Sequence[str], number: int) -> list[str]:
-    """The orders in the order in which a round plays them."""
+    """Return the orders in the sequence in which a round plays them."""
     first = number % len(policies)
     return [*policies[first:], *policies[:first]]
 
 
 def medians(rounds: Rounds) -> dict[str, float]:
-    """The median of each order over the rounds."""
+    """Return the median of each order over the rounds."""
     return {policy: percentile([found[policy] for found in rounds], 0.5) for policy in rounds[0]}
 
 
 def _scenes(options: TruthOptions) -> tuple[Scene, Scene]:
-    """What is played to calibrate, and what is compared."""
+    """Return the calibration scene and the compared scene."""
     found = []
     for seed in (options.seed + 1_000_003, options.seed):
         programs = scene.workload(seed, options.programs)
@@ -154,7 +159,9 @@ def _scenes(options: TruthOptions) -> tuple[Scene, Scene]:
 
 
 def same_order(real: Mapping[str, float], simulated: Mapping[str, float]) -> bool:
-    """Whether every two orders that differ in real by more than 5% differ alike when simulated."""
+    """Return whether each two orders that differ by more than 5% on the engine rank the same way in
+    the simulator.
+    """
     names = list(real)
     return all(
         (real[a] - real[b]) * (simulated[a] - simulated[b]) > 0
@@ -185,7 +192,9 @@ def _fitted(options: TruthOptions, base: str) -> EngineShape:
 async def _play_rounds(
     options: TruthOptions, base: str, calibration: Scene, compared: Scene
 ) -> tuple[list[float], Rounds]:
-    """Mean latencies of the calibration, before, between and after all others, and of these."""
+    """Return the calibration's mean latencies before, between and after all plays, and those of the
+    plays.
+    """
     limits = httpx.Limits(max_connections=None)
     first = options.policies[0]
     real: Rounds = []
@@ -213,7 +222,7 @@ async def _play_rounds(
 async def _play(
     policy: str, base: str, client: httpx.AsyncClient, model: str, scene: Scene
 ) -> float:
-    """Play programs under an order with an empty cache: their mean latency, seconds."""
+    """Play programs with an order and an empty cache. Returns their mean latency in seconds."""
     await set_order(client, base, policy, reset_cache=True)
     gaps, told = Gaps(1.0, _NO_LIMIT_S), policy == TOLD_ORDER
     player = Player(base, model, client, uuid4().hex[:8], gaps, tell_work=told)
@@ -231,7 +240,10 @@ def _simulate_rounds(
     calibration: Scene,
     compared: Scene,
 ) -> Rounds:
-    """The same in virtual time, each order as fast as the calibration around it was."""
+    """Simulate the same rounds.
+
+    Each order runs at the speed of the calibrations before and after it.
+    """
     first = options.policies[0]
     slowdown = [
         fitted_slowdown(
@@ -240,9 +252,9 @@ def _simulate_rounds(
         for latency in calibrated
     ]
     told = ", ".join(f"{factor:.2f}" for factor in slowdown)
-    print(f"while programs are played, slower by {told}")
+    print(f"slowdown under load: {told}")
     if max(slowdown) > (1 + CLOSE) * min(slowdown):
-        print("the machine was not steady: this comparison tells less")
+        print("the machine's speed drifted: this comparison is less reliable")
     around = pairwise(slowdown)
     found: Rounds = []
     for number in range(options.rounds):
@@ -257,13 +269,13 @@ def _simulate_rounds(
 
 
 def _simulate(policy: str, shape: EngineShape, scene: Scene) -> float:
-    """Mean program latency in the simulator, seconds."""
+    """Return the mean program latency in the simulator in seconds."""
     from weft_bench.virtual.engine import EngineSettings
     from weft_bench.virtual.world import Setup, simulate
 
     orders = {"first_quantum_s": ReplayOptions().first_quantum_s, "experiments": True}
     programs, arrivals = scene
-    # The gateway tags nothing of prompts that come as token ids.
+    # The gateway does not tag prompts of token ids.
     plain = [_untagged(program) for program in programs]
     played = simulate(plain, arrivals, Setup([shape], EngineSettings(policy, orders)))
     return mean([program.response_s for program in played.programs])
@@ -305,6 +317,6 @@ def _report(options: TruthOptions, real_rounds: Rounds, simulated_rounds: Rounds
     print(f"within {CLOSE:.0%}: {'no: ' + ', '.join(far) if far else 'yes'}")
     apart = max(real.values()) > (1 + _APART) * min(real.values())
     alike = "yes" if ordered else "no"
-    print(f"the orders stand alike: {alike if apart else 'they do not differ in real'}")
+    print(f"same ranking of orders: {alike if apart else 'the real latencies do not differ'}")
     finish("truth", options.json_file, asdict(options), figures)
     return 1 if far or not ordered else 0

@@ -1,5 +1,6 @@
-"""What `weft bench truth` plays: programs on which orders differ, and a model whose steps take
-longer than all that is around them."""
+"""The programs of `weft bench truth`, which separate orders, and a model with steps that are long
+in comparison with the API server's work.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +15,18 @@ from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.streams import stream
 
 CONTEXT: Final = 4096
-# Steps of the demo model are about as long as what the API server does for a token of theirs.
+# A step of the demo model takes about as long as the API server's work for its tokens.
 _LARGER: Final[dict[str, Any]] = {
     "hidden_size": 256,
     "intermediate_size": 1024,
     "num_hidden_layers": 4,
     "num_attention_heads": 8,
 }
-# Engine arguments that go with it: it has no weights, and answers of a length that is set.
+# Engine arguments for this model, which has no weights. All answer lengths are set.
 ARGUMENTS: Final = ("--load-format", "dummy")
 _SYSTEM_TOKENS: Final = 256
-# Each fifth program asks so many at once, so many times; the others are short chains.
+# Every fifth program sends this many calls in parallel, this many times. The others are short
+# chains.
 _EVERY: Final = 5
 _WIDE: Final = 8
 _LEVELS: Final = 3
@@ -36,7 +38,7 @@ _LONGEST_GAP_S: Final = 0.2
 
 
 def model(demo: Path, folder: Path) -> Path:
-    """The demo model's shape, larger and without weights. Returns its folder."""
+    """Create a larger model without weights, like the demo model. Returns its folder."""
     target = folder / "model"
     target.mkdir()
     for path in demo.iterdir():
@@ -48,9 +50,11 @@ def model(demo: Path, folder: Path) -> Path:
 
 
 def workload(seed: int, count: int) -> list[ReadyProgram]:
-    """So many programs, with exact lengths, as token ids. Calls that are asked side by side fill an
-    engine which goes by calls, and those of short programs wait behind them: such an engine is
-    told from one that goes by programs."""
+    """Return `count` programs with exact lengths as token ids.
+
+    Parallel calls fill an engine that orders by call, and the calls of short programs wait behind
+    them. This separates such an engine from one that orders by program.
+    """
     found = []
     for number in range(count):
         draw = stream(seed, f"truth/{number}")
@@ -65,7 +69,7 @@ def workload(seed: int, count: int) -> list[ReadyProgram]:
             side = [_call(draw, f"{name}/{i}", parts, mean, last) for i in range(width)]
             last = tuple(range(len(calls), len(calls) + width))
             calls += side
-            # What was recorded of the last of them, not what this model has answered.
+            # The recorded answer follows, not the model's.
             recorded = Part(f"{name}/recorded", side[-1].output_tokens, "assistant")
             parts = (*side[-1].parts, recorded)
         ready = fit(TraceProgram(f"truth-{number}", tuple(calls)), CONTEXT, 1.0)

@@ -1,1 +1,1 @@
-"""Synthetic workloads, from published statistics."""
+"""Synthetic workloads from published statistics, readers of traces, and workload files."""

@@ -1,10 +1,10 @@
 """The workloads of Agentix, section 6.1 and Figure 11: chat, tool use, tree search, and a mixture.
 
-The paper gives means (and the longest program); the shapes around them are ours: long tails, as in
-Figure 11. Input lengths are read as new prompt tokens: what a call's prompt adds to the prompts and
-answers of the calls that it waits for. Only so can a chat of 6.66 calls with answers of 277 tokens
-have inputs of 256. The paper names no time between calls: chats have none here, tools take as
-long as in Sutradhara's BFCL trace (section 5.1).
+The paper gives means and the longest program. The distributions around them are our choice: long
+tails, as in Figure 11. Input lengths are taken as new prompt tokens: the tokens that a prompt adds
+to the prompts and answers of the calls that it waits for. Only this reading allows inputs of 256
+tokens in a chat of 6.66 calls with answers of 277 tokens. The paper gives no time between calls:
+chats have no gaps here, and tools take as long as in Sutradhara's BFCL trace (section 5.1).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ TOOL_S: Final = TwoPhase(mean=1.09, variance=1.7, quick=0.6)
 
 _CHAT_SYSTEM: Final = Part("sharegpt/system", 40, "system")
 _CHAT_CALLS: Final = LongTail(6.66, 1.2, 0.5, 80.49)
-# The system prompt is new in a program's first call, and counts.
+# The system prompt counts as new in a program's first call.
 _CHAT_ASKED: Final = LongTail(256 - _CHAT_SYSTEM.tokens / 6.66, 1.5, 2, 6000)
 _CHAT_ANSWER: Final = LongTail(277, 0.9, 2, 2000)
 
 
 def sharegpt(seed: int, number: int) -> TraceProgram:
-    """One conversation: a person and a model in turns, one small system prompt for all."""
+    """Return one conversation between a user and a model. All share one small system prompt."""
     draw = Purposes(seed, f"sharegpt/{number}")
     asked, answers = draw.of("asked"), draw.of("answers")
     chat = Dialogue(f"sharegpt-{seed}-{number}", (_CHAT_SYSTEM,))
@@ -38,8 +38,8 @@ def sharegpt(seed: int, number: int) -> TraceProgram:
 
 
 _TOOL_SYSTEM: Final = Part("bfcl/system", 180, "system")
-# Tasks bring the tools of one or of two of the benchmark's interfaces: some eighteen functions
-# with signatures of some 180 tokens each. A few sets of tools are asked for most.
+# Tasks use the tools of one or two of the benchmark's interfaces: about 18 functions of about 180
+# tokens each. A few sets of tools are the most popular.
 _TOOL_SETS: Final = popularity(20)
 _TOOL_TOKENS: Final = tuple(3200 if rank % 2 else 6400 for rank in range(20))
 _TOOL_HEAD: Final = _TOOL_SYSTEM.tokens + sum(
@@ -51,7 +51,7 @@ _TOOL_ANSWER: Final = LongTail(34.14, 0.6, 4, 300)
 
 
 def bfcl(seed: int, number: int) -> TraceProgram:
-    """One tool-using task: long signatures of tools, many short answers that call one each."""
+    """Return one task: long tool signatures, and many short answers that each call one tool."""
     draw = Purposes(seed, f"bfcl/{number}")
     said, answers, gaps = draw.of("said"), draw.of("answers"), draw.of("gaps")
     tools = pick(draw.of("tools"), _TOOL_SETS)
@@ -65,7 +65,7 @@ def bfcl(seed: int, number: int) -> TraceProgram:
     return task.program()
 
 
-# Each round of the search draws samples from one node and judges each of them.
+# Each round of the search samples this many thoughts from one node and judges each of them.
 SAMPLES: Final = 5
 _ROUNDS: Final = LongTail(159.7 / (2 * SAMPLES), 0.6, 0.5, 50.49)
 _SEARCH_SYSTEM: Final = Part("lats/system", 400, "system")
@@ -73,8 +73,9 @@ _QUESTION: Final = LongTail(40, 0.4, 10, 150)
 _REFLECTION: Final = LongTail(180, 0.6, 20, 1000)
 _JUDGE: Final = Part("lats/judge", 120, "user")
 _FIRST_SHARE: Final = 1 / _ROUNDS.mean
-# Half of the calls are samples, whose new tokens are a reflection (in the first round: all), half
-# are judgements, whose new tokens are an observation and the instruction to judge.
+# Half of the calls are samples, and their new tokens are a reflection (in the first round, the
+# whole prompt). The other half are judgements, and their new tokens are an observation and the
+# instruction to judge.
 _OBSERVATION: Final = LongTail(
     2 * 467.2
     - _FIRST_SHARE * (_SEARCH_SYSTEM.tokens + _QUESTION.mean)
@@ -88,20 +89,22 @@ _THOUGHT: Final = LongTail(72.6, 0.6, 5, 500)
 
 
 def lats(seed: int, number: int) -> TraceProgram:
-    """One Monte Carlo tree search for a question, as LATS on HotpotQA: in each round one node is
-    chosen, five thoughts are sampled from it side by side, each looks something up, and each is
-    judged with what it found; then a reflection is added and the next node chosen."""
+    """Return one Monte Carlo tree search for a question, as LATS on HotpotQA.
+
+    Each round selects one node and samples five thoughts from it in parallel. Each thought looks
+    something up and is judged with the result. A reflection then follows.
+    """
     draw = Purposes(seed, f"lats/{number}")
     name = f"lats-{seed}-{number}"
     tree, gaps = draw.of("tree"), draw.of("gaps")
     thoughts, found, reflections = draw.of("thoughts"), draw.of("found"), draw.of("reflections")
     question = Part(f"{name}/question", _QUESTION.whole(draw.of("question")), "user")
-    # A node: its context, and the call that judged it.
+    # Each node is its context and the call that judged it.
     nodes: list[tuple[tuple[Part, ...], int]] = []
     calls: list[TraceCall] = []
     for turn in range(_ROUNDS.whole(draw.of("rounds"))):
         judged = tuple(range(len(calls) - SAMPLES, len(calls))) if calls else ()
-        # Searches mostly go on from what was just found, which is also the deepest.
+        # Searches mostly continue from the newest nodes, which are also the deepest.
         chosen = nodes[_choose(tree.random(), len(nodes))] if nodes else None
         context, judge = chosen or ((_SEARCH_SYSTEM, question), None)
         asked = context
@@ -137,7 +140,7 @@ def lats(seed: int, number: int) -> TraceProgram:
 
 
 def _choose(share: float, count: int) -> int:
-    """Which node: half of the time one of the last five, else any."""
+    """Select a node: with probability one half one of the last five, else any node."""
     return count - 1 - int(share * 2 * SAMPLES) if share < 0.5 else int((share - 0.5) * 2 * count)
 
 
@@ -145,7 +148,7 @@ _KINDS: Final = (sharegpt, bfcl, lats)
 
 
 def mixed(seed: int, number: int) -> TraceProgram:
-    """A program of one of the three, each as often as the others."""
+    """Return a program of one of the three workloads, each with the same probability."""
     return stream(seed, f"mixed/{number}").choice(_KINDS)(seed, number)
 
 
@@ -177,7 +180,7 @@ WORKLOADS: Final = (
         "mixed",
         f"{_SECTION}: equal parts of the three",
         mixed,
-        # Not printed in the paper: they follow from the three.
+        # The paper does not print this: it follows from the three.
         {"calls mean": (6.66 + 10.75 + 159.7) / 3},
     ),
 )

@@ -1,4 +1,4 @@
-"""`weft bench workload`: writes workloads to files, and tells what they are like."""
+"""`weft bench workload`: writes workloads to files and prints their statistics."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ _TO_DESCRIBE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """Options of the command; see `weft bench workload --help`. programs: 0 for what the use asks
-    for. describe: names of workloads, "all" of them, or files."""
+    """Options of the command; see `weft bench workload --help`.
+
+    programs: 0 for the default. describe: names of workloads, "all", or files.
+    """
 
     name: str = ""
     programs: int = 0
@@ -45,10 +47,10 @@ class WorkloadOptions:
 
 
 def run(options: WorkloadOptions) -> int:
-    """Write, describe, or list. Returns the exit status: 2 for bad input."""
+    """Write, describe, or list. Returns the exit status: 2 for invalid input."""
     try:
         if bool(options.name) != bool(options.out):
-            raise TraceError("--name and --out belong together")
+            raise TraceError("--name and --out require each other")
         if options.name:
             _write(options)
         if options.describe:
@@ -65,10 +67,12 @@ def run(options: WorkloadOptions) -> int:
 
 
 def made(options: WorkloadOptions, workload: Workload, count: int) -> Iterator[TraceProgram]:
-    """Programs of a workload with their arrivals, drawn from a stream of their own. Raises
-    ValueError for a kind of arrivals that cannot be made."""
+    """Return a workload's programs with arrivals from a separate random stream.
+
+    Raises ValueError for an unknown kind of arrivals.
+    """
     if options.arrivals not in KINDS:
-        raise ValueError(f"no arrivals are {options.arrivals}; known are {', '.join(KINDS)}")
+        raise ValueError(f"unknown arrivals {options.arrivals}; known are {', '.join(KINDS)}")
     times = arrivals(
         options.arrivals, stream(options.seed, "arrivals"), options.rate, [None] * count
     )
@@ -124,5 +128,7 @@ def _described(workload: Workload, programs: list[TraceProgram]) -> Described:
 
 def _known(name: str) -> Workload:
     if name not in WORKLOADS:
-        raise TraceError(f"no file and no workload is {name}; known are {', '.join(WORKLOADS)}")
+        raise TraceError(
+            f"{name} is neither a file nor a workload; known are {', '.join(WORKLOADS)}"
+        )
     return WORKLOADS[name]

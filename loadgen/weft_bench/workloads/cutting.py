@@ -9,13 +9,16 @@ from typing import Any, Final
 
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 
-# Room for the chat template and for estimates that are a little too low.
+# Leaves room for the chat template and for estimates that are slightly too low.
 _SAFETY: Final = 0.93
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyCall:
-    """A call with its lengths in the model's tokens: `prompt_tokens` estimated for messages."""
+    """A call with its lengths in the model's tokens.
+
+    `prompt_tokens` is an estimate for messages.
+    """
 
     call: TraceCall
     prompt_tokens: int
@@ -24,8 +27,11 @@ class ReadyCall:
 
 @dataclass(frozen=True, slots=True)
 class ReadyProgram:
-    """A program that fits. cut: its trace went on beyond the context; trimmed: its first message
-    was shortened; arrival_s: as recorded."""
+    """A program that fits the context.
+
+    cut: the trace continues beyond the context. trimmed: the first message is shortened. arrival_s:
+    as recorded.
+    """
 
     id: str
     calls: tuple[ReadyCall, ...]
@@ -35,7 +41,7 @@ class ReadyProgram:
 
 
 def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
-    """Size of what the chat template will print of the messages, bytes."""
+    """Return the size in bytes of the messages in the chat template's output."""
     return sum(
         len(str(m.get("content") or "").encode())
         + (len(json.dumps(m["tool_calls"])) if m.get("tool_calls") else 0)
@@ -44,16 +50,19 @@ def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
     )
 
 
-# A few thousand bytes tell the ratio and fit any context.
+# A few thousand bytes are enough to estimate the ratio, and fit any context.
 _SAMPLE: Final = 4000
 
 
 async def bytes_per_token(
     messages: Sequence[Mapping[str, Any]], count: Callable[[Sequence[Any]], Awaitable[float]]
 ) -> float:
-    """Bytes a token of these messages. count: the prompt tokens of messages, by the engine's count.
-    The denser of two samples counts: the first message, often prose, and what comes after it, often
-    tools' JSON; 4 without any text."""
+    """Return the bytes per token of these messages.
+
+    count: returns the engine's number of prompt tokens of messages. The first message, often prose,
+    and the rest, often JSON of tools, are measured separately. The lower ratio counts, or 4 without
+    any text.
+    """
     ratios = []
     for part in (messages[:1], messages[1:]):
         text = "\n".join(str(message.get("content") or "") for message in part)[:_SAMPLE]
@@ -66,10 +75,10 @@ async def bytes_per_token(
 def fit(
     program: TraceProgram, context: int, bytes_per_token: float, output_scale: float = 1.0
 ) -> ReadyProgram | None:
-    """The program up to the call that would pass the context, in tokens; None if nothing is left.
+    """Return the program up to the call that would exceed the context, in tokens, or None.
 
-    A first call that does not fit by itself has its first message shortened to half the context.
-    Raises TraceError for a call without a prompt, which no engine takes.
+    If the first call alone does not fit, its first message is shortened to half the context. Raises
+    TraceError for a call without a prompt, which no engine accepts.
     """
     room = int(context * _SAFETY)
     trimmed = False
@@ -78,7 +87,7 @@ def fit(
     for number, call in enumerate(program.calls):
         if number == 0 and call.messages and _tokens(call, bytes_per_token) > room * 3 // 4:
             first_length = max(64, int(room * bytes_per_token / 2))
-            # What is long may be the tools, which nothing here shortens.
+            # The tools may be the long part. They are never shortened.
             trimmed = len(str(call.messages[0].get("content")).encode()) > first_length
         if trimmed:
             head = dict(call.messages[0])

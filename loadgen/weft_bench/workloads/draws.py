@@ -1,4 +1,4 @@
-"""Distributions with the moments that a paper publishes. Pure: each draw takes its own stream."""
+"""Distributions with published moments. Pure: each draw takes the random stream as an argument."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NORMAL: Final = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class LongTail:
-    """A log-normal between bounds, with this mean exactly.
+    """A log-normal distribution between bounds, with exactly this mean.
 
-    spread: the standard deviation of the logarithm before the bounds cut it; 0.5 is mild, 1.5 has
-    a tail of more than ten times the mean. Raises ValueError where the mean is not well inside.
+    spread: standard deviation of the logarithm before the bounds apply; 0.5 is mild, 1.5 has a tail
+    of more than ten times the mean. Raises ValueError if the mean is not well inside the bounds.
     """
 
     mean: float
@@ -27,11 +27,11 @@ class LongTail:
     most: float
 
     def __post_init__(self) -> None:
-        # Found once, so that a wrong one is refused where it is written.
+        # Invalid values raise an error here, and not at the first draw.
         _centre(self.mean, self.spread, self.least, self.most)
 
     def draw(self, rng: Random) -> float:
-        """One value; takes one number of the stream."""
+        """Return one value. Takes one number from the stream."""
         centre = _centre(self.mean, self.spread, self.least, self.most)
         low = _NORMAL.cdf((log(self.least) - centre) / self.spread)
         high = _NORMAL.cdf((log(self.most) - centre) / self.spread)
@@ -40,15 +40,18 @@ class LongTail:
         return min(self.most, max(self.least, value))
 
     def whole(self, rng: Random) -> int:
-        """One value as a whole number."""
+        """Return one value as a whole number."""
         return round(self.draw(rng))
 
 
 @lru_cache(maxsize=256)
 def _centre(mean: float, spread: float, least: float, most: float) -> float:
-    """The logarithm's mean before the cut, by bisection: the mean after it grows with it."""
+    """Return the logarithm's mean before the bounds apply.
+
+    Uses bisection: the mean of the bounded distribution grows with it.
+    """
     if not 0 < least < most or spread <= 0:
-        raise ValueError(f"no bounds of a long tail: {least} to {most}, spread {spread}")
+        raise ValueError(f"invalid bounds of a long tail: {least} to {most}, spread {spread}")
     low, high = log(least) - 3 * spread, log(most) + 3 * spread
     if not _cut_mean(low, spread, least, most) < mean < _cut_mean(high, spread, least, most):
         raise ValueError(f"no long tail between {least} and {most} has the mean {mean}")
@@ -70,11 +73,11 @@ def _cut_mean(centre: float, spread: float, least: float, most: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TwoPhase:
-    """A mixture of two exponentials: many quick values, few slow ones, with this mean and variance.
+    """A mixture of two exponentials, many short and few long values, with this mean and variance.
 
-    quick: the mean of the quick ones, below `mean`. Its higher moments are modest where those of a
-    log-normal of the same variance are not, so that samples have the variance too. Raises
-    ValueError for a variance below an exponential's.
+    quick: mean of the short values, below `mean`. Its higher moments are smaller than those of a
+    log-normal with the same variance, so that samples have the variance too. Raises ValueError for
+    a variance below an exponential's.
     """
 
     mean: float
@@ -83,40 +86,40 @@ class TwoPhase:
 
     def __post_init__(self) -> None:
         if not 0 < self.quick < self.mean or self.variance < self.mean**2:
-            raise ValueError(f"no mixture of two exponentials: {self}")
+            raise ValueError(f"invalid mixture of two exponentials: {self}")
 
     @property
     def slow(self) -> float:
-        """The mean of the slow values, from the second moment."""
+        """The mean of the long values, from the second moment."""
         second = (self.variance + self.mean**2) / 2
         return (second - self.quick**2) / (self.mean - self.quick) - self.quick
 
     def draw(self, rng: Random) -> float:
-        """One value; takes two numbers of the stream."""
+        """Return one value. Takes two numbers from the stream."""
         share = (self.mean - self.quick) / (self.slow - self.quick)
         return rng.expovariate(1 / (self.slow if rng.random() < share else self.quick))
 
 
 @dataclass(frozen=True, slots=True)
 class LogitShare:
-    """A share of a whole, with this median; spread: the standard deviation of its logit."""
+    """A share of a whole with this median. spread: standard deviation of its logit."""
 
     median: float
     spread: float
 
     def draw(self, rng: Random) -> float:
-        """One value between 0 and 1; takes one number of the stream."""
+        """Return one value between 0 and 1. Takes one number from the stream."""
         logit = log(self.median / (1 - self.median))
         logit += self.spread * _NORMAL.inv_cdf(rng.random() or 0.5)
         return 1 / (1 + exp(-logit))
 
 
 def popularity(count: int) -> list[float]:
-    """Shares of so many things of which the n-th is asked for 1/n as often as the first (Zipf)."""
+    """Return the shares of `count` items. The n-th is 1/n as frequent as the first (Zipf)."""
     weights = [1 / rank for rank in range(1, count + 1)]
     return [weight / sum(weights) for weight in weights]
 
 
 def pick(rng: Random, shares: Sequence[float]) -> int:
-    """Which one, by its share; takes one number of the stream."""
+    """Select an index by its share. Takes one number from the stream."""
     return rng.choices(range(len(shares)), shares)[0]

@@ -1,9 +1,10 @@
-"""Workloads as files: JSON lines, plain or .xz, written and read back without loss.
+"""Workloads as files: JSON lines, plain or .xz, written and read without loss.
 
-The first line is a header: `{"weft_workload": 1, "name": ...}` with the format's version and what
-the workload was made of. Each other line is a program: `id`, `arrival_s` and its `calls`; what has
-its default is left out. Contexts grow, so a call says how many leading items (`keep`) of its
-messages, ids, parts, tags and tools are those of the call before it, and lists the others only.
+The first line is a header: `{"weft_workload": 1, "name": ...}` with the format's version and the
+options that made the workload. Each other line is a program: `id`, `arrival_s` and its `calls`,
+without default values. Contexts grow, so a call gives the number of leading items (`keep`) of its
+messages, ids, parts, tags and tools that equal those of the call before it, and lists the others
+only.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ def write(
     programs: Iterable[TraceProgram],
     made_of: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write a workload; returns how many programs. made_of: options, kept in the header.
+    """Write a workload. Returns the number of programs.
 
-    Raises TraceError for a program that holds what JSON does not, and where the file cannot be
-    written.
+    made_of: options, stored in the header. Raises TraceError for values that JSON cannot represent,
+    and if the file cannot be written.
     """
     count = 0
-    # A file that was begun and not ended must not be taken for a shorter workload.
+    # An incomplete file must not pass for a shorter workload.
     part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,21 +62,21 @@ def write(
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a file's first record is a workload's header."""
+    """Return whether a file's first record is a workload's header."""
     return MARK in record
 
 
 def name_of(header: Mapping[str, Any]) -> str:
-    """The workload's name. Raises ValueError for a version that is not known."""
+    """Return the workload's name. Raises ValueError for an unknown version."""
     if header[MARK] != VERSION:
-        raise ValueError(f"version {header[MARK]} of the format is not known, {VERSION} is")
+        raise ValueError(f"format version {header[MARK]} is unknown, expected {VERSION}")
     return str(header.get("name", ""))
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
-    """The programs, in the order of the file; `records` without the header.
+    """Yield the programs in the order of the file. `records` excludes the header.
 
-    Raises ValueError with what is wrong when a broken record is met.
+    Raises ValueError at an invalid record.
     """
     for record in records:
         yield program_of(record)
@@ -86,7 +87,7 @@ Number = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class _Keep(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How many leading items are those of the call before."""
+    """Numbers of leading items that equal those of the call before."""
 
     messages: Whole = 0
     tools: Whole = 0
@@ -117,7 +118,7 @@ class _Program(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def program_of(record: Any) -> TraceProgram:
-    """One program. Raises ValueError."""
+    """Return one program. Raises ValueError."""
     try:
         program = msgspec.convert(record, _Program)
     except msgspec.ValidationError as error:
@@ -166,7 +167,7 @@ def _call_record(call: TraceCall, before: TraceCall) -> dict[str, Any]:
 
 
 def _shared(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """How many leading items are the same, not merely equal: 1, 1.0 and True are three things."""
+    """Return the number of identical leading items. 1, 1.0 and True are not identical."""
     count = 0
     for mine, theirs in zip(before, now, strict=False):
         if mine is not theirs and (mine != theirs or _line(mine) != _line(theirs)):
@@ -179,7 +180,7 @@ def _plain(item: Any) -> Any:
     if isinstance(item, Part):
         return [item.name, item.tokens, item.kind]
     if isinstance(item, dict) and json.loads(_line(item)) != item:
-        raise ValueError(f"JSON does not hold {item!r:.80}")
+        raise ValueError(f"JSON cannot represent {item!r:.80}")
     return item
 
 

@@ -1,4 +1,4 @@
-"""Prompts of parts as token ids that an engine takes, and as tags. Pure."""
+"""Converts prompts of parts to token ids and tags. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from weft_bench.workloads.schema import Part
 from weft_bench.workloads.traces.coding import FIRST_ID, IDS
 
-# What is in a message of a role.
+# The tag of a part, by its role.
 _TAG_OF_KIND: Final = {
     "system": "SYSTEM_PROMPT",
     "user": "USER_QUERY",
@@ -19,7 +19,7 @@ _TAG_OF_KIND: Final = {
     "assistant": "RESPONSE",
 }
 
-# Evicted in this order, the first to go first.
+# Eviction order: lower values are evicted first.
 _WORTH: Final = {
     tag: worth
     for worth, tag in enumerate(("RESPONSE", "TOOL_OUTPUT", "USER_QUERY", "SYSTEM_PROMPT"))
@@ -27,15 +27,18 @@ _WORTH: Final = {
 
 
 def token_ids(parts: Iterable[Part]) -> tuple[int, ...]:
-    """Ids of any vocabulary: of two parts of one name the shorter is how the longer begins."""
+    """Return token ids that are valid in any vocabulary.
+
+    If two parts have one name, the shorter is a prefix of the longer.
+    """
     return tuple(chain.from_iterable(_ids(part.name, part.tokens) for part in parts))
 
 
 def tag_spans(parts: Iterable[Part]) -> tuple[tuple[int, str], ...]:
-    """What parts are worth, as `TraceCall.tags`; nothing where a part does not know its kind.
+    """Return the tags of the parts as in `TraceCall.tags`, or () if a part has no known kind.
 
-    A part is worth as much as the best of it and what comes after it, as
-    `weft_gateway.policies.tags` has it: a cache that has lost a part finds none behind it.
+    A part has the highest tag of itself and all later parts, as in `weft_gateway.policies.tags`: a
+    cache that has lost a part finds none of the later ones.
     """
     spans: list[tuple[int, str]] = []
     end = 0

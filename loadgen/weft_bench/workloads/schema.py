@@ -1,4 +1,4 @@
-"""A workload: programs of calls, as every reader and generator gives them."""
+"""A workload: programs of calls, as every reader and generator returns them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, Final
 
-# What prompt tokens hold, as engines number it on the wire; the first is evicted first.
+# The wire numbers of prompt tokens' tags. The first is evicted first.
 TAGS: Final = {"RESPONSE": 1, "TOOL_OUTPUT": 2, "USER_QUERY": 3, "SYSTEM_PROMPT": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a prompt of which the length counts and the text does not.
+    """A piece of a prompt that has a length but no text.
 
-    name: whose content it is; of two parts of one name the shorter is how the longer begins.
-    tokens: how many. kind: "system", "user", "tool" or "assistant", as the roles of messages; ""
-    where nobody knows.
+    name: of the content; if two parts have one name, the shorter is a prefix of the longer. tokens:
+    length. kind: "system", "user", "tool" or "assistant", the roles of messages; "" if unknown.
     """
 
     name: str
@@ -27,17 +26,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class TraceCall:
-    """One call. It has chat messages, prompt token ids, or parts.
+    """One call with chat messages, prompt token ids, or parts.
 
-    messages: the whole conversation before the answer, as recorded: the recorded answers are used
-    as history, not the model's, so that contexts are the real ones. prompt_ids: token ids of any
-    vocabulary. output_bytes or output_tokens: length of the recorded answer, whichever the trace
-    knows. tags: what the prompt's ids hold, as (end, name in TAGS) with ends that grow.
-    gap_s: time from the answer to the next call (tools, thinking), seconds. after: which
-    earlier calls of the program must have answered first; None: the call before it, (): none.
-    answer: the name of the part that its answer is in later prompts, "" where answers do not return
-    as they were. tool_s: how long each tool runs that its answer asks for, seconds; they run side
-    by side within the gap. Raises ValueError for lengths and times below 0 or without an end.
+    messages: the whole conversation before the answer, as recorded. Recorded answers, not the
+    model's, form the history, so that contexts are the real ones. prompt_ids: token ids, valid in
+    any vocabulary. output_bytes or output_tokens: length of the recorded answer, whichever the
+    trace has. tags: contents of the prompt's ids, as (end, name in TAGS) with increasing ends.
+
+    gap_s: seconds from the answer to the next call (tools, thinking). after: earlier calls of the
+    program that must end first; None for the call before this one, () for no calls. answer: name of
+    the part that the answer becomes in later prompts; "" if it does not return unchanged. tool_s:
+    seconds that each requested tool runs; tools run in parallel within the gap. Raises ValueError
+    for lengths and times that are negative or infinite.
     """
 
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -55,13 +55,13 @@ class TraceCall:
     def __post_init__(self) -> None:
         for name, length in (("bytes", self.output_bytes), ("tokens", self.output_tokens)):
             if length < 0:
-                raise ValueError(f"output_{name} is no whole number from 0: {length}")
+                raise ValueError(f"output_{name} must be at least 0, got {length}")
         for name, seconds in (("gap_s", (self.gap_s,)), ("tool_s", self.tool_s)):
             if not all(0 <= value < inf for value in seconds):
-                raise ValueError(f"{name} is no number from 0: {seconds}")
+                raise ValueError(f"{name} must be finite and at least 0, got {seconds}")
 
     def needs(self, number: int) -> tuple[int, ...]:
-        """Numbers of the calls whose answers this one waits for, as the program's call `number`."""
+        """Return the numbers of the calls that this one, the program's call `number`, waits for."""
         if self.after is not None:
             return self.after
         return (number - 1,) if number else ()
@@ -69,10 +69,12 @@ class TraceCall:
 
 @dataclass(frozen=True, slots=True)
 class TraceProgram:
-    """One run of an agent: its calls in an order in which each waits for earlier ones only; calls
-    that do not wait for each other run side by side. arrival_s: when it came, seconds from the
-    workload's start; None where nobody knows. Raises ValueError for another order, and for an
-    arrival that is no instant."""
+    """One run of an agent.
+
+    Calls are in an order in which each waits for earlier ones only. Calls that do not wait for each
+    other run in parallel. arrival_s: seconds from the workload's start, or None if unknown. Raises
+    ValueError for another order and for an infinite arrival.
+    """
 
     id: str
     calls: tuple[TraceCall, ...]
@@ -80,7 +82,7 @@ class TraceProgram:
 
     def __post_init__(self) -> None:
         if self.arrival_s is not None and not isfinite(self.arrival_s):
-            raise ValueError(f"arrival_s of {self.id} is no instant: {self.arrival_s}")
+            raise ValueError(f"arrival_s of {self.id} must be finite, got {self.arrival_s}")
         for number, call in enumerate(self.calls):
             if any(not 0 <= needed < number for needed in call.needs(number)):
                 raise ValueError(
@@ -89,4 +91,4 @@ class TraceProgram:
 
 
 class TraceError(ValueError):
-    """A trace cannot be read. The message says what is wrong and what is known."""
+    """A trace cannot be read. The message gives the cause."""

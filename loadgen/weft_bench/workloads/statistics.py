@@ -1,6 +1,6 @@
-"""What a workload is like, in numbers. Pure.
+"""Statistics of a workload. Pure.
 
-Text is counted as four characters a token. Units: calls and fan-outs are counts, lengths are
+Four characters of text count as one token. Units: calls and fan-outs are counts, lengths are
 tokens, times are seconds, shares are between 0 and 1.
 """
 
@@ -16,21 +16,21 @@ from weft_bench.stats import mean, percentile
 from weft_bench.workloads.schema import TraceCall, TraceProgram
 
 _CHARACTERS_A_TOKEN: Final = 4
-# Ids are compared so many at a time, as an engine caches them.
+# Ids are compared in blocks of this length, as an engine caches them.
 _IDS: Final = 16
 
-# A prompt as pieces: what is in one, and how long it is. Of two pieces with one content the shorter
-# is how the longer begins.
+# A prompt as pieces of (content, length). If two pieces have one content, the shorter is a prefix
+# of the longer.
 Pieces = list[tuple[object, float]]
 
 
 def statistics(programs: Iterable[TraceProgram]) -> dict[str, float]:
-    """The statistics, by name; those that the workload does not know are left out.
+    """Return the statistics by name, without those that the workload has no data for.
 
-    new prompt: what a prompt adds to the prompts and answers of the calls that it waits for.
-    kept: the share of their prompts' tokens that those calls held, of calls that wait for others.
-    cached: the share of all prompt tokens that a cache without end would hold, one program after
-    the other. fan-out: tools that an answer asks for.
+    new prompt: tokens that a prompt adds to the prompts and answers of the calls that it waits for.
+    kept: over calls that wait for others, the share of prompt tokens that those calls held. cached:
+    share of all prompt tokens that an infinite cache would hold, with programs in sequence.
+    fan-out: number of tools that an answer requests.
     """
     calls: list[int] = []
     prompts: list[float] = []
@@ -88,7 +88,7 @@ def statistics(programs: Iterable[TraceProgram]) -> dict[str, float]:
 
 
 def arrival_figures(arrivals: Sequence[float]) -> dict[str, float]:
-    """Rate, per second, and coefficient of variation of the times between arrivals."""
+    """Return the rate per second and the coefficient of variation of the times between arrivals."""
     between = [after - before for before, after in pairwise(sorted(arrivals))]
     middle = mean(between)
     if not middle:
@@ -98,7 +98,7 @@ def arrival_figures(arrivals: Sequence[float]) -> dict[str, float]:
 
 
 def pieces_of(call: TraceCall) -> Pieces:
-    """The prompt as pieces, whatever form the trace has it in."""
+    """Return the prompt as pieces, from any of its three forms."""
     if call.parts:
         return [(part.name, part.tokens) for part in call.parts]
     ids = call.prompt_ids
@@ -116,7 +116,7 @@ def _message(message: Mapping[str, Any]) -> tuple[object, float]:
 
 
 def _common(held: Pieces, asked: Pieces) -> float:
-    """How many tokens both begin with."""
+    """Return the length in tokens of the common prefix."""
     found = 0.0
     for (mine, had), (theirs, wanted) in zip(held, asked, strict=False):
         if mine != theirs:
@@ -128,8 +128,10 @@ def _common(held: Pieces, asked: Pieces) -> float:
 
 
 def _width(calls: Sequence[TraceCall]) -> int:
-    """The most calls that stand at one distance from the program's beginning: how many of them
-    may run at once if all take equally long."""
+    """Return the largest number of calls at one depth of the program.
+
+    They run at the same time if all calls take equally long.
+    """
     depths: list[int] = []
     for number, call in enumerate(calls):
         depths.append(1 + max((depths[n] for n in call.needs(number)), default=-1))
@@ -145,14 +147,14 @@ def _of(name: str, values: Sequence[float], p95: bool = False) -> dict[str, floa
 
 
 class _Cache:
-    """Prompts that were asked, as a tree: how much of the next one it holds."""
+    """A prefix tree of earlier prompts that measures how much of the next one it holds."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, object], tuple[int, float]] = {}
         self.hits = 0.0
 
     def ask(self, pieces: Pieces) -> None:
-        """Count what is known of a prompt, and keep it."""
+        """Count the cached tokens of a prompt, then store it."""
         node, known = 0, True
         for content, tokens in pieces:
             at = (node, content)

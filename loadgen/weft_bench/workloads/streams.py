@@ -1,4 +1,4 @@
-"""Random streams, one for each purpose: changing what one is used for changes no other."""
+"""Random streams, one for each purpose: a change in the use of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from random import Random
 
 
 def stream(seed: int, purpose: str) -> Random:
-    """The random stream of a purpose."""
+    """Return the random stream of a purpose."""
     digest = sha256(f"{seed}/{purpose}".encode()).digest()
     return Random(int.from_bytes(digest[:8], "big"))
 
 
 def poisson_arrivals(rng: Random, rate: float, count: int) -> list[float]:
-    """Arrival times of a Poisson process, seconds from the start. rate: per second."""
+    """Return arrival times of a Poisson process, in seconds from the start. rate: per second."""
     times: list[float] = []
     now = 0.0
     for _ in range(count):

@@ -1,10 +1,11 @@
-"""The workloads of Sutradhara: its production trace (section 3, Figures 3 and 4) and the two open
-benchmarks of section 5.1, BFCL v4 web search and SWE-Bench.
+"""The workloads of Sutradhara: its production trace and its two open benchmarks.
 
-Published are depths, fan-outs, prompt lengths, what part of the time tools take and how much their
-times vary; the shapes around them are ours. The paper does not print token counts of the two
-benchmarks: those of SWE-Bench are of the recorded issue-fixing runs of LMCache's agent traces
-(6,016 prompt and 114 output tokens a call), those of web search are ours.
+The trace is from section 3 and Figures 3 and 4. The benchmarks, BFCL v4 web search and SWE-Bench,
+are from section 5.1. The paper publishes depths, fan-outs, prompt lengths, the tools' share of time
+and the variance of their times. The distributions around them are our choice. The paper does not
+print token counts of the two benchmarks: those of SWE-Bench are from the recorded issue-fixing runs
+of LMCache's agent traces (6,016 prompt and 114 output tokens per call), and those of web search are
+our choice.
 """
 
 from __future__ import annotations
@@ -19,39 +20,42 @@ from weft_bench.workloads.draws import LogitShare, LongTail, TwoPhase, pick, pop
 from weft_bench.workloads.schema import Part, TraceCall, TraceProgram
 from weft_bench.workloads.workload import Dialogue, Purposes, Workload
 
-# A nominal engine, as a 14B model on one A100 behaves when it is not crowded: what the published
-# shares of time are turned into seconds with, since traces hold tools' time and not engines'.
+# A nominal engine: a 14B model on one uncrowded A100. It converts the published shares of time to
+# seconds, because traces contain the tools' times and not the engine's.
 PREFILL_TOKENS_S: Final = 5000.0
 DECODE_TOKENS_S: Final = 30.0
 
-# Iterations: median 2, at most 7, all with tools but the last. The paper's figure is a histogram
-# without numbers; these shares have its median and its tail.
+# Iterations: median 2, maximum 7, all with tools except the last. The paper's figure is a histogram
+# without numbers. These shares have its median and its tail.
 _DEPTHS: Final = (0.12, 0.50, 0.20, 0.09, 0.05, 0.03, 0.01)
-# Tools that one iteration asks for: median 2, at most 21.
+# Number of tools that one iteration requests: median 2, maximum 21.
 _FAN_OUT: Final = LongTail(2.75, 0.8, 0.5, 21.49)
-# What all prompts begin with; then instructions for the tools at hand, other ones in each
-# iteration, a few of them common; then the person's words with the context of their company.
+# All prompts begin with the system prompt. Instructions for the current tools follow; they differ
+# between iterations, and a few are common. The user's request with its company context comes last.
 _COMMON: Final = Part("production/system", 5000, "system")
 _INSTRUCTIONS: Final = popularity(24)
 _INSTRUCTION_TOKENS: Final = tuple(4500 + 1000 * (rank % 6) for rank in range(24))
 _ASKED: Final = LongTail(3600, 0.5, 200, 30_000)
-# What all tools of one iteration give back, cut to what is kept of it.
+# Tokens that all tools of one iteration return, after truncation.
 _FOUND: Final = LongTail(8600, 0.4, 50, 30_000)
-# An answer that asks for tools is a fifth of one that a person reads.
+# An answer that requests tools is a fifth as long as a final answer.
 _ASKING: Final = LongTail(110, 0.5, 20, 600)
 _FINAL: Final = LongTail(550, 0.5, 50, 3000)
-# Tools' part of the time to the final answer's first token: 32% at the median, 61% at p90, 85% at
-# p99. Around a tool's own median times spread as a log-normal of 0.55: p75 1.45 and p90 2.02 times
-# the median, where the paper's six tools have 1.23 to 1.52 and 1.60 to 3.28.
+# The tools' share of the time to the final answer's first token: 32% at the median, 61% at p90, 85%
+# at p99. Times of a tool spread around its median as a log-normal of 0.55: p75 is 1.45 and p90 is
+# 2.02 times the median. The paper's six tools have 1.23 to 1.52 and 1.60 to 3.28.
 _TOOLS_SHARE: Final = LogitShare(0.32, 1.0)
 _TOOL_SPREAD: Final = 0.55
-# Of so many requests the one with the most tool calls is replayed.
+# Of this number of requests, the one with the most tool calls is replayed.
 _OF: Final = 10
 
 
 def production(seed: int, number: int) -> TraceProgram:
-    """One request of the production trace. Its prompts are not append-only: the instructions in
-    the middle change with the tools at hand, so that only what lies before them is shared."""
+    """Return one request of the production trace.
+
+    Its prompts are not append-only: the instructions in the middle change with the current tools,
+    so that only the text before them is shared.
+    """
     draw = Purposes(seed, f"production/{number}")
     name = f"production-{seed}-{number}"
     system, fans, found = draw.of("system"), draw.of("fans"), draw.of("found")
@@ -83,15 +87,17 @@ def production(seed: int, number: int) -> TraceProgram:
 
 
 def production_wide(seed: int, number: int) -> TraceProgram:
-    """The request with the most tool calls of ten of the production trace: section 5.1 replays "a
-    stratified sample of 120 requests, characterized by a high degree of tool-call fan-outs per
-    request", of which no more is said."""
+    """Return the request with the most tool calls of ten of the production trace.
+
+    Section 5.1 replays "a stratified sample of 120 requests, characterized by a high degree of
+    tool-call fan-outs per request", without further details.
+    """
     ten = (production(seed, _OF * number + place) for place in range(_OF))
     return max(ten, key=lambda program: sum(len(call.tool_s) for call in program.calls))
 
 
 def _timed(calls: list[TraceCall], share: float) -> list[TraceCall]:
-    """The calls with tools scaled so that they take this share of the time to the final token."""
+    """Return the calls with tools scaled to this share of the time to the final token."""
     longest = sum(max(call.tool_s, default=0.0) for call in calls)
     factor = engine_s(calls) * share / (1 - share) / longest if longest else 0.0
     timed = []
@@ -110,18 +116,18 @@ def _timed(calls: list[TraceCall], share: float) -> list[TraceCall]:
 
 
 def engine_s(calls: Iterable[TraceCall]) -> float:
-    """What a nominal engine takes until the last call's first token, seconds, nothing cached."""
+    """Return a nominal engine's seconds until the last call's first token, with nothing cached."""
     done = list(calls)
     prompts = sum(part.tokens for call in done for part in call.parts)
     return prompts / PREFILL_TOKENS_S + sum(c.output_tokens for c in done[:-1]) / DECODE_TOKENS_S
 
 
 def production_figures(programs: Iterable[TraceProgram]) -> Mapping[str, float]:
-    """What the paper prints of this trace only. Shares are between 0 and 1.
+    """Return the statistics that the paper prints for this trace only.
 
-    tools' share: of the time to the final answer's first token, over programs that use tools.
-    prompt before tools: the part of a prompt that is known when the answer before it ends, over
-    calls after tools.
+    Shares are between 0 and 1. tools' share: of the time to the final answer's first token, over
+    programs with tools. prompt before tools: part of a prompt that is known when the previous
+    answer ends, over calls after tools.
     """
     shares: list[float] = []
     known: list[float] = []
@@ -148,7 +154,7 @@ def production_figures(programs: Iterable[TraceProgram]) -> Mapping[str, float]:
 
 
 def _fan(rng: Random) -> int:
-    """How many tools one iteration asks for: about two."""
+    """Return the number of tools that one iteration requests, about two."""
     return 1 + pick(rng, (0.3, 0.45, 0.2, 0.05))
 
 
@@ -161,7 +167,7 @@ _WEB_ANSWER: Final = LongTail(75, 0.6, 10, 600)
 
 
 def web_search(seed: int, number: int) -> TraceProgram:
-    """One question that is searched for over several steps, with about two tools in each."""
+    """Return one question that is searched for in several steps, with about two tools in each."""
     draw = Purposes(seed, f"web_search/{number}")
     task = Dialogue(f"web_search-{seed}-{number}", (_WEB_HEAD,))
     task.say("user", _WEB_ASKED.whole(draw.of("asked")))
@@ -178,7 +184,7 @@ _SWE_ANSWER: Final = LongTail(114, 0.6, 15, 900)
 
 
 def swe(seed: int, number: int) -> TraceProgram:
-    """One issue that is fixed over many steps: files read, commands run, about two in each."""
+    """Return one issue that is fixed in many steps, with about two tools in each."""
     draw = Purposes(seed, f"swe/{number}")
     task = Dialogue(f"swe-{seed}-{number}", (_SWE_HEAD,))
     task.say("user", _SWE_ASKED.whole(draw.of("asked")))
@@ -189,7 +195,7 @@ def swe(seed: int, number: int) -> TraceProgram:
 def _steps(
     task: Dialogue, draw: Purposes, tails: tuple[LongTail, LongTail, LongTail], tool: TwoPhase
 ) -> None:
-    """Append-only iterations. tails: of iterations, of answers and of what one tool gives back."""
+    """Append iterations. tails: of the iterations, the answers, and one tool's results."""
     iterations, answer, found = tails
     answers, fans = draw.of("answers"), draw.of("fans")
     gaps, results = draw.of("gaps"), draw.of("found")

@@ -1,9 +1,9 @@
 """A built-in workload of tool-using dialogues, for machines without a trace.
 
-Shapes follow the published statistics of BFCL in Agentix 6.1 (10.75 calls a program on average, at
-most 70, short answers, long system prompts with tool signatures): calls are geometric with a long
-tail, the system prompt and the tools are shared by all programs, each tool's result grows the
-program's own context.
+It follows the published statistics of BFCL in Agentix 6.1: 10.75 calls per program on average, 70
+at most, short answers, long system prompts with tool signatures. The number of calls is geometric
+with a long tail. All programs share the system prompt and the tools. Each tool's result extends the
+program's context.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _SYSTEM: Final = (
 
 
 def generate(seed: int, count: int) -> list[TraceProgram]:
-    """`count` programs; the same seed gives the same bytes."""
+    """Return `count` programs. The same seed gives the same bytes."""
     return [program(seed, number) for number in range(count)]
 
 
 def program(seed: int, number: int) -> TraceProgram:
-    """One dialogue."""
+    """Return one dialogue."""
     lengths = stream(seed, f"calls/{number}")
     text = stream(seed, f"text/{number}")
     gaps = stream(seed, f"gaps/{number}")
-    # Two geometric stages: many short programs and a few long ones, with the published mean.
+    # Two geometric stages give many short programs and a few long ones, with the published mean.
     stage = 4.0 if lengths.random() < 0.6 else 20.9
     count = min(_MAX_CALLS, 1 + int(lengths.expovariate(1 / (stage - 0.5))))
     history: list[dict[str, Any]] = [
@@ -74,7 +74,7 @@ def _sentence(rng: Random, low: int, high: int) -> str:
 
 
 def words(rng: Random, characters: int) -> str:
-    """Words of this workload, so many characters or a few more."""
+    """Return words of this workload with at least this many characters."""
     found: list[str] = []
     while characters > 0:
         found.append(rng.choice(_WORDS))

@@ -1,4 +1,4 @@
-"""What a synthetic workload is, and the dialogue that most of them are made of."""
+"""Synthetic workloads, and the dialogue that most of them use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from weft_bench.workloads.streams import stream
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload that is made, not recorded.
+    """A generated workload.
 
-    program: (seed, number) to a program; what one number gives depends on nothing else. source:
-    where its statistics were published. published: those statistics, by their names in
-    `weft_bench.workloads.statistics`. extra: statistics that only this workload has.
+    program: returns the program of a (seed, number), independent of all other numbers. source:
+    publication of its statistics. published: those statistics, under their names in
+    `weft_bench.workloads.statistics`. extra: computes statistics that only this workload has.
     """
 
     name: str
@@ -26,33 +26,36 @@ class Workload:
     extra: Callable[[Iterable[TraceProgram]], Mapping[str, float]] | None = None
 
     def generate(self, seed: int, count: int) -> Iterator[TraceProgram]:
-        """`count` programs, made as they are asked for. More programs change none."""
+        """Yield `count` programs. A larger count does not change them."""
         return (self.program(seed, number) for number in range(count))
 
 
 def arriving(programs: Iterable[TraceProgram], times: Iterable[float]) -> Iterator[TraceProgram]:
-    """The programs with their arrivals, seconds from the start."""
+    """Yield the programs with their arrivals, in seconds from the start."""
     for program, time in zip(programs, times, strict=True):
         yield replace(program, arrival_s=time)
 
 
 @dataclass(frozen=True, slots=True)
 class Purposes:
-    """The random streams of one program, one for each purpose: drawing more for one of them, or
-    from another distribution, changes nothing that is drawn for the others."""
+    """The random streams of one program, one for each purpose.
+
+    A different number of draws or another distribution for one purpose does not affect the others.
+    """
 
     seed: int
     program: str
 
     def of(self, purpose: str) -> Random:
-        """The stream of a purpose, from its beginning."""
+        """Return the stream of a purpose from its beginning."""
         return stream(self.seed, f"{self.program}/{purpose}")
 
 
 @dataclass(slots=True)
 class Dialogue:
-    """A program's context as it grows: each call's prompt is the one before it with its answer and
-    what came then. id: of the program, unlike any other's; head: what its first prompt begins with.
+    """A program's growing context: each prompt is the previous one, its answer, and new text.
+
+    id: unique id of the program. head: parts that the first prompt begins with.
     """
 
     id: str
@@ -60,7 +63,7 @@ class Dialogue:
     _calls: list[TraceCall] = field(default_factory=list)
 
     def say(self, kind: str, *tokens: int) -> None:
-        """Append what the user says, or what tools give back."""
+        """Append the user's text or the tools' results."""
         place = len(self._calls)
         self.head += tuple(
             Part(f"{self.id}/{kind}/{place}.{number}", length, kind)
@@ -68,7 +71,10 @@ class Dialogue:
         )
 
     def call(self, tokens: int, gap_s: float = 0.0, tool_s: tuple[float, ...] = ()) -> None:
-        """Ask with all that was said; the answer has so many tokens and stays in the context."""
+        """Add a call with the whole context.
+
+        Its answer has `tokens` tokens and joins the context.
+        """
         name = f"{self.id}/answer/{len(self._calls)}"
         self._calls.append(
             TraceCall(
@@ -78,5 +84,5 @@ class Dialogue:
         self.head += (Part(name, tokens, "assistant"),)
 
     def program(self) -> TraceProgram:
-        """The program of all calls so far."""
+        """Return the program of all calls so far."""
         return TraceProgram(self.id, tuple(self._calls))

@@ -22,7 +22,7 @@ def test_a_simulated_replica_gets_its_options(recorder: Recorder) -> None:
 
 
 @pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
-def test_a_replay_hands_its_options_on(recorder: Recorder) -> None:
+def test_replay_receives_its_options(recorder: Recorder) -> None:
     arguments = ["replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]
     assert runner.invoke(bench, arguments).exit_code == 7
     (options,) = recorder.calls
@@ -68,7 +68,7 @@ def test_a_replay_on_a_running_gateway_refuses_what_only_new_engines_can_take(
 
 @pytest.mark.parametrize("recorder", ["weft_bench.overhead.command"], indirect=True)
 @pytest.mark.parametrize("value", ["abc", "0", "1,-2", "", "1,,x", "1.5"])
-def test_overhead_wants_numbers_of_calls(value: str, recorder: Recorder) -> None:
+def test_overhead_requires_numbers_of_calls(value: str, recorder: Recorder) -> None:
     result = runner.invoke(bench, ["overhead", "--concurrency", value])
     assert (result.exit_code, recorder.calls) == (2, [])
     assert "--concurrency" in result.output
@@ -102,7 +102,7 @@ def test_unknown_arrivals_are_rejected(recorder: Recorder, command: str, kind: s
 
 
 @pytest.mark.parametrize("recorder", ["weft_bench.workloads.command"], indirect=True)
-def test_a_workload_hands_its_options_on(recorder: Recorder) -> None:
+def test_workload_receives_its_options(recorder: Recorder) -> None:
     line = ["workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
     assert runner.invoke(bench, line).exit_code == 7
     (options,) = recorder.calls
@@ -112,7 +112,7 @@ def test_a_workload_hands_its_options_on(recorder: Recorder) -> None:
 
 @pytest.mark.parametrize(("recorder", "command", "option"), BENCHES, indirect=["recorder"])
 @pytest.mark.parametrize("kind", ["folder", "below a file"])
-def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
+def test_unwritable_file_is_reported_before_anything_starts(
     recorder: Recorder, command: str, option: str, kind: str, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -123,7 +123,7 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_starts(
 
 
 @pytest.mark.parametrize(("recorder", "command", "option"), BENCHES, indirect=["recorder"])
-def test_a_file_that_can_be_written_is_left_as_it_was(
+def test_writable_file_is_unchanged_by_the_check(
     recorder: Recorder, command: str, option: str, tmp_path: Path
 ) -> None:
     old, new = tmp_path / "old", tmp_path / "a" / "new"

@@ -1,1 +1,1 @@
-"""How well programs are told apart when no key says whose call it is: `weft bench lineage`."""
+"""Accuracy of the gateway's lineage for calls without a program key: `weft bench lineage`."""

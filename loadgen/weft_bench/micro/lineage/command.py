@@ -1,5 +1,4 @@
-"""`weft bench lineage`: recorded programs with their keys hidden, and which calls of them the
-gateway puts together."""
+"""`weft bench lineage`: measures how the gateway groups calls of recorded programs without keys."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class LineageOptions:
 
 
 def run(options: LineageOptions) -> int:
-    """Measure and report. Returns the exit status: 2 if a set is unknown or cannot be read."""
+    """Measure and report. Returns the exit status: 2 if a set is unknown or unreadable."""
     names = options.sets or tuple(FILES)
     unknown = [name for name in names if name not in FILES]
     if unknown:
@@ -48,7 +47,7 @@ def run(options: LineageOptions) -> int:
                 recorded = read(Path(options.data), name, options.seed)
                 for variant, make in VARIANTS.items():
                     programs = [make(calls) for calls in recorded]
-                    # A variant of messages leaves prompts as they are.
+                    # Variants of messages do not change prompts.
                     if variant == AS_RECORDED or programs != recorded:
                         rows[name, variant] = measure(programs)
                     progress.advance(bar)
@@ -68,7 +67,7 @@ def run(options: LineageOptions) -> int:
 
 
 def measure(programs: Sequence[Calls]) -> dict[str, float]:
-    """One row: played once for the times, and once more for the memory."""
+    """Return one row. The programs are played once for the times and once for the memory."""
     played: Played = asyncio.run(play(programs))
     weighed = asyncio.run(play(programs, weigh=True))
     row = {

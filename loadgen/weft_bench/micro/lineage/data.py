@@ -1,7 +1,7 @@
 """Recorded programs with the texts of their calls and answers, for `weft bench lineage`.
 
-All of a set's programs run at once, which is harder than how they were recorded: they begin within
-seconds of each other, whatever their times were.
+All programs of a set start within seconds of each other, whatever their recorded times. This is
+harder than the recording.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ FILES: Final = {
     "magagent": "agent_calls/magagent.jsonl.xz",
 }
 _BEGIN_WITHIN_S: Final = 20.0
-# The dialogues carry no times: an engine takes this long, on average.
+# The dialogues have no times. This is the mean time of an engine.
 _ENGINE_S: Final = 2.0
 _MODEL: Final = "recorded"
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call. at_s, took_s: when it came and how long it ran, seconds. body: as a client sends
-    it, in JSON. answer: the body of the answer, in JSON; None where there was none. broken: the
-    call ended without an answer; else one that is None was not seen."""
+    """One call.
+
+    at_s, took_s: start and duration in seconds. body: the request's JSON body. answer: the answer's
+    JSON body, or None. broken: the call failed; without it, an answer of None was not seen.
+    """
 
     at_s: float
     took_s: float
@@ -42,12 +44,12 @@ class RecordedCall:
     broken: bool = False
 
 
-# One program: its calls, in the order they came.
+# One program: its calls in order of arrival.
 Calls = list[RecordedCall]
 
 
 def read(folder: Path, name: str, seed: int) -> list[Calls]:
-    """The programs of one set. folder: holds the files of FILES. Raises TraceError."""
+    """Return the programs of one set. folder: contains the files of FILES. Raises TraceError."""
     file = folder / FILES[name]
     try:
         with lzma.open(file, "rt") as opened:
@@ -61,12 +63,12 @@ def read(folder: Path, name: str, seed: int) -> list[Calls]:
 
 
 def body_of(value: Mapping[str, Any]) -> bytes:
-    """A body in JSON."""
+    """Return a body as JSON."""
     return json.dumps(value).encode()
 
 
 def _dialogue(messages: list[Mapping[str, Any]], rng: Random) -> Calls:
-    """One call for each message of the assistant."""
+    """Return one call per message of the assistant."""
     now, calls = rng.uniform(0, _BEGIN_WITHIN_S), []
     for index, message in enumerate(messages):
         if message["role"] != "assistant":
@@ -80,8 +82,10 @@ def _dialogue(messages: list[Mapping[str, Any]], rng: Random) -> Calls:
 
 
 def _runs(records: list[Mapping[str, Any]], rng: Random) -> Iterator[Calls]:
-    """One call for each record, with the times between them as recorded; a call runs for the most
-    part of the time to the next one, which is not told apart."""
+    """Yield one program per session, with the recorded times between calls.
+
+    The recording does not separate a call from the gap after it. A call takes most of this time.
+    """
     by_session: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
         by_session.setdefault(record["session_id"], []).append(record)

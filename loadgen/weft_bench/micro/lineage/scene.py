@@ -1,4 +1,4 @@
-"""Programs without keys meet the gateway's lineage, in virtual time, for `weft bench lineage`."""
+"""Sends programs without keys to the gateway's lineage, in virtual time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from weft_gateway.programs.lineage.tracker import Lineage
 from weft_bench.micro.lineage.data import Calls, RecordedCall
 
 _TENANT: Final = "bench"
-# At one moment, what ends comes before what begins.
+# At equal times, ends come before starts.
 _END, _ASK = 0, 1
-# Messages of a long conversation.
+# Number of messages of a long conversation.
 LENGTH: Final = 301
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of one set. Labels are by call: the true program, and the one that was found.
+    """The result of one set. Labels are (true program, found program) per call.
 
-    at_once: as told when the call came. with_text: the same, of the calls whose prompt holds any
-    text. in_the_end: as known after the last call, of all. ask_s, answer_s: processor time of
-    lookup and record before a call, and of what is done with its answer afterwards, seconds.
+    at_once: as found when the call came. with_text: the same, for calls whose prompt has text.
+    in_the_end: as known after the last call. ask_s: seconds of processor time of the lookup and
+    record before a call. answer_s: the same for its answer.
     """
 
     at_once: Sequence[tuple[int, str]]
@@ -43,7 +43,7 @@ class Played:
 
 
 async def play(programs: Sequence[Calls], weigh: bool = False) -> Played:
-    """Play programs interleaved in time. weigh: measure the memory, which slows everything."""
+    """Play programs interleaved in time. weigh: measure memory, which slows everything down."""
     events = sorted(
         (time, kind, program, number)
         for program, calls in enumerate(programs)
@@ -106,8 +106,10 @@ def _says(programs: Sequence[Calls], at: tuple[int, int]) -> bool:
 
 
 async def costs(rounds: int, rng: Random) -> dict[str, list[float]]:
-    """Processor time of `Lineage.ask`, in seconds, for calls of LENGTH messages and of one long
-    text: of a call whose beginning is known, and of one that is new."""
+    """Return seconds of processor time of `Lineage.ask` for known and new prefixes.
+
+    Calls have LENGTH messages, one long text, or one short message.
+    """
     found: dict[str, list[float]] = {}
     words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(2000)]
 

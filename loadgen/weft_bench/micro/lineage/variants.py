@@ -1,6 +1,6 @@
-"""What clients do to their calls, for `weft bench lineage`: a variant makes a program's calls anew.
+"""Variants of a program's calls as clients send them, for `weft bench lineage`.
 
-None of them may change whose call it is.
+No variant may change the program of a call.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ _THOUGHT: Final = "First I look at what is asked, and then at what I have been t
 
 
 def as_recorded(calls: Calls) -> Calls:
-    """As they are."""
+    """Return the calls unchanged."""
     return calls
 
 
 def reasoning_dropped(calls: Calls) -> Calls:
-    """The model reasons, in a field of its own or in the text; the client does not give it back."""
+    """Return calls whose answers contain reasoning that the client does not send back.
+
+    The reasoning is in a separate field or in the text.
+    """
     return [
         replace(call, answer=body_of(_reasoned(json.loads(call.answer or b"{}"), number)))
         for number, call in enumerate(calls)
@@ -31,8 +34,10 @@ def reasoning_dropped(calls: Calls) -> Calls:
 
 
 def keys_reordered(calls: Calls) -> Calls:
-    """Every second call has its keys in another order, in the arguments of tool calls too, and its
-    texts as lists of parts."""
+    """Return calls of which every second has reordered keys and texts as lists of parts.
+
+    The arguments of tool calls are reordered too.
+    """
     return [
         replace(call, body=body_of(_parts(_backwards(json.loads(call.body)))))
         if number % 2
@@ -42,7 +47,7 @@ def keys_reordered(calls: Calls) -> Calls:
 
 
 def repeated(calls: Calls) -> Calls:
-    """Every call breaks off and is sent again."""
+    """Return calls that each fail once and are sent again."""
     made = []
     for call in calls:
         took = call.took_s / 3
@@ -52,7 +57,7 @@ def repeated(calls: Calls) -> Calls:
 
 
 def asked_twice(calls: Calls) -> Calls:
-    """Every call is answered, and is sent again before the program goes on."""
+    """Return calls that are each sent again after their answer."""
     made = []
     for call in calls:
         made.append(replace(call, took_s=call.took_s / 2))
@@ -61,9 +66,11 @@ def asked_twice(calls: Calls) -> Calls:
 
 
 def clock_and_ids(calls: Calls) -> Calls:
-    """The system prompt tells the time, so that each call begins anew, and all that the model ever
-    says is to call a tool without arguments. Nothing goes on but the ids of these calls. Programs
-    whose prompts hold no turns of the model, and so no ids, stay as they are."""
+    """Return calls whose system prompt contains the time, so that no prefix is shared.
+
+    The model only calls a tool without arguments, so that only the ids of these calls continue.
+    Programs whose prompts have no turns of the model, and so no ids, stay unchanged.
+    """
     run = sha256(calls[-1].body).hexdigest()
     bodies = [json.loads(call.body) for call in calls]
     turns = [message["role"] for body in bodies for message in body.get("messages", ())]
@@ -89,7 +96,7 @@ def clock_and_ids(calls: Calls) -> Calls:
 
 
 def answers_unseen(calls: Calls) -> Calls:
-    """The gateway never sees an answer."""
+    """Return calls whose answers the gateway never sees."""
     return [replace(call, answer=None) for call in calls]
 
 

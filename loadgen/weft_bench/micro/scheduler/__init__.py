@@ -1,1 +1,1 @@
-"""What a step of the scheduler costs, ours beside stock's: `weft bench scheduler`."""
+"""The time of a scheduler step, Weft's and vLLM's: `weft bench scheduler`."""

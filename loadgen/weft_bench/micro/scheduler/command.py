@@ -1,4 +1,4 @@
-"""`weft bench scheduler`: what a step's scheduling costs, ours beside vLLM's own, in one run."""
+"""`weft bench scheduler`: the time of a scheduler step, Weft's and vLLM's, in one run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 STEADY: Final = "steady"
 QUIET: Final = "quiet"
 SCARCE: Final = "scarce"
-# In the scarce case it is so many calls at most that run: contexts are long.
+# Fewer calls run in the scarce case, because their contexts are long.
 _SCARCE_RUNNING: Final = 60
 
 
@@ -42,7 +42,10 @@ class SchedulerOptions:
 
 
 def run(options: SchedulerOptions) -> int:
-    """Measure and report. Returns the exit status: 2 if vLLM is missing or the policy unknown."""
+    """Measure and report.
+
+    Returns the exit status: 2 if vLLM is missing or the policy is unknown.
+    """
     try:
         from weft_bench.micro.scheduler.scene import Load, replicas
     except (ImportError, RuntimeError) as error:
@@ -75,7 +78,7 @@ def run(options: SchedulerOptions) -> int:
     except KeyboardInterrupt:
         return 130
     title = (
-        f"A step's scheduling: {options.policy} beside vLLM's priority, "
+        f"Time of a scheduler step: {options.policy} and vLLM's priority, "
         f"{options.running:,} running, {options.waiting:,} waiting"
     )
     rows = {labels: times.values() for labels, times in measured.items()}
@@ -90,9 +93,12 @@ def run(options: SchedulerOptions) -> int:
 def _measure(
     options: SchedulerOptions, pair: Mapping[str, Replica], case: str, progress: Progress
 ) -> dict[str, report.Times]:
-    """Step by step in turn, and who is first changes too: a drift of the machine meets both."""
+    """Measure the schedulers alternately, step by step.
+
+    Their order changes at each step too, so that drift of the machine affects both equally.
+    """
     rounds: dict[str, list[list[Step]]] = {name: [] for name in pair}
-    # Prefills come first in each case; they are no steps of the kind that is measured.
+    # Each case begins with prefills, which are not measured.
     warm_up = options.warm_up
     bar = progress.add_task(case, total=warm_up + options.rounds * options.steps)
     turns = list(pair)
@@ -101,7 +107,7 @@ def _measure(
             pair[name].step()
         progress.advance(bar)
     gc.collect()
-    # As vLLM's engine core does once it is up.
+    # vLLM's engine core does the same after its start.
     gc.freeze()
     try:
         for _ in range(options.rounds):

@@ -1,8 +1,8 @@
-"""Costs of tags, priorities and pins: `python -m weft_bench.micro.scheduler.retention`.
+"""Times of tags, priorities and pins: `python -m weft_bench.micro.scheduler.retention`.
 
-One program leaves a context; another one leaves the same, and it is pinned, raised and released.
-vLLM's blocks and queues are real, no model runs. Prints one JSON object of milliseconds, each the
-median of several rounds.
+One program leaves a context. Another program leaves the same context, which is pinned, raised and
+released. vLLM's blocks and queues are real; no model runs. The command prints one JSON object of
+milliseconds, each the median of several rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLOCK = 16
 
 
 def steps(cache: int, context: int) -> Iterator[tuple[str, Callable[[], object]]]:
-    """What happens to a context of so many blocks, in a cache of its own, one after the other."""
+    """Yield the operations on a context of `context` blocks, in order, in a new cache."""
     blocks = [KVCacheBlock(number) for number in range(cache)]
     free = FreeKVCacheBlockQueue(blocks).get_all_free_blocks()
     kept = EvictionPolicy(
@@ -31,7 +31,7 @@ def steps(cache: int, context: int) -> Iterator[tuple[str, Callable[[], object]]
     )
     queue = PriorityFreeQueue(lambda: FreeBlocks([]), kept.homes, kept.reused, free)
     used = queue.popleft_n(context)
-    # The last block of a context is not full.
+    # The last block of a context is partial.
     for number, block in enumerate(used[:-1]):
         block._block_hash = number.to_bytes(32)
     end = context * BLOCK
@@ -49,7 +49,7 @@ def steps(cache: int, context: int) -> Iterator[tuple[str, Callable[[], object]]
 
 
 def measure(cache: int, context: int, rounds: int) -> dict[str, float]:
-    """Milliseconds of each step, for a cache and a context of so many blocks."""
+    """Return the milliseconds of each operation. cache, context: sizes in blocks."""
     spent: dict[str, list[float]] = {}
     for _ in range(rounds):
         for name, action in steps(cache, context):

@@ -1,7 +1,7 @@
-"""vLLM's stock scheduler and ours under one load in virtual time, for `weft bench scheduler`.
+"""vLLM's scheduler and Weft's under one load in virtual time, for `weft bench scheduler`.
 
-Both are vLLM's real scheduler with its real KV cache manager. The model is a rule: a sequence
-whose prefill is done yields a token in each step, and a step takes as long as it is told to.
+Both are vLLM's real scheduler with its real KV cache manager. A rule replaces the model: a sequence
+after its prefill yields one token in each step, and a step has a fixed duration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from weft_bench.virtual.engine import scheduler_of, vllm_config
 BLOCK: Final = 16
 STEP_TOKENS: Final = 8192
 _PROMPT: Final = (64, 512)
-# Of the scarce case: tokens that prompts begin with, of so many kinds, and their rest.
+# The scarce case: number of shared tokens at the front of prompts, number of such prefixes, and
+# range of each prompt's remaining tokens.
 _SHARED: Final = 6144
 _KINDS: Final = 8
 _REST: Final = (512, 2048)
@@ -40,11 +41,14 @@ _ENDLESS: Final = 3000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """running, waiting: sequences that are kept so. step_s: virtual seconds that a step takes.
-    quiet: no call ends and time stands still, so that none comes, is demoted or promoted. scarce:
-    contexts have about 8,000 tokens, of which the first 6,144 are one of eight beginnings; blocks
-    are there for about `running` of them, and twice as many slots. tenants: that calls belong to,
-    by turns."""
+    """A constant load.
+
+    running, waiting: number of sequences to keep in each state. step_s: virtual seconds per step.
+    quiet: no call ends and time stands still, so that no call arrives, is demoted or promoted.
+    scarce: contexts have about 8,000 tokens, of which the first 6,144 are one of eight prefixes;
+    blocks suffice for about `running` of them, with twice as many slots. tenants: number of tenants
+    that alternate.
+    """
 
     running: int = 256
     waiting: int = 1000
@@ -57,7 +61,7 @@ class Load:
 
     @property
     def slots(self) -> int:
-        """Sequences that may run."""
+        """Number of sequences that may run."""
         return self.running * (2 if self.scarce else 1)
 
     @property
@@ -67,8 +71,10 @@ class Load:
 
     @property
     def blocks(self) -> int:
-        """KV blocks: where they are not scarce, all running sequences have enough of them, however
-        long they get."""
+        """Number of KV blocks.
+
+        Unless blocks are scarce, they suffice for all running sequences at full length.
+        """
         if not self.scarce:
             return self.running * self.max_length // BLOCK + 1
         alone = sum(_REST) // 2 + sum(_ANSWER) // 2
@@ -77,7 +83,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to come. service_s, waiting_s: of its program's finished calls, seconds."""
+    """A future request. service_s, waiting_s: of its program's finished calls, in seconds."""
 
     name: str
     program: str
@@ -89,9 +95,11 @@ class Call:
 
 
 def calls(load: Load) -> Iterator[Call]:
-    """Without end, the same for the same seed: programs whose attained service is spread over all
-    of the queues, most of them young, prompts of 64 to 512 tokens (6,656 to 8,192 where blocks are
-    scarce), answers of 50 to 450."""
+    """Yield calls without end, the same for the same seed.
+
+    The attained service of their programs spreads over all queues, and most programs are young.
+    Prompts have 64 to 512 tokens (6,656 to 8,192 if blocks are scarce), answers 50 to 450.
+    """
     numbers = random.Random(load.seed)
     count = 0
     lengths = _REST if load.scarce else _PROMPT
@@ -113,8 +121,11 @@ def calls(load: Load) -> Iterator[Call]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Seconds that one step's `schedule()` and the `update_from_output()` after it took, the
-    sequences in it, and how many of them came from the waiting queue."""
+    """One step.
+
+    schedule_s, update_s: seconds of `schedule()` and of the `update_from_output()` after it.
+    scheduled: sequences in the step. admitted: those from the waiting queue.
+    """
 
     schedule_s: float
     update_s: float
@@ -137,7 +148,7 @@ class Replica:
         self._hasher = get_request_block_hasher(BLOCK, sha256)
 
     def step(self) -> Step:
-        """Let as many calls arrive as have ended, then one step."""
+        """Replace the calls that have ended, then run one step."""
         while len(self.scheduler.requests) < self._load.running + self._load.waiting:
             self._arrive(next(self._calls))
         begun = time.perf_counter()
@@ -177,7 +188,7 @@ class Replica:
             call.program,
             service_s=call.service_s,
             waiting_s=call.waiting_s,
-            # Programs of one thread: the longest path is all they have had.
+            # Programs have one thread, so their critical path equals their service.
             critical_path_s=call.service_s,
             tenant=call.tenant,
         )
@@ -189,7 +200,7 @@ class Replica:
                     max_tokens=call.tokens, ignore_eos=True, extra_args=context.to_xargs()
                 ),
                 pooling_params=None,
-                # What a client of stock vLLM can do: programs with less service go first.
+                # A client of stock vLLM can do the same: programs with less service rank first.
                 priority=int(call.service_s),
                 arrival_time=self.now + self._arrived * 1e-9,
                 block_hasher=self._hasher,
@@ -198,8 +209,10 @@ class Replica:
 
 
 def replicas(load: Load, policy: str) -> dict[str, Replica]:
-    """The stock scheduler as vLLM chooses it, with `--scheduling-policy priority`, and ours.
-    ValueError for a policy that is unknown."""
+    """Return vLLM's scheduler with `--scheduling-policy priority`, and Weft's.
+
+    Raises ValueError for an unknown policy.
+    """
     shape = EngineShape(
         CostModel(load.step_s), load.slots, STEP_TOKENS, load.blocks, BLOCK, context=load.max_length
     )

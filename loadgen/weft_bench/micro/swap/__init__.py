@@ -1,1 +1,1 @@
-"""Ways to copy KV blocks between device and host: `weft bench swap`."""
+"""Methods of copying KV blocks between device and host: `weft bench swap`."""

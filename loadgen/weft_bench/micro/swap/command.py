@@ -1,4 +1,4 @@
-"""`weft bench swap`: KV blocks between a GPU and host memory, ours beside its peers, in one run."""
+"""`weft bench swap`: copies KV blocks between a GPU and host memory by several methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft_bench.micro.swap.ways import Scene, Shape, Way
 
 ON_GPU: Final = (16, 64, 256, 1024, 4096)
-# The CPU path is there for tests and small machines: enough blocks to leave the caches.
+# The CPU path serves tests and small machines. These counts exceed the CPU's caches.
 ON_CPU: Final = (16, 64)
 _GIB: Final = 1024**3
 
@@ -37,12 +37,15 @@ class SwapOptions:
 
 
 class Wrong(Exception):
-    """A way did not move the bytes it should have."""
+    """A method did not move the expected bytes."""
 
 
 def run(options: SwapOptions, shape: Shape | None = None) -> int:
-    """Measure and report. Returns the exit status: 1 if ours moved wrong bytes, 2 if torch is
-    missing or the options cannot be met."""
+    """Measure and report.
+
+    Returns the exit status: 1 if Weft's method moved wrong bytes, 2 if torch is missing or the
+    options are invalid.
+    """
     try:
         import torch
 
@@ -51,18 +54,18 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
         print(f"weft bench swap: needs torch: {error}", file=sys.stderr)
         return 2
     if any(count < 1 for count in options.blocks):
-        print("weft bench swap: a swap has one block at least", file=sys.stderr)
+        print("weft bench swap: a swap needs at least one block", file=sys.stderr)
         return 2
     name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name, 0)
     if name == "cpu":
-        print("No GPU: this is the CPU path, host memory to host memory. GPU figures stay open.")
+        print("No GPU found: this measures the CPU path, host memory to host memory.")
     shape = shape or Shape()
     asked = options.blocks or (ON_GPU if name == "cuda" else ON_CPU)
     counts = [count for count in sorted(set(asked)) if _fits(count, shape, device)]
     left_out = sorted(set(asked) - set(counts))
     if left_out:
-        print(f"left out for want of memory: {', '.join(map(str, left_out))} blocks")
+        print(f"skipped for lack of memory: {', '.join(map(str, left_out))} blocks")
     if not counts:
         print("weft bench swap: not enough memory for any number of blocks", file=sys.stderr)
         return 2
@@ -92,7 +95,7 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
 
 
 def _fits(count: int, shape: Shape, device: torch.device) -> bool:
-    """Whether the layers, a flat buffer and the host's buffer leave some memory over."""
+    """Return whether the layers, a flat buffer and the host's buffer leave some memory free."""
     import torch
 
     from weft_bench.micro.swap.ways import pool_blocks
@@ -106,7 +109,7 @@ def _fits(count: int, shape: Shape, device: torch.device) -> bool:
 
 
 def _available() -> int:
-    """Bytes of host memory that can be had; much, where the system does not tell."""
+    """Return the available bytes of host memory, or a large number if unknown."""
     info = Path("/proc/meminfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     found = [int(x.split()[1]) * 1024 for x in lines if x.startswith("MemAvailable:")]
@@ -116,7 +119,10 @@ def _available() -> int:
 def _measure(
     options: SwapOptions, scene: Scene, counts: list[int], absent: dict[str, str]
 ) -> dict[tuple[str, int, str], float]:
-    """Rounds over all ways, so that a drift of the machine meets all; the median counts."""
+    """Measure all methods in each round, so that drift of the machine affects all.
+
+    Returns medians.
+    """
     import torch
 
     from weft_bench.micro.swap.ways import ways
@@ -147,7 +153,10 @@ def _measure(
 
 
 def _moves(way: Way, scene: Scene, blocks: torch.Tensor, absent: dict[str, str]) -> bool:
-    """Warm a way up, and see that it does what it is timed for; raises Wrong if ours does not."""
+    """Warm up a method and check its result.
+
+    Returns False for a method that fails. Raises Wrong if Weft's method fails.
+    """
     try:
         _check(way, scene, blocks)
     except (Wrong, RuntimeError) as error:
@@ -159,11 +168,11 @@ def _moves(way: Way, scene: Scene, blocks: torch.Tensor, absent: dict[str, str])
 
 
 def _check(way: Way, scene: Scene, blocks: torch.Tensor) -> None:
-    """Run a way both ways and see that the first and the last block came to their places."""
+    """Run a method in both directions and check the first and the last block."""
     import torch
 
     if way.name == report.LIMIT:
-        # It moves as many bytes, of no block.
+        # It moves as many bytes but no blocks.
         way.out()
         way.back()
         return
@@ -177,14 +186,14 @@ def _check(way: Way, scene: Scene, blocks: torch.Tensor) -> None:
     way.out()
     _wait(scene)
     if not torch.equal(staged[ends], expected):
-        raise Wrong(f"{way.name} brought wrong bytes out")
+        raise Wrong(f"{way.name} copied wrong bytes out")
     for layer in scene.layers:
         layer[numbers] = 0
     way.back()
     _wait(scene)
     after = torch.stack([layer[numbers] for layer in scene.layers], dim=1)
     if not torch.equal(after.cpu().view(2, -1).view(torch.uint8), expected):
-        raise Wrong(f"{way.name} brought wrong bytes in")
+        raise Wrong(f"{way.name} copied wrong bytes in")
 
 
 def _wait(scene: Scene) -> None:
@@ -195,8 +204,10 @@ def _wait(scene: Scene) -> None:
 
 
 def _gpu_seconds(work: Callable[[], None]) -> float:
-    """From when the stream comes to the work until it has done it, waiting for the host included:
-    what a caller with nothing else to do would wait."""
+    """Return the seconds from the start of the work on the stream to its end.
+
+    This includes time spent waiting for the host: an idle caller waits as long.
+    """
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,7 +1,7 @@
-"""Ways to move KV blocks between a device and host memory, ours and its peers, for a bench.
+"""Methods of moving KV blocks between a device and host memory, Weft's and others, for a bench.
 
-Every way moves the same blocks of the same layers to and from the same host buffer, in the same
-order: block after block, in each all layers.
+Each method moves the same blocks of the same layers to and from the same host buffer, in the same
+order: block by block, with all layers of a block together.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from weft_bench.report.swap import LIMIT, OURS
 PER_BLOCK: Final = "copy_per_block"
 VLLM_BATCH: Final = "vllm_batch"
 VLLM_TRITON: Final = "vllm_triton"
-# bfloat16.
+# Bytes of a bfloat16.
 _ITEM: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model's KV cache; the default is Llama 3 8B in bfloat16, 2 MiB a block."""
+    """A model's KV cache. The default is Llama 3 8B in bfloat16, 2 MiB per block."""
 
     layers: int = 32
     heads: int = 8
@@ -46,18 +46,18 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The memory that all ways share."""
+    """The memory that all methods share."""
 
     layers: list[torch.Tensor]
     prepared: KVLayers
     host: torch.Tensor
-    # As large as the largest swap, for the copy that is the limit.
+    # As large as the largest swap, for the single copy that is the upper limit.
     flat: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way, bound to the blocks it moves; both return when the work is on the stream."""
+    """One method for given blocks. Both functions return when the work is on the stream."""
 
     name: str
     out: Callable[[], None]
@@ -65,12 +65,15 @@ class Way:
 
 
 def pool_blocks(most: int) -> int:
-    """Blocks in the cache for swaps of at most `most`: a quarter more, so that gaps remain."""
+    """Return the number of blocks in the cache for swaps of up to `most` blocks.
+
+    A quarter more than `most`, so that gaps remain.
+    """
     return most + most // 4 + 1
 
 
 def scene(shape: Shape, most: int, device: torch.device) -> Scene:
-    """Layers in the layout of vLLM 0.32, every block of a layer filled with other bytes."""
+    """Return layers in the layout of vLLM 0.32. Each block of a layer has different bytes."""
     size = (pool_blocks(most), shape.heads, shape.block_tokens, 2 * shape.head_dim)
     layers = []
     for layer in range(shape.layers):
@@ -83,8 +86,10 @@ def scene(shape: Shape, most: int, device: torch.device) -> Scene:
 
 
 def ways(scene: Scene, blocks: torch.Tensor, absent: dict[str, str]) -> list[Way]:
-    """All ways to move these blocks (int64 `[n]` in host memory). Those that cannot be had are
-    left out, and the reason goes to `absent`."""
+    """Return all methods for these blocks (int64 `[n]` in host memory).
+
+    Unavailable methods are omitted, and `absent` gets the reason.
+    """
     found = [_per_block(scene, blocks)]
     if scene.prepared.device.type == "cuda":
         for name, bind in ((VLLM_BATCH, _vllm_batch), (VLLM_TRITON, _vllm_triton)):
@@ -112,7 +117,7 @@ def _limit(scene: Scene, blocks: torch.Tensor) -> Way:
 
 
 def _per_block(scene: Scene, blocks: torch.Tensor) -> Way:
-    """One `cudaMemcpyAsync` for each block and layer."""
+    """Use one `cudaMemcpyAsync` per block and layer."""
     count, layers = len(blocks), len(scene.layers)
     size = count * scene.prepared.block_bytes
     far = scene.host[:size].view(count, layers, -1)
@@ -126,7 +131,7 @@ def _per_block(scene: Scene, blocks: torch.Tensor) -> Way:
 
 
 def _torch_copies(name: str, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Way:
-    """One asynchronous copy for each pair of host and device memory."""
+    """Use one asynchronous copy per pair of host and device memory."""
 
     def out() -> None:
         for far, near in pairs:
@@ -142,8 +147,11 @@ def _torch_copies(name: str, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> 
 def _addresses(
     scene: Scene, blocks: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """On the device, on the host, and bytes, int64 in host memory, of each piece. vLLM makes them
-    anew for each transfer; here they are made before the clock starts, in its favour."""
+    """Return each piece's device address, host address and bytes, int64 in host memory.
+
+    vLLM builds them for each transfer. Here they are built before the clock starts, in vLLM's
+    favour.
+    """
     count, layers = len(blocks), len(scene.layers)
     piece = scene.prepared.block_bytes // layers
     starts = torch.tensor([layer.data_ptr() for layer in scene.layers], dtype=torch.int64)
@@ -153,10 +161,10 @@ def _addresses(
 
 
 def _vllm_batch(scene: Scene, blocks: torch.Tensor) -> Way:
-    """`cuMemcpyBatchAsync`, as vLLM's offloading worker calls it."""
+    """Use `cuMemcpyBatchAsync` as vLLM's offloading worker does."""
     from vllm import _custom_ops as ops
 
-    # Only the CUDA build has it. Looked up here, a build without it fails before the clock starts.
+    # Only the CUDA build has it. With this lookup, another build fails before the clock starts.
     _ = torch.ops._C_cache_ops.swap_blocks_batch
     near, far, sizes = _addresses(scene, blocks)
     return Way(
@@ -167,8 +175,10 @@ def _vllm_batch(scene: Scene, blocks: torch.Tensor) -> Way:
 
 
 def _vllm_triton(scene: Scene, blocks: torch.Tensor) -> Way:
-    """vLLM's Triton kernel, which reads and writes pinned host memory from the GPU. vLLM itself
-    uses it to the GPU only, and for small pieces."""
+    """Use vLLM's Triton kernel, which reads and writes pinned host memory from the GPU.
+
+    vLLM uses it only for copies to the GPU, and for small pieces.
+    """
     from vllm.triton_utils import HAS_TRITON
     from vllm.v1.kv_offload.cpu.swap_blocks_triton import swap_blocks_batch
 

@@ -1,1 +1,1 @@
-"""How well a gateway's tags meet the tokens that an engine makes of a prompt: `weft bench tags`."""
+"""Accuracy of the gateway's tags on the engine's tokens: `weft bench tags`."""

@@ -1,4 +1,4 @@
-"""`weft bench tags`: do tags land on the blocks on which a full tokenisation would put them?"""
+"""`weft bench tags`: compares the tags of blocks with those of a full tokenisation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(options: TagsOptions) -> int:
     try:
         with Progress() as progress:
             bar = progress.add_task("tagging", total=len(at_hand) * len(sets))
-            # What was read stays, and is no garbage of the calls that are timed.
+            # Keeps the garbage collector away from the input during the timed calls.
             gc.freeze()
             for tokenizer, (template, tokens) in at_hand.items():
                 for data, programs in sets.items():
@@ -66,14 +66,14 @@ def run(options: TagsOptions) -> int:
         return 130
     finally:
         gc.unfreeze()
-    title = "16-token blocks with the tag that a full tokenisation gives them"
+    title = "share of 16-token blocks whose tag equals that of a full tokenisation"
     show(title, report.LABELS, rows, report.COLUMNS)
     finish("tags", options.json_file, asdict(options), figures(rows, report.COLUMNS))
     return 0
 
 
 def _texts(sets: dict[str, list[Program]]) -> Iterator[str]:
-    """What the trained tokenizer sees: a quarter of the programs."""
+    """Yield texts to train the tokenizer: a quarter of the programs."""
     for programs in sets.values():
         for program in programs[::4]:
             for message in program[-1]["messages"] if program else ():

@@ -24,8 +24,11 @@ _FUNCTIONS: Final = "bfcl_multi_turn/functions.jsonl.xz"
 
 
 def dialogues(data: Path) -> dict[str, list[Program]]:
-    """By the name of the data set, its programs in their order; a program is the bodies of its
-    calls, with `messages` and, where it has any, `tools`. Raises TraceError without any data."""
+    """Return the programs of each data set in order, by the set's name.
+
+    A program is the bodies of its calls, with `messages` and, if any, `tools`. Raises TraceError if
+    no data exists.
+    """
     readers = {
         "tau_airline": _airline,
         "bfcl": _functions,
@@ -52,7 +55,7 @@ def _lines(file: Path) -> Iterator[Any]:
 
 
 def _tools(data: Path) -> dict[str, list[Body]]:
-    """OpenAI tools by the name of their interface."""
+    """Return OpenAI tools by the name of their interface."""
     found: dict[str, list[Body]] = {}
     for line in _lines(data / _FUNCTIONS):
         function = {key: line["function"][key] for key in ("name", "description", "parameters")}
@@ -61,7 +64,7 @@ def _tools(data: Path) -> dict[str, list[Body]]:
 
 
 def _calls(messages: list[Body], tools: list[Body]) -> Program:
-    """One call for each answer in the dialogue."""
+    """Return one call per answer in the dialogue."""
     program = []
     for index, message in enumerate(messages):
         if message["role"] == "assistant" and index:
@@ -73,16 +76,21 @@ def _calls(messages: list[Body], tools: list[Body]) -> Program:
 
 
 def _airline(data: Path) -> Iterator[Program]:
-    """The dialogues do not say which tools were offered; a booking interface of the other data set
-    stands in for them."""
+    """Yield airline dialogues.
+
+    They do not contain the offered tools. A booking interface of the other data set replaces them.
+    """
     tools = _tools(data).get("travel_booking", [])
     for line in _lines(data / "tau_airline/trajectories.jsonl.xz"):
         yield _calls(line["messages"], tools)
 
 
 def _functions(data: Path) -> Iterator[Program]:
-    """Questions and tools are real; the calls are the data set's solutions without arguments, and
-    a tool returns a part of the task's initial state."""
+    """Yield dialogues with real questions and tools.
+
+    The calls are the data set's solutions without arguments. A tool returns a part of the task's
+    initial state.
+    """
     by_api = _tools(data)
     rng = Random(0)
     for line in _lines(data / "bfcl_multi_turn/base.jsonl.xz"):
@@ -113,7 +121,10 @@ def _sessions(file: Path) -> Iterator[list[Body]]:
 
 
 def _issues(data: Path) -> Iterator[Program]:
-    """What a call's input has more than the one before it is the observation of a command."""
+    """Yield issue-fixing runs.
+
+    The text that a call's input adds to the previous input is a command's output.
+    """
     for session in _sessions(data / "agent_calls/miniswe.jsonl.xz"):
         messages: list[Body] = []
         before = ""
@@ -131,7 +142,7 @@ def _issues(data: Path) -> Iterator[Program]:
 
 
 def _agents(data: Path) -> Iterator[Program]:
-    """Inputs are dialogues written as text, with the roles before the turns."""
+    """Yield dialogues from inputs that are plain text with a role before each turn."""
     for session in _sessions(data / "agent_calls/magagent.jsonl.xz"):
         program: Program = []
         for line in session:
@@ -144,7 +155,7 @@ def _agents(data: Path) -> Iterator[Program]:
 
 
 def _long(data: Path) -> Iterator[Program]:
-    """Airline dialogues end to end, until they have some 300 messages."""
+    """Yield concatenated airline dialogues of about 300 messages."""
     tools = _tools(data).get("travel_booking", [])
     messages: list[Body] = []
     for line in _lines(data / "tau_airline/trajectories.jsonl.xz"):
@@ -155,6 +166,6 @@ def _long(data: Path) -> Iterator[Program]:
 
 
 def _restarted(data: Path) -> Iterator[Program]:
-    """The last calls of the long ones: what a gateway sees that was started in their middle."""
+    """Yield the last calls of the long dialogues, as a gateway sees them that starts in between."""
     for program in _long(data):
         yield program[-_LAST:]

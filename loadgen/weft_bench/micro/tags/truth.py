@@ -1,4 +1,4 @@
-"""What a full tokenisation says of a prompt: real tokenizers, and templates of the usual shapes."""
+"""The true tags of a prompt from a full tokenisation: real tokenizers and common templates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 Body = dict[str, Any]
-# What a piece is, as the engine's tags, and its text; control tokens are written as <|name|>.
+# A piece's tag in the engine's numbers, and its text. Control tokens are written as <|name|>.
 Piece = tuple[int, str]
 Template = Callable[[Body], list[Piece]]
 Tokens = Callable[[str], int]
@@ -20,7 +20,7 @@ _CONTROL: Final = re.compile(r"<\|\w+\|>")
 
 
 def _split(body: Body) -> tuple[str, list[Body], list[Body]]:
-    """The system prompt, the other messages, and the tools."""
+    """Return the system prompt, the other messages, and the tools."""
     messages = body["messages"]
     if messages and messages[0]["role"] == "system":
         return messages[0]["content"], messages[1:], body.get("tools", [])
@@ -33,13 +33,15 @@ def _calls(message: Body) -> Iterator[tuple[str, str]]:
 
 
 def _tag(message: Body) -> int:
-    # A system message among the others is no other program's.
+    # A later system message is specific to its program.
     return _TAGS.get(message["role"], USER_QUERY)
 
 
 def chatml(body: Body) -> list[Piece]:
-    """The demo model's template: tools as JSON lines in the system message, their results in turns
-    of the user."""
+    """Render the demo model's template.
+
+    Tools are JSON lines in the system message, and their results are in turns of the user.
+    """
     system, messages, tools = _split(body)
     pieces: list[Piece] = []
     if system or tools:
@@ -64,7 +66,10 @@ def chatml(body: Body) -> list[Piece]:
 
 
 def headed(body: Body) -> list[Piece]:
-    """As Llama's: a preamble of its own, indented tools, a header of control tokens a message."""
+    """Render a template like Llama's.
+
+    It has a preamble, indented tools, and a header of control tokens per message.
+    """
     system, messages, tools = _split(body)
     text = "Knowledge until: December 2023\nToday: 26 July 2024\n\n"
     if tools:
@@ -84,7 +89,10 @@ def headed(body: Body) -> list[Piece]:
 
 
 def bracketed(body: Body) -> list[Piece]:
-    """As Mistral's: control tokens around what is not the model's, and no words for roles."""
+    """Render a template like Mistral's.
+
+    Control tokens surround all text except the model's. Roles are not named.
+    """
     system, messages, tools = _split(body)
     pieces: list[Piece] = [(SYSTEM_PROMPT, "<|begin|>")]
     if system:
@@ -105,19 +113,25 @@ def bracketed(body: Body) -> list[Piece]:
 
 
 def spans(pieces: Iterable[Piece], tokens: Tokens) -> list[tuple[int, int]]:
-    """(end, tag) of each piece. Control tokens end the tokens around them, so that pieces, which
-    begin or end with one, count alone what they count in the prompt."""
+    """Return (end, tag) of each piece.
+
+    A control token separates tokens. Each piece begins or ends with one, so its tokens can be
+    counted alone.
+    """
     found: list[tuple[int, int]] = []
     end = 0
     for tag, text in pieces:
         end += tokens(text)
-        # What opens the answer belongs to what comes before it.
+        # The generation prompt has the tag of the previous piece.
         found.append((end, tag or found[-1][1]))
     return found
 
 
 def reached(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans with the highest tag from each on: a prefix cache reaches nothing behind a gap."""
+    """Return spans with the highest tag of themselves and all later ones.
+
+    A prefix cache finds no block behind a gap.
+    """
     highest = 0
     backwards = []
     for end, tag in reversed(found):
@@ -127,7 +141,7 @@ def reached(found: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def counting(encode: Callable[[str], int]) -> Tokens:
-    """Counts text with control tokens, one each; remembers what it has counted."""
+    """Return a counter of tokens that counts control tokens as one each, and caches its results."""
 
     @lru_cache(maxsize=1 << 16)
     def piece(text: str) -> int:
@@ -141,8 +155,11 @@ def counting(encode: Callable[[str], int]) -> Tokens:
 
 
 def tokenizers(texts: Callable[[], Iterable[str]]) -> dict[str, tuple[Template, Tokens]]:
-    """The tokenizers at hand, each with a template: the demo model's, one trained on `texts` now,
-    and Mistral's where the package that holds it is installed. ImportError without `tokenizers`."""
+    """Return the available tokenizers, each with a template.
+
+    They are the demo model's, one trained on `texts` now, and Mistral's if its package is
+    installed. Raises ImportError without `tokenizers`.
+    """
     from weft_deploy.local.demo import corpus, tokenizer
     from weft_deploy.local.demo_model import VOCABULARY
 

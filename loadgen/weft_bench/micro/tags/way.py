@@ -1,4 +1,4 @@
-"""The gateway's tagging run over dialogues as its calls run it, beside what is true."""
+"""Runs the gateway's tagging on dialogues and compares it with the true tags."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """One call. messages, prompt_tokens, blocks (full ones): how large it was. roles, wire: share
-    of its blocks with the right tag, for the roles as they are and for what the engine is sent.
-    plain: as roles, had every four characters been a token.
-    tokens_off: our count of the prompt's tokens, less the true one. count_s: seconds from the
-    parsed body to the tags; learn_s: to take in the usage."""
+    """One call.
+
+    messages, prompt_tokens, blocks: size; only full blocks count. roles, wire: share of blocks with
+    the right tag, for roles and for the tags sent to the engine. plain: as roles, with four
+    characters per token. tokens_off: counted prompt tokens minus the true ones. count_s: seconds
+    from the parsed body to the tags. learn_s: seconds to learn from the usage.
+    """
 
     messages: int
     prompt_tokens: int
@@ -40,7 +42,7 @@ class Tagged:
 def tag_programs(
     programs: Iterable[Program], template: Template, tokens: Tokens, model: str = "model"
 ) -> list[Tagged]:
-    """Tag every call in its order, and learn from each; nothing is known at first."""
+    """Tag all calls in order and learn from each, starting without knowledge."""
     counter = TokenCounter()
     return [
         tag_call(counter, body, template, tokens, model) for program in programs for body in program
@@ -50,7 +52,7 @@ def tag_programs(
 def tag_call(
     counter: TokenCounter, body: Body, template: Template, tokens: Tokens, model: str = "model"
 ) -> Tagged:
-    """Tag one call, and learn from it."""
+    """Tag one call and learn from it."""
     begun = thread_time()
     found = sections(body)
     counted = counter.count(model, found)
@@ -77,7 +79,7 @@ def tag_call(
 
 
 def _by_role(found: list[Section], ends: list[float]) -> TagSpans:
-    """By role, the last section as long as the prompt is."""
+    """Return the tags by role. The last section extends to the prompt's end."""
     return _spans(by_role(found, [*ends[:-1], BEYOND]))
 
 
@@ -92,7 +94,7 @@ def _spans(pairs: Iterable[tuple[int, int]]) -> TagSpans:
 
 
 def _share(guess: TagSpans, truth: TagSpans, prompt: int, blocks: int) -> float:
-    """Share of the prompt's full blocks that have the tag that they should have."""
+    """Return the share of the prompt's full blocks with the right tag."""
     if not blocks:
         return 1.0
     ours = guess.within(prompt).of_blocks(blocks, BLOCK)

@@ -1,4 +1,4 @@
-"""The four APIs of an engine: how each reads a call, and how it words an answer."""
+"""The four APIs of an engine. Each reads calls and formats answers."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What all dialects share: a call as it was read, and the pieces of an answer. Pure."""
+"""The parts that all APIs share: a parsed call and the pieces of an answer. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_ANSWER: Final = 1_000_000
 
 
 class Refused(ValueError):
-    """The call cannot be served. The message says why; status: of the answer."""
+    """The call is invalid. status: HTTP status of the answer."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -26,8 +26,11 @@ class Refused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A call as its dialect has read it. prompt: as whole tokens. limit: tokens at most, 0 for what
-    the engine likes. exactly: as many as the limit, whatever is said. tool: to be called."""
+    """A parsed call.
+
+    prompt: whole tokens. limit: maximum answer tokens, 0 for the engine's default. exactly: whether
+    the answer has as many tokens as the limit. tool: the tool to call.
+    """
 
     prompt: bytes
     limit: int
@@ -46,7 +49,7 @@ class Usage:
     output_tokens: int
 
     def openai(self) -> dict[str, Any]:
-        """As Chat Completions and Completions have it."""
+        """Return the usage in the format of Chat Completions and Completions."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.output_tokens,
@@ -56,10 +59,10 @@ class Usage:
 
 
 class Dialect(ABC):
-    """One answer in one API's words. A subclass is the API.
+    """One answer in one API's format. Each API is a subclass.
 
-    number: of this answer, for its id. text: the whole of it. tokens: how many it is. cut_off:
-    whether it ends by its limit. Frames are whole SSE events.
+    number: of this answer, for its id. text: of the whole answer. cut_off: whether the limit ends
+    the answer. Frames are whole SSE events.
     """
 
     kind: ClassVar[str]
@@ -73,41 +76,47 @@ class Dialect(ABC):
         self.tokens = -(-len(text) // tokens.TOKEN_BYTES)
 
     def piece(self, number: int) -> str:
-        """The text of a token, from 0."""
+        """Return the text of a token, from 0."""
         start = number * tokens.TOKEN_BYTES
         return self.text[start : start + tokens.TOKEN_BYTES]
 
     @classmethod
     @abstractmethod
     def read(cls, body: Mapping[str, Any], told: Mapping[str, bytes]) -> Asked:
-        """Read a call. told: what was said so far by id, for dialects that continue an answer.
-        Raises Refused."""
+        """Read a call. Raises Refused.
+
+        The mapping holds the text up to each stored answer's end, by answer id, for APIs that
+        continue answers.
+        """
 
     @abstractmethod
     def plain(self, usage: Usage) -> bytes:
-        """The body of an answer in one piece."""
+        """Return the body of an answer in one piece."""
 
     @abstractmethod
     def opening(self, usage: Usage) -> Sequence[bytes]:
-        """Frames before the first token."""
+        """Return the frames before the first token."""
 
     @abstractmethod
     def token(self, number: int) -> bytes:
-        """The frame of a token, from 0."""
+        """Return the frame of a token, from 0."""
 
     @abstractmethod
     def closing(self, usage: Usage) -> tuple[bytes, bytes]:
-        """Frames after the last token, and the very last frame, before which the report stands."""
+        """Return the frames after the last token, and the final frame.
+
+        The report goes between them.
+        """
 
 
 def event(data: Any, name: str = "") -> bytes:
-    """An SSE event with a JSON body."""
+    """Return an SSE event with a JSON body."""
     head = b"event: %b\n" % name.encode() if name else b""
     return head + b"data: %b\n\n" % orjson.dumps(data)
 
 
 def limit(body: Mapping[str, Any], *names: str) -> int:
-    """The first limit that is given; 0 if none. Refused if it is no number of tokens."""
+    """Return the first given limit, or 0. Raises Refused if it is not a valid number of tokens."""
     for name in names:
         value = body.get(name)
         if value is not None:
@@ -119,7 +128,7 @@ def limit(body: Mapping[str, Any], *names: str) -> int:
 
 
 def said(message: Any) -> bytes:
-    """A message as tokens: its role, its text, and whatever else it holds as JSON."""
+    """Return a message as tokens: its role, its text, and its other fields as JSON."""
     if not isinstance(message, Mapping):
         raise Refused("a message must be an object")
     known = {"role", "content", "id", "status", "refusal", "annotations"}
@@ -133,12 +142,12 @@ def said(message: Any) -> bytes:
 
 
 def role(name: str) -> bytes:
-    """What stands before what a role says."""
+    """Return the marker before a role's text."""
     return tokens.pad(f"<{name}>".encode())
 
 
 def text_of(content: Any) -> bytes:
-    """The text of a message's content; parts that are no text as JSON."""
+    """Return the text of a message's content. Other parts become JSON."""
     if content is None:
         return b""
     if isinstance(content, str):
@@ -153,7 +162,7 @@ def text_of(content: Any) -> bytes:
 
 
 def of_tools(body: Mapping[str, Any]) -> bytes:
-    """The tools as they stand before the messages."""
+    """Return the tools as they appear before the messages."""
     found = body.get("tools")
     return _json(found) if found else b""
 
@@ -163,7 +172,7 @@ def _json(value: Any) -> bytes:
 
 
 def messages_of(body: Mapping[str, Any], name: str) -> list[Any]:
-    """The list of messages. Refused if there is none."""
+    """Return the list of messages. Raises Refused if it is missing or empty."""
     found = body.get(name)
     if not isinstance(found, list) or not found:
         raise Refused(f"{name} must be a list of messages")
@@ -171,13 +180,13 @@ def messages_of(body: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def one_answer(body: Mapping[str, Any]) -> None:
-    """Refuse what is not simulated: several answers to one call."""
+    """Raise Refused for several answers to one call, which are not simulated."""
     for name in ("n", "best_of"):
         if body.get(name) not in (None, 1):
             raise Refused(f"{name} above 1 is not simulated")
 
 
 def include_usage(body: Mapping[str, Any]) -> bool:
-    """Whether a stream is to end with its usage."""
+    """Return whether a stream must end with its usage."""
     options = body.get("stream_options")
     return isinstance(options, dict) and bool(options.get("include_usage"))

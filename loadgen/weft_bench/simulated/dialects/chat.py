@@ -1,4 +1,4 @@
-"""Chat Completions."""
+"""The Chat Completions API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Chat(Dialect):
             call = head | {"function": self._function("")}
             delta = {"role": "assistant", "content": None, "tool_calls": [call]}
         else:
-            # One frame, around each word.
+            # The frame around each word is the same, so it is built once.
             frame = self._chunk({"content": "\0"}, None)
             self._before, _, self._after = frame.partition(rb"\u0000")
         return (self._chunk(delta, None),)

@@ -1,4 +1,4 @@
-"""Completions: text, or token ids, and what comes after."""
+"""The Completions API: text or token ids, and their continuation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft_bench.simulated.dialects.base import Asked, Dialect, Refused, Usage, e
 
 
 class Completions(Dialect):
-    """`POST /v1/completions`, one prompt a call."""
+    """`POST /v1/completions`, one prompt per call."""
 
     kind = "cmpl"
 

@@ -1,4 +1,4 @@
-"""Messages, as Anthropic's clients speak it."""
+"""Anthropic's Messages API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses: items in, items out, and answers that go on from earlier ones."""
+"""The Responses API: items in, items out, with answers that continue earlier ones."""
 
 from __future__ import annotations
 

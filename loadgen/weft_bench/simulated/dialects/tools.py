@@ -1,4 +1,4 @@
-"""Tool calls that a client forces: the tool's name, and arguments that its schema allows. Pure."""
+"""Tool calls that a client forces, with arguments that match the tool's schema. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ _DEPTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """arguments: JSON."""
+    """A call of a tool. arguments: JSON."""
 
     name: str
     arguments: str
 
 
 def forced(body: Mapping[str, Any]) -> ToolCall | None:
-    """The call that `tool_choice` asks for, in any of the dialects; None where it is left open.
-    ValueError for a tool that is not there."""
+    """Return the call that `tool_choice` forces in any of the APIs, or None if it forces none.
+
+    Raises ValueError for an unknown tool.
+    """
     choice = body.get("tool_choice")
     if isinstance(choice, Mapping):
         kind = choice.get("type")
@@ -44,8 +46,10 @@ def forced(body: Mapping[str, Any]) -> ToolCall | None:
 
 
 def example(schema: Any, depth: int = 0) -> Any:
-    """A value that a JSON schema allows: the common part of it, without references, patterns and
-    conditions. Only what is required is in an object."""
+    """Return a value that a JSON schema allows. An object has its required properties only.
+
+    References, patterns and conditions are not supported.
+    """
     if not isinstance(schema, Mapping) or depth > _DEPTH:
         return None
     for name in ("enum", "examples"):

@@ -1,7 +1,7 @@
-"""Recorded agents, one call a line: the whole prompt and answer as text, with the time of the call.
+"""Recorded agents, one call per line: prompt and answer as text, with the time of the call.
 
-A prompt that names who speaks ("user: ...") is split into messages there. One that does not is
-split where the prompt before it ended, so that what a run's prompts share are whole messages.
+A prompt with speakers ("user: ...") is split into messages at the speakers. Any other prompt is
+split at the end of the previous prompt, so that the prompts of a run share whole messages.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from typing import Any, Final
 
 from weft_bench.workloads.schema import TraceCall, TraceProgram
 
-# Of the time from one call to the next, the engine has the most; the trace does not tell the two
-# apart, and this part of it counts as the gap.
+# The engine uses most of the time between two calls. The trace does not separate engine and tools,
+# so this share counts as the gap.
 GAP_SHARE: Final = 0.2
 _MICROSECONDS: Final = 1e6
 _SPEAKER: Final = re.compile(r"(?:^|\n\n)(system|user|assistant|tool): ")
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a recorded call."""
+    """Return whether a record is a recorded call."""
     return {"session_id", "timestamp", "input", "output"} <= record.keys()
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
-    """One program a session, in the order in which they began; arrivals from the first one's."""
+    """Yield one program per session, in order of their start.
+
+    Arrivals are relative to the first session.
+    """
     sessions: dict[str, list[tuple[int, str, str]]] = {}
     for record in records:
         call = int(record["timestamp"]), str(record["input"]), str(record["output"])

@@ -1,8 +1,8 @@
-"""BFCL's multi-turn tasks: what a person asks turn by turn, and the schemas of the tools.
+"""BFCL's multi-turn tasks: the user's turns and the schemas of the tools.
 
-A task names the tools that solve it, not when each is called, with what and what it gives back:
-its calls are dealt out evenly over the turns, arguments and results are made as long as their
-schemas, and times are drawn as in `weft_bench.workloads.traces.tau`.
+A task names the tools that solve it, without the times, arguments or results of their calls. The
+calls are therefore distributed evenly over the turns, arguments and results follow the schemas, and
+times are drawn as in `weft_bench.workloads.traces.tau`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FUNCTIONS: Final = "functions"
 _SYSTEM: Final = (
     "You carry out tasks with the tools at hand. Call one tool at a time; say when done."
 )
-# After the last tool of a turn.
+# The answer after the last tool of a turn.
 _DONE: Final = "That is done. The result is as you asked; tell me what to do next."
-# Classes of the benchmark, and the names under which its tools are told.
+# Classes of the benchmark and the names of their interfaces.
 APIS: Final = {
     "GorillaFileSystem": "gorilla_file_system",
     "MathAPI": "math_api",
@@ -32,23 +32,23 @@ APIS: Final = {
     "TwitterAPI": "posting_api",
     "VehicleControlAPI": "vehicle_control",
 }
-# The benchmark's own type names, in JSON Schema's.
+# The benchmark's type names in JSON Schema.
 _TYPES: Final = {"dict": "object", "float": "number", "tuple": "array", "any": "string"}
 
 Message = Mapping[str, Any]
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a task."""
+    """Return whether a record is a task."""
     return {"question", "involved_classes", "path"} <= record.keys()
 
 
 def read(
     records: Iterable[Mapping[str, Any]], functions: Iterable[Mapping[str, Any]], rng: Random
 ) -> Iterator[TraceProgram]:
-    """One program a task: a call for each tool that is used, and one that ends each turn.
+    """Yield one program per task: a call for each tool, and one that ends each turn.
 
-    functions: the tools' schemas, by interface. Raises ValueError for an interface that is unknown.
+    functions: the tools' schemas, by interface. Raises ValueError for an unknown interface.
     """
     tools: dict[str, dict[str, Mapping[str, Any]]] = {}
     for record in functions:
@@ -59,14 +59,14 @@ def read(
         known: dict[str, Mapping[str, Any]] = {}
         for name in record["involved_classes"]:
             if name not in APIS:
-                raise ValueError(f"no interface {name} is known")
+                raise ValueError(f"unknown interface {name}")
             known |= tools.get(APIS[name], {})
         offered = tuple(tool_of(f) for name, f in known.items() if name not in excluded)
         yield TraceProgram(record["id"], tuple(_calls(record, known, offered, rng)))
 
 
 def tool_of(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A function as the OpenAI API wants a tool."""
+    """Return a function as a tool of the OpenAI API."""
     kept = {key: function[key] for key in ("name", "description")}
     return {
         "type": "function",
@@ -80,7 +80,7 @@ def _json_schema(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     found = {key: _json_schema(value) for key, value in schema.items()}
-    # A parameter may itself be called "type".
+    # A parameter may have the name "type".
     if isinstance(found.get("type"), str):
         found["type"] = _TYPES.get(found["type"], found["type"])
     return found
@@ -111,7 +111,7 @@ def _calls(
 def _use(
     name: str, known: Mapping[str, Mapping[str, Any]], identity: str
 ) -> tuple[Message, Message]:
-    """The call of a tool, and its result."""
+    """Return a tool's call and its result."""
     function = known.get(name, {})
     wanted = function.get("parameters", {}).get("required", ())
     given = function.get("response", {}).get("properties", {})

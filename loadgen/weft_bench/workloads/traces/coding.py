@@ -1,10 +1,9 @@
 """Coding-agent sessions: token counts, block hashes and times, without text.
 
-The text is made: a block's tokens follow from its hash, so that prompts share exactly the prefixes
-that they shared in the session. Hashes are local to a session; what sessions share is modelled:
-those with tools of one length have the same tools, at the front of every prompt. Real sessions hold
-ten to three hundred thousand tokens; `shrink` divides all lengths, so that a session fits a small
-model and keeps its shape.
+The tokens of a block are derived from its hash, so that prompts share the same prefixes as in the
+session. Hashes are local to a session. Sharing between sessions is modelled: sessions with tools of
+equal length have the same tools at the front of every prompt. Real sessions have 10,000 to 300,000
+tokens. `shrink` divides all lengths, so that a session keeps its shape and fits a small model.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from typing import Any, Final
 from weft_bench.workloads.schema import TraceCall, TraceProgram
 
 DEFAULT_SHRINK: Final = 16
-# Ids of made-up prompts lie in [FIRST_ID, FIRST_ID + IDS): ordinary tokens of any vocabulary.
+# Generated ids lie in [FIRST_ID, FIRST_ID + IDS), where all vocabularies have ordinary tokens.
 FIRST_ID: Final = 300
 IDS: Final = 1000
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a coding session."""
+    """Return whether a record is a coding session."""
     requests = record.get("requests")
     return isinstance(requests, list) and "block_size" in record
 
@@ -32,9 +31,12 @@ def matches(record: Mapping[str, Any]) -> bool:
 def read(
     records: Iterable[Mapping[str, Any]], shrink: int = DEFAULT_SHRINK, context: int = 0
 ) -> Iterator[TraceProgram]:
-    """One program a session. `think_time` before a call is the gap after the one before it; it may
-    include a person's approval, so it is an upper bound on tool time. context: after the first
-    prompt of more tokens nothing is read, since the session is cut there; 0: read all."""
+    """Yield one program per session.
+
+    `think_time` before a call is the gap after the previous call. It may include a user's approval,
+    so it is an upper bound on tool time. context: stop after the first prompt of more tokens, since
+    the session is cut there; 0 to read all.
+    """
     for record in records:
         requests = [r for r in record["requests"] if "in" in r and r.get("hash_ids")]
         prompts = _Prompts(record, shrink)
@@ -57,7 +59,7 @@ def read(
 
 
 class _Prompts:
-    """Makes a session's prompts, one after the other: token ids, and what they hold."""
+    """Generates a session's prompts in order: token ids and their tags."""
 
     def __init__(self, record: Mapping[str, Any], shrink: int) -> None:
         size = int(record["block_size"])
@@ -66,7 +68,7 @@ class _Prompts:
         self._width = max(1, size // shrink)
         self._tools = int(record.get("tool_tokens", 0))
         self._tool_blocks = self._tools // size
-        # Blocks of tools and system prompt, which the session's first prompt begins with.
+        # Number of blocks of tools and system prompt at the front of the session's first prompt.
         self._fixed = (self._tools + int(record.get("system_tokens", 0))) // size
         self._blocks: dict[int, list[int]] = {}
         self._before: list[int] = []
@@ -90,8 +92,11 @@ class _Prompts:
         return ids, tuple(_spans(self._tags, self._width))
 
     def _tag(self, hashes: list[int]) -> None:
-        """One tag a block. What is kept of the prompt before keeps its tags; then comes the last
-        answer, then what the client had to say: tools' output where it was asked for."""
+        """Assign one tag to each block.
+
+        Blocks shared with the previous prompt keep their tags. The last answer follows, then the
+        client's input: tool output if the answer requested tools, else the user's query.
+        """
         kept = 0
         while kept < min(len(hashes), len(self._before)) and hashes[kept] == self._before[kept]:
             kept += 1
@@ -106,7 +111,7 @@ class _Prompts:
 
 
 def _spans(tags: list[str], width: int) -> Iterator[tuple[int, str]]:
-    """Runs of one tag, as (end, tag), of blocks of so many tokens."""
+    """Yield runs of equal tags as (end, tag), for blocks of `width` tokens."""
     for place, tag in enumerate(tags):
         if place + 1 == len(tags) or tags[place + 1] != tag:
             yield (place + 1) * width, tag

@@ -1,4 +1,4 @@
-"""Opens a trace: finds the file, recognises its format by its content, reads it."""
+"""Opens a trace: finds the file, detects its format from the content, reads it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from weft_bench.workloads.streams import stream
 from weft_bench.workloads.traces import agent_calls, bfcl, coding, prompts, requests, tau, tree
 
 _SUFFIXES: Final = (".jsonl.xz", ".jsonl", ".csv.xz", ".csv")
-# Files that only say what another one of the folder speaks of.
+# Files with supplementary data for another file in the same folder.
 _COMPANIONS: Final = (bfcl.FUNCTIONS, prompts.SCHEMAS)
-# What parsers raise: of text that is no JSON or no row, nested too deeply, or in too long a field.
+# Errors of the parsers: invalid JSON or CSV, too deep nesting, or a too long field.
 _NOT_PARSED: Final = (ValueError, RecursionError, csv.Error)
 Record = Mapping[str, Any]
 Lines = list[tuple[int, str]]
@@ -28,7 +28,7 @@ Lines = list[tuple[int, str]]
 
 @dataclass(slots=True)
 class _Trace:
-    """A file that is being read. line: the number of the line that was parsed last."""
+    """A trace file that is being read. line: number of the last parsed line."""
 
     file: Path
     seed: int
@@ -46,7 +46,7 @@ class _Trace:
         return stream(self.seed, purpose)
 
     def records(self) -> Iterator[Record]:
-        """All of them in the order of the file, parsed as they are asked for."""
+        """Yield all records in the order of the file, parsed on demand."""
         for number, text in self.lines:
             self.line = number
             try:
@@ -54,18 +54,16 @@ class _Trace:
             except _NOT_PARSED as error:
                 raise TraceError(f"{self.file}, line {self.line}: {error}") from None
             if not isinstance(record, dict):
-                raise TraceError(
-                    f"{self.file}, line {self.line}: no object, as all known traces have"
-                )
+                raise TraceError(f"{self.file}, line {self.line}: the record is not a JSON object")
             yield record
 
     def sample(self) -> Iterator[Record]:
-        """All of them in an order that the seed shuffles."""
+        """Yield all records in an order that the seed shuffles."""
         self.rng("sample").shuffle(self.lines)
         return self.records()
 
     def beside(self, name: str) -> Iterator[Record]:
-        """The records of another file of the folder."""
+        """Yield the records of another file in the same folder."""
         for suffix in _SUFFIXES:
             file = self.file.with_name(name + suffix)
             if file.is_file():
@@ -73,18 +71,20 @@ class _Trace:
         raise TraceError(f"{self.file} needs {name}.jsonl beside it")
 
     def shuffled(self, programs: Iterable[TraceProgram]) -> Iterator[TraceProgram]:
-        """Programs of which the records must be read in their order."""
+        """Shuffle programs whose records must be read in order."""
         found = list(programs)
         self.rng("sample").shuffle(found)
         yield from found
 
     def window(self, programs: Iterable[TraceProgram]) -> Iterator[TraceProgram]:
-        """Programs in the order in which they came, from one that the seed chooses; behind the last
-        comes the first. So bursts stay, and what neighbours share."""
+        """Yield programs in order of arrival, from one that the seed selects, around to the first.
+
+        This keeps bursts, and the sharing between neighbours.
+        """
         found = sorted(programs, key=lambda program: program.arrival_s or 0.0)
         times = [program.arrival_s or 0.0 for program in found]
         begin = self.rng("sample").randrange(len(found))
-        # From the last one to the first again: as long as between any two.
+        # The gap from the last program to the first is the mean gap.
         turn = (times[-1] - times[0]) * len(found) / max(1, len(found) - 1)
         for place in range(begin, begin + len(found)):
             turns, place = divmod(place, len(found))
@@ -94,7 +94,10 @@ class _Trace:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A kind of trace. name: its own, or a prefix to the file's. shrinks: lengths are divided."""
+    """A trace format.
+
+    name: of the trace, or a prefix to the file's name. shrinks: lengths are divided by `shrink`.
+    """
 
     name: str
     about: str
@@ -108,7 +111,7 @@ FORMATS: Final = (
         "tree_of_thoughts",
         "searches",
         tree.matches,
-        # A record tells the usage up to it: all must be read in their order first.
+        # A record has the total usage so far, so all records must be read in order.
         lambda t: t.shuffled(tree.read(t.records())),
     ),
     Format(
@@ -178,15 +181,15 @@ KNOWN: Final = "workloads that `weft bench workload` wrote, " + ", ".join(
 def read_trace(
     path: Path, seed: int, context: int = 0, shrink: int = coding.DEFAULT_SHRINK
 ) -> tuple[str, Iterator[TraceProgram]]:
-    """The trace's name, and its programs, read as they are asked for: a trace may be far larger
-    than what is played.
+    """Return the trace's name and its programs, which are read on demand.
 
-    Programs of which each stands alone come in an order that the seed shuffles; those with recorded
-    arrivals in their order, from a place that the seed chooses; a workload's as it was written.
+    A trace may be far larger than the part that is played. Independent programs come in an order
+    that the seed shuffles. Programs with recorded arrivals come in their order, from a start that
+    the seed selects. A workload's programs come as written.
 
-    path: a file of JSON lines or a table, plain or .xz, or a folder that holds one. context: calls
-    far beyond so many tokens need not be made, 0 for all. shrink: lengths of traces without text
-    are divided by it. Raises TraceError, for a broken record when it is met.
+    path: a file of JSON lines or a table, plain or .xz, or a folder with one such file. context:
+    calls far beyond this number of tokens may be omitted, 0 for no limit. shrink: divides the
+    lengths of traces without text. Raises TraceError; for an invalid record, when it is reached.
     """
     file = find(path)
     lines = _lines(file)
@@ -207,16 +210,16 @@ def read_trace(
         if known.matches(first):
             name = known.name if known.name and known.name[-1] != "_" else known.name + trace.stem
             return name, _guarded(trace, known.read(trace))
-    raise TraceError(f"{file}: no known trace format; known are {KNOWN}")
+    raise TraceError(f"{file}: unknown trace format; known are {KNOWN}")
 
 
 def shrunk(name: str) -> bool:
-    """Whether lengths of the trace of this name were divided by `shrink`."""
+    """Return whether `shrink` divides the lengths of the trace with this name."""
     return any(f.shrinks and name.startswith(f.name) for f in FORMATS)
 
 
 def find(path: Path) -> Path:
-    """The trace file that a path means. Raises TraceError."""
+    """Return the trace file of a path. Raises TraceError."""
     if path.is_dir():
         found = sorted(
             p
@@ -224,7 +227,7 @@ def find(path: Path) -> Path:
             if p.name.endswith(_SUFFIXES) and p.name.partition(".")[0] not in _COMPANIONS
         )
         if len(found) != 1:
-            raise TraceError(f"{path} holds {len(found)} trace files; name one of them")
+            raise TraceError(f"{path} holds {len(found)} trace files; select one of them")
         return found[0]
     if not path.is_file():
         raise TraceError(f"{path} does not exist")
@@ -241,7 +244,7 @@ def _written(trace: _Trace, header: Record) -> tuple[str, Iterator[TraceProgram]
 
 
 def _guarded(trace: _Trace, programs: Iterator[TraceProgram]) -> Iterator[TraceProgram]:
-    """The programs; what is wrong with a record is told with its line."""
+    """Yield the programs. Errors in a record carry its line number."""
     try:
         yield from programs
     except TraceError:

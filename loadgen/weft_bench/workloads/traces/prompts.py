@@ -1,7 +1,7 @@
 """Sets of single prompts, as programs of one or a few calls: GSM8K, MT-bench, TAT-QA, Spider.
 
-Answers are as long as the set's own where it has some; else their lengths are drawn around the mean
-of chats in Agentix 6.1 (277 tokens), or are short where a figure or a phrase is asked for.
+Answers have the length of the set's answers if it has any. Otherwise their lengths are drawn around
+the mean of chats in Agentix 6.1 (277 tokens), or are short for figures and phrases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weft_bench.workloads.synthetic import words
 SCHEMAS: Final = "spider_schemas"
 _CHAT_ANSWER: Final = LongTail(277, 0.6, 20, 1500)
 _PHRASE: Final = LongTail(24, 0.6, 3, 120)
-# A person reads the first answer and asks again.
+# Time for the user to read the first answer.
 _READING_S: Final = 4.0
 _CHARACTERS_A_TOKEN: Final = 4
 _TABLE: Final = "Answer the question from this financial report, with a figure or a short phrase."
@@ -25,12 +25,12 @@ _QUERY: Final = "Write one SQL query that answers the question. Print the query 
 
 
 def is_gsm8k(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a maths problem."""
+    """Return whether a record is a maths problem."""
     return {"question", "answer"} <= record.keys()
 
 
 def gsm8k(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
-    """One call a problem."""
+    """Yield one call per problem."""
     for number, record in enumerate(records):
         size = len(record["answer"].encode())
         call = TraceCall((_user(record["question"]),), output_bytes=size)
@@ -38,12 +38,15 @@ def gsm8k(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
 
 
 def is_mt_bench(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a prompt in turns."""
+    """Return whether a record is a prompt in turns."""
     return "turns" in record and "question_id" in record
 
 
 def mt_bench(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
-    """One call a turn. The set has no answers: what stands between turns is made."""
+    """Yield one program per prompt, with one call per turn.
+
+    The set has no answers, so the answers between turns are generated.
+    """
     for record in records:
         history: tuple[Mapping[str, Any], ...] = ()
         calls = []
@@ -58,12 +61,12 @@ def mt_bench(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[Trac
 
 
 def is_tatqa(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a table with questions."""
+    """Return whether a record is a table with questions."""
     return {"table", "paragraphs", "questions"} <= record.keys()
 
 
 def tatqa(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
-    """One program a table: its questions side by side, behind the same table and paragraphs."""
+    """Yield one program per table. Its questions run in parallel after the same table and text."""
     for number, record in enumerate(records):
         rows = "\n".join(" | ".join(row) for row in record["table"])
         context = "\n\n".join((_TABLE, rows, *record["paragraphs"]))
@@ -76,19 +79,21 @@ def tatqa(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TracePr
 
 
 def is_spider(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a question to a database."""
+    """Return whether a record is a question about a database."""
     return {"db_id", "question", "query"} <= record.keys()
 
 
 def spider(
     records: Iterable[Mapping[str, Any]], schemas: Iterable[Mapping[str, Any]]
 ) -> Iterator[TraceProgram]:
-    """One call a question; all questions to a database begin with its schema. Raises ValueError
-    for a database without one."""
+    """Yield one call per question, which begins with the schema of its database.
+
+    Raises ValueError for a database without a schema.
+    """
     known = {schema["db_id"]: schema_text(schema) for schema in schemas}
     for number, record in enumerate(records):
         if record["db_id"] not in known:
-            raise ValueError(f"no schema of the database {record['db_id']} is known")
+            raise ValueError(f"unknown schema of database {record['db_id']}")
         head = {"role": "system", "content": f"{_QUERY}\n\n{known[record['db_id']]}"}
         size = len(record["query"].encode())
         call = TraceCall((head, _user(record["question"])), output_bytes=size)
@@ -96,7 +101,7 @@ def spider(
 
 
 def schema_text(schema: Mapping[str, Any]) -> str:
-    """A database's tables, a line each, and which columns refer to which."""
+    """Return a database's tables, one per line, and its foreign keys."""
     tables: Sequence[str] = schema["table_names_original"]
     columns: Sequence[tuple[int, str]] = schema["column_names_original"]
     lines = []

@@ -1,7 +1,7 @@
-"""Published statistics of recorded traces, by the names that `files` gives the traces.
+"""Published statistics of recorded traces, by the traces' names in `files`.
 
-The figures are those that the collection of the files prints beside them; readers are held to them.
-Names of statistics are those of `weft_bench.workloads.statistics`.
+The figures are printed beside the files in their collection. Tests compare the readers with them.
+The names of statistics are those of `weft_bench.workloads.statistics`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# name: (source, published statistics).
+# Trace name to (source, published statistics).
 PUBLISHED: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
     "coding_sessions": (
         "kv-cache-tester: recorded coding agents",

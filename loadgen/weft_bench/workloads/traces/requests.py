@@ -1,7 +1,7 @@
 """Requests of production services without text: Mooncake's with block hashes, Azure's with lengths.
 
-Each request is a program of one call: neither trace tells which requests belong together. Lengths
-are divided by `shrink`, so that requests of tens of thousands of tokens fit a small model.
+Each request is a program of one call: neither trace shows which requests belong together. `shrink`
+divides lengths, so that requests of tens of thousands of tokens fit a small model.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ _AZURE: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 def is_mooncake(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a request with block hashes."""
+    """Return whether a record is a request with block hashes."""
     return {"timestamp", "input_length", "output_length", "hash_ids"} <= record.keys()
 
 
 def mooncake(
     records: Iterable[Mapping[str, Any]], name: str, shrink: int = 1
 ) -> Iterator[TraceProgram]:
-    """Requests whose blocks of 512 tokens have hashes that all of them share: equal hashes are
-    equal prefixes. Times are milliseconds. name: of the trace, since another one's hashes are
-    others. Raises ValueError where hashes and length do not agree."""
+    """Yield requests with one hash per block of 512 tokens.
+
+    Equal hashes are equal prefixes across all requests. Times are milliseconds. name: of the trace,
+    since hashes of different traces are unrelated. Raises ValueError if hashes and length disagree.
+    """
     for number, record in enumerate(records):
         hashes, tokens = record["hash_ids"], int(record["input_length"])
         if len(hashes) != -(-tokens // BLOCK_TOKENS):
             raise ValueError(f"{len(hashes)} blocks of {BLOCK_TOKENS} do not make {tokens} tokens")
-        # Only the last block is not full.
+        # Only the last block may be partial.
         rest = tokens - BLOCK_TOKENS * (len(hashes) - 1)
         sizes = [BLOCK_TOKENS] * (len(hashes) - 1) + [rest]
         parts = tuple(
@@ -44,18 +46,21 @@ def mooncake(
 
 
 def is_azure(record: Mapping[str, Any]) -> bool:
-    """Whether a record, of a table with a header, is a request with lengths."""
+    """Return whether a record, of a table with a header, is a request with lengths."""
     return set(_AZURE) <= record.keys()
 
 
 def azure(
     records: Iterable[Mapping[str, Any]], name: str, shrink: int = 1
 ) -> Iterator[TraceProgram]:
-    """Requests with times and lengths. What they share is unknown, so they share nothing."""
+    """Yield requests with times and lengths.
+
+    Their common prefixes are unknown, so they share nothing.
+    """
     begun = None
     for number, record in enumerate(records):
         time, context, generated = (record[column] for column in _AZURE)
-        # The seventh digit, tenths of a microsecond, is more than a datetime holds.
+        # A datetime has six decimal digits, the trace seven.
         at = datetime.fromisoformat(time[:26])
         begun = begun or at
         parts = (Part(f"{name}/{number}", max(1, int(context) // shrink)),)

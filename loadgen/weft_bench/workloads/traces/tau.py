@@ -9,20 +9,20 @@ from typing import Any, Final
 
 from weft_bench.workloads.schema import TraceCall, TraceProgram
 
-# The trajectories carry no times. Tools answer as in Sutradhara's web search (1.09 s mean, section
-# 5); customers take longer. Both are drawn from exponential distributions.
+# The trajectories have no times. Tools take as long as Sutradhara's web search (1.09 s mean,
+# section 5), customers longer. Both are drawn from exponential distributions.
 TOOL_GAP_S: Final = 1.09
 CUSTOMER_GAP_S: Final = 4.0
 _KEPT: Final = ("role", "content", "tool_calls", "tool_call_id", "name")
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a trajectory."""
+    """Return whether a record is a trajectory."""
     return isinstance(record.get("messages"), list) and "requests" not in record
 
 
 def read(records: Iterable[Mapping[str, Any]], rng: Random) -> Iterator[TraceProgram]:
-    """One program a trajectory, one call an assistant message."""
+    """Yield one program per trajectory, with one call per assistant message."""
     for number, record in enumerate(records):
         messages = [_clean(message) for message in record["messages"]]
         calls = []

@@ -1,9 +1,9 @@
-"""Tree-of-thoughts searches for the game of 24: many short calls side by side, then a join.
+"""Tree-of-thoughts searches for the game of 24: many short parallel calls, then a join.
 
-A step of the search expands every state that it has kept: one call proposes the next states from
-each, all at once; then one call judges each new state, all at once; the best are kept for the next
-step. A step waits for all of the step before it. The trace holds states and values, not the
-prompts: the instructions here are our own, as long as leads to prompts of the recorded length.
+A step of the search expands all kept states: one call per state proposes the next states, all in
+parallel. One call then judges each new state, all in parallel, and the best are kept for the next
+step. A step waits for the whole previous step. The trace has states and values but no prompts: the
+instructions here are our own, with a length that gives prompts of the recorded length.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ impossible
 
 
 def matches(record: Mapping[str, Any]) -> bool:
-    """Whether a record is a search."""
+    """Return whether a record is a search."""
     steps = record.get("steps")
     return isinstance(steps, list) and "usage_so_far" in record
 
 
 def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
-    """One program a search, records in the order of the file: their usage is a running total.
+    """Yield one program per search, in the order of the file, because usage is a running total.
 
-    The usage is of a whole search, so each of its calls has the mean answer. A state that was
-    found twice was judged once.
+    The usage covers a whole search, so each of its calls has the mean answer length. A state that
+    was found twice was judged once.
     """
     total = 0
     for record in records:
         before, total = total, int(record["usage_so_far"]["completion_tokens"])
-        # A file that was put together of several runs starts its total anew.
+        # In a file that combines several runs, each run restarts the total.
         used = total - before if total >= before else total
         prompts, after = _calls(record["steps"])
         tokens = max(1, round(used / max(1, len(prompts))))
@@ -68,7 +68,7 @@ def read(records: Iterable[Mapping[str, Any]]) -> Iterator[TraceProgram]:
 
 
 def _calls(steps: Iterable[Mapping[str, Any]]) -> tuple[list[str], list[tuple[int, ...]]]:
-    """The prompt of every call, and the numbers of the calls that each waits for."""
+    """Return each call's prompt, and the numbers of the calls that it waits for."""
     prompts: list[str] = []
     after: list[tuple[int, ...]] = []
     level: tuple[int, ...] = ()

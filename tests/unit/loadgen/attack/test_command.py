@@ -1,4 +1,4 @@
-"""What the table of attacks says, and which goals are missed."""
+"""The table of attacks and the missed goals."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def seen(
     return Seen(Windows(alone), Windows(attacked, errors), did)
 
 
-def test_the_baseline_is_the_median_round_and_the_tail_is_of_all_calls() -> None:
+def test_baseline_is_the_median_round_and_p99_covers_all_calls() -> None:
     one = seen([[1.0, 2.0], [90.0], [3.0]], [[1.0], [float(number) for number in range(101)]])
     assert one.alone.worst_ms == [2.0, 90.0, 3.0]
     assert one.more_ms == 97.0
     assert one.attacked.p99_ms == pytest.approx(99.0, abs=0.1)
 
 
-def test_a_goal_is_missed_by_one_round_above_it() -> None:
+def test_one_round_above_the_goal_misses_it() -> None:
     found = {
         "many keys": seen([[3.0]] * 3, [[102.9]] * 3),
         "slow heads": seen([[3.0]] * 3, [[4.0], [103.1], [4.0]]),
@@ -33,18 +33,18 @@ def test_a_goal_is_missed_by_one_round_above_it() -> None:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_that_did_nothing_is_no_success(name: str) -> None:
+def test_attack_without_effect_misses_the_goal(name: str) -> None:
     assert missed({name: seen([[1.0]], [[1.0]])}, 100.0) == []
     (one,) = missed({name: seen([[1.0]], [[1.0]], Activity(open=8))}, 100.0)
-    assert "did not take place" in one
+    assert "had no effect" in one
 
 
-def test_failed_calls_of_the_honest_client_are_no_success() -> None:
+def test_failed_calls_of_the_honest_client_miss_the_goal() -> None:
     (one,) = missed({"many keys": seen([[1.0]], [[1.0]], errors=2)}, 100.0)
-    assert "0 alone, 2 beside" in one
+    assert "0 alone, 2 during" in one
 
 
-def test_the_table_says_what_the_attacker_did() -> None:
+def test_table_shows_the_attackers_activity() -> None:
     found = table({"many keys": seen([[1.0]], [[5.0]], errors=1)}, AttackOptions(rounds=1))
     (row,) = found["rows"]
     assert len(row) == len(found["columns"])

@@ -28,7 +28,7 @@ def test_the_fitted_engine_is_one_that_can_be_simulated(tmp_path, monkeypatch, c
     assert figures["mean_relative_error"] == pytest.approx(0, abs=1e-6)
 
 
-def test_calls_that_the_cache_does_not_hold_together_are_not_measured(monkeypatch):
+def test_parallel_calls_that_exceed_the_cache_are_not_measured(monkeypatch):
     asked = []
 
     def probe(*_, step_tokens):
@@ -41,7 +41,7 @@ def test_calls_that_the_cache_does_not_hold_together_are_not_measured(monkeypatc
     assert asked == [70 * 32, 4096]
 
 
-def test_what_a_swapped_block_takes_is_of_the_other_engine(tmp_path, monkeypatch):
+def test_swap_cost_comes_from_the_other_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "probe", lambda *_, **__: Probed(STEPS, 0.003))
     asked = []
 
@@ -60,10 +60,10 @@ def test_what_a_swapped_block_takes_is_of_the_other_engine(tmp_path, monkeypatch
     assert find(str(file)).cost.swapped_block_s == 0.00025
 
 
-def test_an_engine_that_cannot_be_measured_is_told(monkeypatch, capsys):
+def test_engine_that_cannot_be_measured_is_reported(monkeypatch, capsys):
     def refuse(*_, **__):
-        raise ProbeError("nobody is there")
+        raise ProbeError("no server is there")
 
     monkeypatch.setattr(command, "probe", refuse)
     assert run(FitOptions(engine="http://e")) == 2
-    assert "nobody is there" in capsys.readouterr().err
+    assert "no server is there" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def test_a_file_without_an_engine_is_refused(tmp_path, text):
         find(str(file))
 
 
-def test_no_name_is_no_engine():
+def test_empty_name_is_no_engine():
     with pytest.raises(ValueError, match="no engine given"):
         shapes(" ,", 1)
     with pytest.raises(ValueError, match="unknown preset"):

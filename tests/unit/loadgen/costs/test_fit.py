@@ -15,7 +15,7 @@ def measured(row, terms=TRUE, off=1.0):
     return Measured(*row, off * sum(a * b for a, b in zip(row, terms, strict=True)))
 
 
-def test_what_made_the_durations_is_found_again():
+def test_fit_recovers_the_cost_model():
     cost = fit_costs([measured(row) for row in GRID])
     found = (cost.step_s, cost.prefill_token_s, cost.decode_sequence_s, cost.context_token_s)
     assert found == pytest.approx(TRUE)
@@ -23,14 +23,14 @@ def test_what_made_the_durations_is_found_again():
     assert error(cost, [measured(row) for row in GRID]) == pytest.approx(0, abs=1e-9)
 
 
-def test_noise_is_averaged_and_told():
+def test_noise_is_averaged_and_reported():
     noisy = [measured(row, off=1.05 if i % 2 else 0.95) for i, row in enumerate(GRID * 4)]
     cost = fit_costs(noisy)
     assert cost.prefill_token_s == pytest.approx(TRUE[1], rel=0.1)
     assert 0.03 < error(cost, noisy) < 0.06
 
 
-def test_steps_that_are_measured_together_count_as_so_many():
+def test_jointly_measured_steps_are_weighted_by_their_number():
     many = [measured(tuple(8 * x for x in row)) for row in GRID]
     assert fit_costs(many).step_s == pytest.approx(TRUE[0])
 
@@ -44,7 +44,7 @@ def test_a_term_that_would_be_negative_is_left_out():
 @pytest.mark.parametrize(
     "rows", [[], [GRID[0]] * 9, [row for row in GRID if not row[1]]], ids=["none", "one", "decode"]
 )
-def test_measurements_that_do_not_tell_are_refused(rows):
+def test_insufficient_measurements_are_refused(rows):
     with pytest.raises(ValueError, match="measurements"):
         fit_costs([measured(row) for row in rows])
 

@@ -1,4 +1,4 @@
-"""What a step takes."""
+"""The duration of a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL = CostModel(
         ((0, 0, 0, 30), 0.014),
     ],
 )
-def test_arithmetic_hides_behind_the_weights_until_it_is_more(step, seconds):
+def test_step_takes_the_longer_of_arithmetic_and_weights(step, seconds):
     assert MODEL.step(*step) == pytest.approx(seconds, abs=TICK_S)
 
 
@@ -39,11 +39,11 @@ def test_durations_are_whole_ticks_so_that_their_sums_are_exact():
     assert on_tick(0.1) == pytest.approx(0.1, abs=TICK_S)
 
 
-def test_a_step_takes_a_tick_at_least():
+def test_step_takes_at_least_one_tick():
     assert CostModel(step_s=1e-12).step(0, 0, 0) == TICK_S
 
 
-def test_a_call_alone_reads_what_is_fresh_and_writes_token_by_token():
+def test_lone_call_prefills_new_tokens_and_decodes_one_by_one():
     assert MODEL.alone(0, 10) == pytest.approx(0.001 + 0.010 + 10 * 0.011)
     assert MODEL.alone(1000, 0) == pytest.approx(0.001 + 0.1)
 

@@ -1,4 +1,4 @@
-"""Cost models by specification."""
+"""Cost models from specifications."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from weft_bench.costs.presets import GPUS, MODELS, PRESETS, derive, preset
 
 
-def test_every_model_is_there_for_every_gpu():
+def test_every_model_has_a_preset_for_every_gpu():
     assert set(PRESETS) == {f"{m}-{g}" for m in ("8b", "14b", "70b") for g in GPUS}
     assert {"a100", "h100", "l40", "a6000"} == set(GPUS)
 
@@ -22,7 +22,7 @@ def test_an_8b_model_on_an_a100_by_hand():
     # 16.06 GB at three quarters of 2,039 GB/s; 16.06 GFLOP at half of 312 TFLOP/s.
     assert shape.cost.weights_s == pytest.approx(16.06 / (2039 * 0.75))
     assert shape.cost.prefill_token_s == pytest.approx(16.06e9 / 156e12)
-    # 128 KiB a token.
+    # 128 KiB per token.
     assert shape.block_bytes == 16 * 131_072
     assert shape.cost.context_token_s == pytest.approx(131_072 / (2.039e12 * 0.75))
     assert shape.kv_blocks == int((73.6e9 - 16.06e9 - 2e9) / shape.block_bytes)
@@ -47,7 +47,7 @@ def test_every_gpu_by_its_data_sheet(
     assert one.cost.prefill_token_s == pytest.approx(16.06e9 / (0.5 * arithmetic))
     assert one.cost.swapped_block_s == pytest.approx(2**21 / host)
     assert one.kv_blocks == int((0.92 * gigabytes * 1e9 - 16.06e9 - 2e9) / 2**21)
-    # 70.6 billion parameters on four; 80 layers tell each other 8,192 numbers twice.
+    # 70.6 billion parameters on four GPUs; 80 layers exchange 8,192 numbers twice.
     told = 2 * 80 * 2 * 3 / 4 * 8192 * 2 / peers
     assert four.cost.weights_s == pytest.approx(141.2e9 / (4 * 0.75 * bandwidth))
     assert four.cost.prefill_token_s == pytest.approx(141.2e9 / (4 * 0.5 * arithmetic) + told)
@@ -61,7 +61,7 @@ def test_a_faster_gpu_is_faster_in_everything(model):
         assert getattr(fast, name) < getattr(slow, name)
 
 
-def test_several_gpus_pay_for_what_they_tell_each_other():
+def test_several_gpus_pay_for_communication():
     one = derive(replace(MODELS["8b"], gpus=1), GPUS["l40"]).cost
     four = derive(replace(MODELS["8b"], gpus=4), GPUS["l40"]).cost
     assert four.weights_s == pytest.approx(one.weights_s / 4)
@@ -69,7 +69,7 @@ def test_several_gpus_pay_for_what_they_tell_each_other():
     assert four.step_s > one.step_s
 
 
-def test_what_is_unknown_or_does_not_fit_is_refused():
+def test_unknown_or_too_large_models_are_refused():
     with pytest.raises(ValueError, match="8b-a100"):
         preset("8b-b200")
     with pytest.raises(ValueError, match="no room"):

@@ -1,4 +1,4 @@
-"""Measuring an engine over HTTP, with an engine that takes what a cost model says."""
+"""Measures an engine over HTTP. The engine's times follow a cost model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALL_S = 0.02
 
 
 class Engine:
-    """Answers Completions; its clock goes on by what each takes."""
+    """Answers Completions. Each call advances its clock by the call's duration."""
 
     def __init__(self):
         self.now = 0.0
@@ -61,11 +61,11 @@ def engine():
         yield found
 
 
-def test_an_engines_own_costs_are_found(engine):
+def test_costs_of_an_engine_are_found(engine):
     told = []
     probed = probe(URL, 16, 8192, 2, lambda: told.append(1), lambda: engine.now)
     cost = fit_costs(probed.steps)
-    # What the engine does between two steps is part of each.
+    # The engine's work between two steps is part of each step.
     assert cost.step_s == pytest.approx(COST.step_s + BETWEEN_S, rel=0.02)
     assert cost.prefill_token_s == pytest.approx(COST.prefill_token_s, rel=0.02)
     assert cost.decode_sequence_s == pytest.approx(COST.decode_sequence_s, rel=0.02)
@@ -79,13 +79,13 @@ def test_no_prompt_is_sent_twice(engine):
     assert all(a != b for a, b in pairwise(sorted(engine.prompts)))
 
 
-def test_what_an_engine_cannot_hold_is_left_out(engine):
+def test_prompts_beyond_the_engines_capacity_are_skipped(engine):
     probe(URL, 2, 300, 1, lambda: None, lambda: engine.now)
     assert max(map(len, engine.prompts)) < 300
     assert measurements(2, 300) < measurements(2, 2000) < measurements(8, 8000)
 
 
-def test_several_prompts_are_read_in_one_step_and_a_single_one_in_as_many_as_it_takes():
+def test_short_prompts_share_a_step_and_a_long_one_takes_several():
     assert measurements(256, 40_000, 8192) == len(DECODES) + len(PREFILLS)
     several = [(n, length) for n, length in decodes(256, 40_000, 2048) if n > 1]
     assert all(n * length < 2048 for n, length in several)
@@ -100,7 +100,7 @@ def test_several_prompts_are_read_in_one_step_and_a_single_one_in_as_many_as_it_
         (httpx.Response(400, text="too long"), "400: too long"),
     ],
 )
-def test_an_engine_that_does_not_tell_is_refused(answer, why):
+def test_unusable_answers_are_refused(answer, why):
     with respx.mock(base_url=URL) as router:
         router.get("/v1/models").respond(json={"data": [{"id": "demo"}]})
         router.post("/v1/completions").mock(return_value=answer)
@@ -108,7 +108,7 @@ def test_an_engine_that_does_not_tell_is_refused(answer, why):
             probe(URL, 4, 2048, 1, lambda: None)
 
 
-def test_nobody_at_the_address():
+def test_missing_server_is_an_error():
     with respx.mock(base_url=URL) as router:
         router.get("/v1/models").mock(side_effect=httpx.ConnectError("refused"))
         with pytest.raises(ProbeError, match="refused"):

@@ -1,4 +1,4 @@
-"""Measuring swaps over HTTP, with an engine whose copies take what is known."""
+"""Measures swaps over HTTP, with an engine whose copies take a known time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Engine(httpx.AsyncBaseTransport):
             yield b'data: {"token": 1}\n\n'
         async with asyncio.timeout(20):
             await self.resume.wait()
-        # The call that displaced it is answered first.
+        # The call that preempted it is answered first.
         for _ in range(5):
             await asyncio.sleep(0)
         self.swap["swapped_in"] += self.blocks
@@ -99,10 +99,10 @@ def measure(engine, rounds=2):
     return found
 
 
-def test_what_a_block_takes_is_told_from_everything_else(connect):
+def test_time_of_a_block_is_separated_from_other_costs(connect):
     engine = connect(Engine())
     assert measure(engine) == pytest.approx(BLOCK_S, rel=0.01)
-    # The order that was there is back.
+    # The previous order is restored.
     assert engine.policies == ["srpt", "plas"]
     assert max(engine.lengths) < CONTEXT
 
@@ -111,14 +111,14 @@ def test_what_a_block_takes_is_told_from_everything_else(connect):
     ("engine", "why"),
     [(Engine(swap=False), "without swap"), (Engine(experiments=False), "experiments")],
 )
-def test_an_engine_that_cannot_be_measured_is_told(connect, engine, why):
+def test_engine_that_cannot_be_measured_is_reported(connect, engine, why):
     connect(engine)
     with pytest.raises(ProbeError, match=why):
         measure(engine)
 
 
 @pytest.mark.parametrize("tokens", [2, 5])
-def test_a_call_that_ends_too_early_is_told_and_not_waited_for(connect, monkeypatch, tokens):
+def test_call_that_ends_too_early_is_an_error_without_a_wait(connect, monkeypatch, tokens):
     engine = connect(Engine())
 
     async def short():
@@ -131,7 +131,7 @@ def test_a_call_that_ends_too_early_is_told_and_not_waited_for(connect, monkeypa
     assert engine.policy == "plas"
 
 
-def test_a_context_that_holds_too_little_is_refused(connect, monkeypatch):
+def test_too_small_context_is_refused(connect, monkeypatch):
     engine = connect(Engine())
     monkeypatch.setattr(swap_probe, "_TOKENS", CONTEXT)
     with pytest.raises(ProbeError, match="context"):
@@ -139,12 +139,12 @@ def test_a_context_that_holds_too_little_is_refused(connect, monkeypatch):
     assert engine.policies == []
 
 
-def test_both_directions_count_alike_and_noise_is_never_a_gain():
+def test_both_directions_count_and_noise_never_gives_a_gain():
     few, many = Moved(10, 10, 0.1, 0.2), Moved(110, 110, 0.3, 0.6)
     assert per_block([few], [many]) == pytest.approx((0.002 + 0.004) / 2)
     assert per_block([few], [Moved(110, 110, 0.05, 0.1)]) == 0.0
 
 
-def test_where_nothing_moved_there_is_nothing_to_tell():
+def test_measurement_without_swaps_gives_no_time():
     with pytest.raises(ProbeError, match="no blocks were swapped"):
         per_block([Moved(0, 0, 0.1, 0.1)], [Moved(0, 0, 0.2, 0.2)])

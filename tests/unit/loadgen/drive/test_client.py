@@ -1,4 +1,4 @@
-"""The agents' client, on sockets: they are the thing here."""
+"""The agents' client, on real sockets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
 @asynccontextmanager
 async def served(answer):
-    """A server; `answer` gets reader and writer and a connection's number."""
+    """A server. `answer` gets the reader, the writer and the connection's number."""
     connections: list[int] = []
 
     async def handle(reader, writer):
@@ -39,7 +39,7 @@ async def read(reader) -> bytes:
 
 
 @pytest.mark.anyio
-async def test_a_connection_carries_one_call_after_the_other_with_its_headers():
+async def test_connection_carries_sequential_calls_with_their_headers():
     requests: list[bytes] = []
 
     async def answer(reader, writer, number):
@@ -57,13 +57,13 @@ async def test_a_connection_carries_one_call_after_the_other_with_its_headers():
 
 
 @pytest.mark.anyio
-async def test_a_kept_connection_that_was_closed_meanwhile_loses_no_call():
+async def test_closed_kept_connection_loses_no_call():
     async def answer(reader, writer, number):
         await read(reader)
         writer.write(OK + b"%d." % number)
         await writer.drain()
         if not number:
-            # Takes the next one, and goes without an answer.
+            # Takes the next request and closes without an answer.
             await read(reader)
 
     async with served(answer) as (client, connections):
@@ -73,7 +73,7 @@ async def test_a_kept_connection_that_was_closed_meanwhile_loses_no_call():
 
 
 @pytest.mark.anyio
-async def test_an_answer_that_never_comes_is_an_error():
+async def test_missing_answer_is_an_error():
     async def answer(reader, writer, number):
         await read(reader)
 

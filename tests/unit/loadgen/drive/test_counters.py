@@ -1,4 +1,4 @@
-"""What the engines count, summed and by difference."""
+"""The engines' counters, as sums and differences."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ SWAPS = {
 }  # fmt: skip
 
 
-def test_replicas_are_summed_and_no_swap_counts_as_none():
+def test_replicas_are_summed_and_missing_swap_counts_as_zero():
     plain = {"displacements": 1, "recomputed_tokens": 2, "swap": None}
     assert EngineCounters.of_state(state(SWAPS, plain)) == EngineCounters(4, 42, 9, 4)
 
 
-def test_what_was_before_is_taken_away():
+def test_earlier_counts_are_subtracted():
     later = {**SWAPS, "recomputed_tokens": 50, "swap": {"swapped_out": 12, "swapped_in": 4}}
     before, after = (EngineCounters.of_state(state(s)) for s in (SWAPS, later))
     assert after.since(before) == EngineCounters(0, 10, 3, 0)
 
 
 @pytest.mark.parametrize("answer", ["Not Found", {"detail": "Not Found"}, None])
-def test_engines_that_do_not_tell_count_as_nothing(answer):
+def test_engines_without_counters_count_as_zero(answer):
     silent = {"replicas": {"r0": {"status": 404, "answer": answer}, "r1": {"status": None}}}
     assert EngineCounters.of_state(silent) == EngineCounters()
 
 
 @pytest.mark.parametrize("other", [{}, [], {"replicas": 3}, {"error": "forbidden"}])
-def test_another_answer_is_an_error(other):
+def test_invalid_answer_is_an_error(other):
     with pytest.raises(ValueError, match="not a gateway's state"):
         EngineCounters.of_state(other)
 
 
-def test_simulated_engines_are_told_from_real_ones_and_never_mixed():
+def test_simulated_and_real_engines_are_distinguished_and_never_mixed():
     real = {"answer": {"weft": {"vllm": "0.32.0"}, "engines": []}}
     fake = {"answer": {"weft": {"simulated": True}, "engines": []}}
     assert simulated({"replicas": {"a": fake, "b": fake}})

@@ -1,4 +1,4 @@
-"""What the load client sends."""
+"""The requests of the load client."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def prompts(distinct: bool) -> list[str]:
     return [body["messages"][0]["content"] for body in bodies]
 
 
-def test_requests_are_the_same_in_every_byte_unless_they_are_to_differ():
+def test_requests_are_identical_unless_they_must_differ():
     assert len(set(prompts(distinct=False))) == 1
     found = prompts(distinct=True)
     assert len(set(found)) == 5
-    # In their end alone, so that the length that the head tells is right.
+    # Only the end differs, so that the content length in the head is right.
     assert {len(prompt) for prompt in found} == {len(prompts(distinct=False)[0])}
     assert {prompt[:-16] for prompt in found} == {prompts(distinct=False)[0][:-16]}
 
 
-def test_no_two_runs_send_the_same():
+def test_runs_send_different_requests():
     assert not set(prompts(distinct=True)) & set(prompts(distinct=True))
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("seconds", "sent"), [(0.0, 3), (2.0, 3), (20.0, 10)])
-async def test_so_many_are_sent_and_more_until_the_time_is_over(monkeypatch, seconds, sent):
-    # A second passes with each look at the clock: one before a request and one after it.
+async def test_minimum_number_is_sent_and_more_until_the_time_is_over(monkeypatch, seconds, sent):
+    # Each read of the clock advances it by a second: once before a request and once after it.
     ticks = count()
     clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
     monkeypatch.setattr(load_client, "time", clock)

@@ -1,4 +1,4 @@
-"""The closed loop, with calls that are answered at once or when another one is."""
+"""The closed loop, with calls that are answered at once or after another call."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def program(*after) -> ReadyProgram:
 
 
 @pytest.mark.anyio
-async def test_calls_wait_for_those_they_need_and_for_no_others():
+async def test_calls_wait_only_for_the_calls_they_need():
     order: list[tuple[str, int]] = []
     joined = asyncio.Event()
 
     async def ask(number: int) -> bool:
         order.append(("begun", number))
         if number == 1:
-            # Answered only after the other side has begun.
+            # Answered only after the parallel call has begun.
             await asyncio.wait_for(joined.wait(), 20)
         if number == 2:
             joined.set()
@@ -37,7 +37,7 @@ async def test_calls_wait_for_those_they_need_and_for_no_others():
 
 
 @pytest.mark.anyio
-async def test_the_gap_is_that_of_the_call_that_was_waited_for():
+async def test_gap_is_that_of_the_needed_call():
     asked: list[int] = []
 
     def gap_s(number: int) -> float:
@@ -52,7 +52,7 @@ async def test_the_gap_is_that_of_the_call_that_was_waited_for():
 
 
 @pytest.mark.anyio
-async def test_after_a_call_that_failed_none_is_begun():
+async def test_no_call_starts_after_a_failed_one():
     begun: list[int] = []
 
     async def ask(number: int) -> bool:

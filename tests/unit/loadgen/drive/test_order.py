@@ -1,4 +1,4 @@
-"""The order in a gateway's engines: read, set, put back."""
+"""The order of a gateway's engines: read, set and restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Gateway:
-    """Engines with an order each, behind a gateway's two routes."""
+    """Engines with one order each, behind a gateway's two routes."""
 
     def __init__(self, *orders: str, refuses: str = "") -> None:
         self.orders = list(orders)
@@ -47,7 +47,7 @@ async def test_engines_get_their_order_back_with_their_caches() -> None:
     assert gateway.resets == [True, False]
 
 
-async def test_also_where_the_replay_fails() -> None:
+async def test_order_is_restored_after_a_failed_replay() -> None:
     gateway = Gateway("atlas")
 
     async def replay() -> None:
@@ -61,7 +61,7 @@ async def test_also_where_the_replay_fails() -> None:
 
 
 @pytest.mark.parametrize("orders", [("atlas", "plas"), ()])
-async def test_orders_that_differ_cannot_be_put_back_and_that_is_said(
+async def test_different_orders_cannot_be_restored_and_are_reported(
     orders: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     gateway = Gateway(*orders)
@@ -72,13 +72,13 @@ async def test_orders_that_differ_cannot_be_put_back_and_that_is_said(
     assert "the engines keep the last order" in capsys.readouterr().err
 
 
-async def test_an_order_that_an_engine_refuses_is_an_error() -> None:
+async def test_refused_order_is_an_error() -> None:
     gateway = Gateway("fcfs", refuses="plas")
     with pytest.raises(OrderError, match="plas: an engine rejected it"):
         await set_order(gateway.client, "", "plas", reset_cache=False)
 
 
-async def test_a_gateway_that_is_gone_is_an_error() -> None:
+async def test_missing_gateway_is_an_error() -> None:
     async with httpx.AsyncClient(trust_env=False) as client:
         assert await order_of(client, "http://127.0.0.1:9") == ""
         with pytest.raises(OrderError, match="no answer"):

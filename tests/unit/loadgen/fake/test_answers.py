@@ -1,4 +1,4 @@
-"""The mock engine's bytes are HTTP and OpenAI's shapes."""
+"""The mock engine's bytes are valid HTTP in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ USAGE = Usage(prompt_tokens=7, output_tokens=4)
 
 
 def parse(raw: bytes):
-    """Status, headers and body of one response."""
+    """Return the status, headers and body of one response."""
 
     class Sink:
         def __init__(self):
@@ -46,17 +46,17 @@ def test_a_plain_answer_has_text_and_usage(chat):
 
 @pytest.mark.parametrize("chat", [True, False])
 @pytest.mark.parametrize("include_usage", [True, False])
-def test_a_stream_has_a_frame_a_word_and_ends(chat, include_usage):
+def test_stream_has_one_frame_per_word_and_an_end(chat, include_usage):
     parts = Answers("m", chat=chat).stream(USAGE, include_usage=include_usage)
     _, _, body = parse(b"".join(parts))
     frames = body.split(b"\n\n")
     assert body.count(b'" weft"') == 4
     assert frames[-2] == b"data: [DONE]"
     assert (b'"usage"' in body) is include_usage
-    assert len(parts) >= 4, "each frame is a write of its own"
+    assert len(parts) >= 4, "each frame is one write"
 
 
-def test_models_say_that_they_are_a_mock():
+def test_models_identify_a_mock():
     _, _, body = parse(models("m"))
     card = json.loads(body)["data"][0]
     assert (card["id"], card["mock"]) == ("m", True)

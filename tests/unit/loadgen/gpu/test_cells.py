@@ -1,4 +1,4 @@
-"""What is played, and how much of it fits into the time."""
+"""The cells to play and the time limit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def test_an_engine_is_started_once_for_all_its_cells():
     assert [(system, len(part)) for system, part in by_system(found)] == [("b", 4), ("a", 4)]
 
 
-def test_as_many_programs_come_as_the_rate_says_and_never_too_few_for_a_mean():
+def test_number_of_programs_follows_the_rate_with_a_minimum():
     assert count(2.0, 60.0) == 120
     assert count(0.001, 60.0) == FEWEST
 
 
-def test_nothing_fits_that_would_end_too_late():
+def test_work_that_ends_too_late_does_not_fit():
     budget = Budget(100.0, 60.0)
     assert budget.fits(100.0, 60.0)
     assert not budget.fits(100.1, 60.0)
@@ -31,8 +31,8 @@ def test_nothing_fits_that_would_end_too_late():
     assert budget.left_s(999.0) == 0.0
 
 
-def test_a_capacity_is_of_the_time_in_which_the_engine_is_full():
-    # It fills up for ten seconds, is full for forty at 10 tokens/s, and runs dry for a hundred.
+def test_capacity_is_measured_while_the_engine_is_full():
+    # It fills up for ten seconds, is full for forty at 10 tokens/s, and drains for a hundred.
     made, samples = 0.0, []
     for second in range(150):
         made += 5.0 if second < 10 else 10.0 if second < 50 else 0.5
@@ -41,7 +41,7 @@ def test_a_capacity_is_of_the_time_in_which_the_engine_is_full():
 
 
 @pytest.mark.parametrize("samples", [[], [(0.0, 0.0)], [(0.0, 0.0), (1.0, 0.0)], [(0.0, 5.0)]])
-def test_where_nothing_was_made_there_is_no_capacity(samples):
+def test_capacity_is_zero_without_tokens(samples):
     assert plateau(samples) == 0.0
 
 

@@ -1,4 +1,4 @@
-"""Which engines are started for which cells, and what becomes of a run; without an engine."""
+"""Engine starts, cells and results of a run, without an engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = Host("cpu", "2 cores", None, {"vllm": "0.32.0"})
 
 
 class Stage:
-    """Stands in for engines and what is played on them; notes what was asked of it."""
+    """Replaces engines and plays, and records their calls."""
 
     def __init__(self, monkeypatch):
         self.log: list[str] = []
@@ -80,7 +80,7 @@ def options(tmp_path, **changed):
     return GpuOptions(**{**few, "json_file": str(tmp_path / "gpu.json"), **changed})
 
 
-def test_capacities_are_measured_once_and_all_play_at_shares_of_them(stage, tmp_path):
+def test_capacities_are_measured_once_and_define_all_loads(stage, tmp_path):
     assert run(options(tmp_path, systems=("vllm-opt", "ours"))) == 0
     played = [f"play {w} {r:g} {{}}" for w in ("bfcl", "lats") for r in (1.0, 2.0)]
     assert stage.log == [
@@ -95,7 +95,7 @@ def test_capacities_are_measured_once_and_all_play_at_shares_of_them(stage, tmp_
     assert len(document["cells"]) == 8
 
 
-def test_a_second_run_plays_only_what_is_missing(stage, tmp_path):
+def test_second_run_plays_only_missing_cells(stage, tmp_path):
     assert run(options(tmp_path, systems=("vllm-opt",), workloads=("bfcl",))) == 0
     stage.log.clear()
     assert run(options(tmp_path, systems=("vllm-opt", "mlfq"), workloads=("bfcl",))) == 0
@@ -105,9 +105,9 @@ def test_a_second_run_plays_only_what_is_missing(stage, tmp_path):
     assert stage.log == []
 
 
-def test_when_the_time_is_up_the_rest_is_left_and_said(stage, tmp_path, capsys):
+def test_time_limit_leaves_and_reports_the_remaining_cells(stage, tmp_path, capsys):
     stage.takes_s = 100.0
-    # Two cells fit beside their bounds, a third one would not.
+    # Two cells fit with their limits, a third one does not.
     scene = Scene(window_s=60.0, drain_s=60.0)
     asked = options(tmp_path, systems=("vllm-opt",), scene=scene, minutes=6.0, calibration_s=5.0)
     assert run(asked) == CELLS_LEFT
@@ -118,7 +118,7 @@ def test_when_the_time_is_up_the_rest_is_left_and_said(stage, tmp_path, capsys):
     assert [line for line in stage.log if line.startswith("play")] == ["play lats 2 False"]
 
 
-def test_a_system_without_known_capacity_has_it_measured_first():
+def test_unknown_capacity_is_measured_first():
     found = Results({}, {}, {})
     asked = GpuOptions(systems=("ours",), workloads=("bfcl",), loads=(1.0,))
     cell = Cell("ours", "bfcl", 1.0)
@@ -145,7 +145,7 @@ def test_failed_programs_fail_the_run(stage, tmp_path, capsys):
     assert sum(line.startswith("play") for line in stage.log) == 4
 
 
-def test_an_engine_that_goes_while_it_is_played_on_is_told_with_its_reason(
+def test_engine_that_fails_during_a_play_is_reported_with_its_cause(
     stage, tmp_path, monkeypatch, capsys
 ):
     async def gone(*_):
@@ -161,9 +161,7 @@ def test_an_engine_that_goes_while_it_is_played_on_is_told_with_its_reason(
 
 
 @pytest.mark.parametrize("error", [NotReady("CUDA out of memory"), EngineError("CUDA out of")])
-def test_an_engine_that_does_not_come_up_keeps_what_was_played(
-    stage, tmp_path, monkeypatch, capsys, error
-):
+def test_failed_start_keeps_earlier_cells(stage, tmp_path, monkeypatch, capsys, error):
     before = stage.started
 
     @contextmanager
@@ -179,7 +177,7 @@ def test_an_engine_that_does_not_come_up_keeps_what_was_played(
     assert len(json.loads((tmp_path / "gpu.json").read_text())["cells"]) == 4
 
 
-def test_a_fit_is_made_once_also_by_itself(stage, tmp_path):
+def test_fit_runs_once_also_without_cells(stage, tmp_path):
     file = tmp_path / "engine.json"
     assert run(options(tmp_path, systems=(), fit_file=str(file))) == 0
     assert stage.log == ["fit"]
@@ -188,19 +186,17 @@ def test_a_fit_is_made_once_also_by_itself(stage, tmp_path):
     assert stage.log == ["fit"]
 
 
-def test_a_machine_that_does_not_serve_is_refused_before_anything_starts(
-    stage, tmp_path, monkeypatch, capsys
-):
+def test_unsuitable_machine_is_refused_before_anything_starts(stage, tmp_path, monkeypatch, capsys):
     def refuse(*_):
-        raise HostError("no NVIDIA GPU is here")
+        raise HostError("no NVIDIA GPU found")
 
     monkeypatch.setattr(command, "look", refuse)
     assert run(options(tmp_path)) == 2
-    assert capsys.readouterr().err == "weft bench gpu: no NVIDIA GPU is here\n"
+    assert capsys.readouterr().err == "weft bench gpu: no NVIDIA GPU found\n"
     assert stage.log == []
 
 
-def test_a_file_of_something_else_is_refused(stage, tmp_path, capsys):
+def test_file_of_another_command_is_refused(stage, tmp_path, capsys):
     (tmp_path / "gpu.json").write_text('{"command": "weft bench replay"}')
     assert run(options(tmp_path)) == 2
     assert "holds no results" in capsys.readouterr().err
@@ -221,13 +217,13 @@ def test_a_file_of_something_else_is_refused(stage, tmp_path, capsys):
         (["--policy", "best"], "plas"),
     ],
 )
-def test_options_that_mean_nothing_are_refused(arguments, why):
+def test_invalid_options_are_refused(arguments, why):
     done = CliRunner().invoke(cli.bench, ["gpu", *arguments], env={"COLUMNS": "200"})
     assert done.exit_code == 2
     assert why in done.output
 
 
-def test_the_command_line_says_what_is_played(monkeypatch):
+def test_command_line_selects_the_cells(monkeypatch):
     found = []
     monkeypatch.setattr(command, "run", lambda asked: found.append(asked) or 0)
     line = ["--systems", "ours,vllm", "--loads", "0.5,1", "--capacity", "lats=0.3, bfcl=2"]

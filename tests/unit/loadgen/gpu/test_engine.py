@@ -1,4 +1,4 @@
-"""What vLLM counts of itself, read from its page."""
+"""vLLM's counters, read from its metrics page."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def test_counts_are_summed_over_engines():
     assert series(IDLE)["vllm:prefix_cache_queries_total"] == 400
 
 
-def test_the_cache_is_told():
+def test_cache_size_is_read():
     assert cache_of(IDLE) == (700, 16)
 
 
 @pytest.mark.parametrize("page", ["", "up 1\n", 'vllm:cache_config_info{block_size="16"} 1.0\n'])
-def test_a_page_that_is_not_vllms_is_told(page):
+def test_page_without_vllms_samples_is_an_error(page):
     with pytest.raises(EngineError, match="vllm:"):
         counts_of(page)
     with pytest.raises(EngineError, match="cache_config_info"):
         cache_of(page)
 
 
-def test_an_engine_that_does_not_start_says_why_before_how(tmp_path):
+def test_cause_of_a_failed_start_comes_first(tmp_path):
     log = tmp_path / "engine.log"
     log.write_text("""\
 Found ulimit of 20000. This can cause errors like `OSError: [Errno 24] Too many open files`.
@@ -71,7 +71,7 @@ def _no_pause(monkeypatch):
 
 
 @pytest.mark.anyio
-async def test_the_cache_is_emptied_once_nothing_runs_and_the_engine_says_so():
+async def test_cache_is_cleared_once_the_engine_is_idle_and_confirms():
     pages = [httpx.Response(200, text=PAGE % 2), *[httpx.Response(200, text=IDLE)] * 2]
     answers = [httpx.Response(200, json={"success": found}) for found in (False, True)]
     with respx.mock(base_url=URL) as router:
@@ -83,7 +83,7 @@ async def test_the_cache_is_emptied_once_nothing_runs_and_the_engine_says_so():
 
 
 @pytest.mark.anyio
-async def test_calls_that_never_end_are_told(monkeypatch):
+async def test_calls_that_never_end_are_an_error(monkeypatch):
     monkeypatch.setattr(engine, "_IDLE_S", 0.0)
     with respx.mock(base_url=URL) as router:
         router.get("/metrics").respond(text=PAGE % 1)

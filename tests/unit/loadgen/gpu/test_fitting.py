@@ -1,4 +1,4 @@
-"""The fit of a bench's engine: steps on one as it serves, swaps on one with a single slot."""
+"""Fits an engine of the bench: steps on a normal engine, swaps on one with a single slot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft_bench.gpu.systems import EngineOptions
 
 @pytest.fixture
 def engines(monkeypatch):
-    """What engines were started with, and what was asked of them."""
+    """The options of started engines and of measurements."""
     found = []
 
     @contextmanager
@@ -51,14 +51,14 @@ def fitted(tmp_path, **changed):
     return find(str(file))
 
 
-def test_the_engine_is_one_that_can_be_simulated_swaps_included(engines, tmp_path):
+def test_fitted_engine_can_be_simulated_with_swaps(engines, tmp_path):
     shape = fitted(tmp_path, slots=32)
     assert shape.cost.swapped_block_s == 0.00025
     assert shape.block_bytes == 2 * 2**20
     (_, options, future), asked, (alone, few, told) = engines
     assert (options.slots, future) == (32, False)
     assert (asked.slots, asked.kv_blocks, asked.block_tokens, asked.context) == (32, 5000, 16, 4096)
-    # One slot, one context of KV, the future told, and blocks that go by age alone.
+    # One slot, one context of KV, experiments enabled, and LRU eviction.
     assert (few.slots, few.kv_blocks, told, alone.tags) == (1, 258, True, False)
 
 

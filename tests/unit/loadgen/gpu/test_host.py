@@ -1,4 +1,4 @@
-"""Which machines are measured, and what the others are told."""
+"""Which machines can be measured, and the errors of the others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ROW = "NVIDIA H100 80GB HBM3, 580.159.04, 81559, 81000, 9.0"
 H100 = Gpu("NVIDIA H100 80GB HBM3", "580.159.04", 81_559 * 2**20, 81_000 * 2**20, "9.0")
 
 
-def test_the_drivers_rows_are_read_and_others_left_out():
+def test_driver_rows_are_parsed_and_others_skipped():
     assert parse(f"{ROW}\nFailed to initialize NVML\n") == [H100]
     assert parse("") == []
 
 
 @pytest.fixture
 def driver(tmp_path, monkeypatch):
-    """A machine with a driver; the devices' folder is the fixture's value."""
+    """A machine with a driver. The fixture returns the folder of devices."""
     monkeypatch.setattr(host.shutil, "which", lambda name: f"/usr/bin/{name}")
     (tmp_path / "nvidia0").touch()
     return tmp_path
@@ -41,7 +41,7 @@ def test_gpus_are_those_of_the_driver_that_can_be_opened(driver, monkeypatch):
     assert read_gpus(smi, driver) == []
 
 
-def test_a_driver_that_does_not_answer_has_no_gpus(driver):
+def test_unresponsive_driver_has_no_gpus(driver):
     def broken(command, **_):
         return subprocess.CompletedProcess(command, 9, "", "no devices")
 
@@ -60,13 +60,13 @@ def test_a_gpu_with_room_is_taken():
 @pytest.mark.parametrize(
     ("device", "gpus", "share", "weights", "why"),
     [
-        ("cuda", [], 0.9, 1, "no NVIDIA GPU is here"),
+        ("cuda", [], 0.9, 1, "no NVIDIA GPU found"),
         ("cpu", [H100], 0.9, 1, "without a GPU"),
         ("cuda", [Gpu("A", "1", 80 * 2**30, 20 * 2**30)], 0.9, 1, "20.0 GiB free.* 72.0"),
         ("cuda", [Gpu("A", "1", 16 * 2**30, 16 * 2**30)], 0.9, 15 * 2**30, "no room for KV"),
     ],
 )
-def test_a_machine_that_does_not_serve_is_told_why(device, gpus, share, weights, why):
+def test_unsuitable_machine_is_refused_with_the_cause(device, gpus, share, weights, why):
     with pytest.raises(HostError, match=why):
         check_device(device, gpus, share, weights)
 
@@ -88,7 +88,7 @@ def test_a_checkout_that_is_only_on_the_path_is_refused(monkeypatch):
         check_engine()
 
 
-def test_what_changes_from_minute_to_minute_is_not_recorded():
+def test_changing_fields_are_not_recorded():
     before = Host("cuda", "16 cores", H100, {}).record()
     other = Gpu(H100.name, H100.driver, H100.memory, 5, H100.capability)
     assert before == Host("cuda", "16 cores", other, {}).record()
@@ -96,6 +96,6 @@ def test_what_changes_from_minute_to_minute_is_not_recorded():
     assert Host("cpu", "2 cores", None, {}).record()["gpu"] is None
 
 
-def test_versions_are_told_of_what_figures_depend_on():
+def test_versions_cover_the_relevant_packages():
     assert {"weft", "vllm", "torch", "cuda"} <= set(host.versions())
     assert host.versions()["weft"]

@@ -1,4 +1,4 @@
-"""What a cell plays: the same for all systems."""
+"""A cell's programs are the same for all systems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_programs_fit_the_context_and_are_the_same_each_time(workload):
     assert len({program.id for program in found}) == 5
 
 
-def test_all_come_within_the_window_as_many_as_the_rate_says():
+def test_rate_sets_the_number_of_arrivals_in_the_window():
     scene = Scene(seed=1, context=4096, window_s=20.0)
     found, times = arrivals("bfcl", scene, 1.5)
     assert len(found) == len(times) == count(1.5, 20.0) == 30
@@ -34,7 +34,7 @@ def test_a_faster_scene_has_more_of_the_same_programs():
 
 
 def test_arrivals_are_those_of_a_poisson_process():
-    # Given how many come, the times of a Poisson process are those of as many uniform draws.
+    # Given their number, the times of a Poisson process are distributed like as many uniform draws.
     window, number = 100.0, 0
     early = 0
     for seed in range(40):
@@ -44,7 +44,7 @@ def test_arrivals_are_those_of_a_poisson_process():
     assert early / number == pytest.approx(0.25, abs=0.05)
 
 
-def test_a_play_in_which_a_call_failed_measures_nothing():
+def test_play_with_a_failed_call_is_an_error():
     good, bad = ProgramResult("a", 0.0), ProgramResult("b", 0.0, errors=["500: dead"])
     nothing_failed(Play([good]))
     with pytest.raises(EngineError, match="b failed: 500: dead"):

@@ -1,4 +1,4 @@
-"""One file of many runs, and what is kept out of it."""
+"""One file for many runs, and the checks of its contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def results(**changed):
     return Results(**{**parts, **changed})
 
 
-def test_runs_add_up_in_one_file(tmp_path):
+def test_runs_add_cells_to_one_file(tmp_path):
     file = tmp_path / "gpu.json"
     first = results()
     first.cells["lats/1/ours"] = dict(VALUES)
@@ -53,7 +53,7 @@ def test_runs_add_up_in_one_file(tmp_path):
         ({"configuration": {"shape": "1b", "more": []}}, "another configuration: shape '8b'"),
     ],
 )
-def test_figures_of_different_things_are_never_in_one_file(tmp_path, changed, why):
+def test_file_rejects_figures_of_other_hosts_versions_and_settings(tmp_path, changed, why):
     file = tmp_path / "gpu.json"
     save(file, results())
     with pytest.raises(ResultsError, match=why):
@@ -61,14 +61,14 @@ def test_figures_of_different_things_are_never_in_one_file(tmp_path, changed, wh
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"command": "weft bench replay"}'])
-def test_another_file_is_not_written_over(tmp_path, text):
+def test_other_files_are_not_overwritten(tmp_path, text):
     file = tmp_path / "other.json"
     file.write_text(text)
     with pytest.raises(ResultsError, match="other"):
         load(file, results())
 
 
-def test_no_file_is_an_empty_one(tmp_path):
+def test_missing_file_has_no_cells(tmp_path):
     mine = results()
     load(tmp_path / "none.json", mine)
     (tmp_path / "empty.json").touch()
@@ -76,7 +76,7 @@ def test_no_file_is_an_empty_one(tmp_path):
     assert mine == results()
 
 
-def test_a_given_capacity_may_not_change_under_cells():
+def test_capacity_cannot_change_once_cells_exist():
     mine = results()
     mine.set_capacity({"lats": 0.3})
     mine.set_capacity({"lats": 0.4})

@@ -1,4 +1,4 @@
-"""Models of which only the shape is real."""
+"""Models with a real shape only."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from weft_bench.workloads.parts import token_ids
 from weft_bench.workloads.schema import Part
 
 
-def test_the_shapes_are_those_of_the_models_that_they_are_named_after():
+def test_shapes_match_their_models():
     # The model cards: 8.03 and 1.24 billion.
     assert SHAPES["8b"].parameters == pytest.approx(8.03e9, rel=0.001)
     assert SHAPES["1b"].parameters == pytest.approx(1.24e9, rel=0.01)
-    # What the simulator's presets say of the same model.
+    # The simulator's preset of the same model has this value.
     assert SHAPES["8b"].token_bytes == MODELS["8b"].token_bytes
     assert SHAPES["8b"].weight_bytes == pytest.approx(16.06e9, rel=0.001)
 
 
-def test_a_folder_has_what_an_engine_reads_and_no_weights(tmp_path):
+def test_folder_has_the_engines_files_and_no_weights(tmp_path):
     pytest.importorskip("tokenizers")
     folder = tmp_path / "model"
     write(folder, "tiny", 2048)

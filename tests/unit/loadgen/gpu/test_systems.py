@@ -1,4 +1,4 @@
-"""What differs between the systems, and that nothing else does."""
+"""The differences between the systems."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_engine_is_alike_in_everything_else():
     assert "--load-format dummy" in " ".join(common[0])
 
 
-def test_ours_has_its_default_order_unless_one_is_named():
+def test_weft_uses_its_default_order_unless_one_is_named():
     assert "--policy" not in line("ours")
     ours = line("ours", policy="atlas")
     assert ours[ours.index("--policy") + 1] == "atlas"
@@ -53,7 +53,7 @@ def test_ours_has_its_default_order_unless_one_is_named():
     assert mlfq[mlfq.index("--policy") + 1] == "mlfq"
 
 
-def test_only_ours_has_tags_and_locality_and_both_that_displace_have_swap():
+def test_only_weft_has_tags_and_locality_and_preempting_systems_have_swap():
     def settings(name, **options):
         found = engine_environment(SYSTEMS[name], EngineOptions(**options))
         return json.loads(found["WEFT_ENGINE_SETTINGS"])
@@ -66,12 +66,12 @@ def test_only_ours_has_tags_and_locality_and_both_that_displace_have_swap():
     assert set(balancers.values()) == {"round_robin"}
 
 
-def test_memory_is_a_gpus():
+def test_memory_share_applies_to_gpus():
     assert "--gpu-memory-utilization" in line("ours")
     assert "--gpu-memory-utilization" not in line("ours", device="cpu")
 
 
-def test_the_future_is_told_only_where_swaps_are_measured():
+def test_experiments_are_enabled_only_to_measure_swaps():
     ours = SYSTEMS["ours"]
     assert "experiments" not in engine_environment(ours, EngineOptions())["WEFT_ORDER_OPTIONS"]
     told = engine_environment(ours, EngineOptions(), experiments=True)["WEFT_ORDER_OPTIONS"]

@@ -1,4 +1,4 @@
-"""What choosing a home costs, measured."""
+"""The bench of placement."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_it_prints_and_writes_its_figures(tmp_path):
     assert figures["20 tenants/25 programs/full"] > 0
 
 
-def test_the_second_half_takes_the_place_of_the_first(monkeypatch):
+def test_second_half_replaces_the_first(monkeypatch):
     kept = []
 
     def add(receipts, calls):

@@ -1,4 +1,4 @@
-"""How the bench of overlap starts its engines, and what it says when it cannot."""
+"""The engine settings and errors of the overlap bench."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft_bench.stack.local import configuration
 def test_engines_order_requests_by_arrival_and_hold_twelve_median_prompts():
     line, variables = setup(OverlapOptions(), {})
     assert line[:5] == ["--replicas", "1", "--policy", "program_fifo", "--"]
-    # (32,768 - 5,120) / 3 tokens a prompt, 32 a block.
+    # (32,768 - 5,120) / 3 tokens per prompt, 32 per block.
     assert line[5:] == ["--max-model-len", "32768", "--num-gpu-blocks-override", "3456"]
     assert json.loads(variables["WEFT_ENGINE_SETTINGS"]) == {"tags": True}
     line, _ = setup(OverlapOptions(replicas=2, max_model_len=8192, kv_blocks=99), {})
@@ -23,20 +23,20 @@ def test_engines_order_requests_by_arrival_and_hold_twelve_median_prompts():
     assert line[-3:] == ["8192", "--num-gpu-blocks-override", "99"]
 
 
-def test_settings_that_are_given_stay_but_tags_are_on():
+def test_given_settings_are_kept_and_tags_are_added():
     given = {"WEFT_ENGINE_SETTINGS": '{"pin_share": 0.1, "tags": false}'}
     _, variables = setup(OverlapOptions(), given)
     assert json.loads(variables["WEFT_ENGINE_SETTINGS"]) == {"pin_share": 0.1, "tags": True}
 
 
 @pytest.mark.parametrize("text", ["{", "3", "[1]"])
-def test_settings_that_are_no_object_are_refused(text, monkeypatch, capsys):
+def test_settings_must_be_an_object(text, monkeypatch, capsys):
     monkeypatch.setenv("WEFT_ENGINE_SETTINGS", text)
     assert run(OverlapOptions()) == 2
     assert "WEFT_ENGINE_SETTINGS" in capsys.readouterr().err
 
 
-def test_options_without_a_meaning_are_not_recorded():
+def test_unused_options_are_not_recorded():
     own = configuration(OverlapOptions(), OF_OWN_ENGINES)
     theirs = configuration(OverlapOptions(base_url="http://h"), OF_OWN_ENGINES)
     assert "base_url" not in own
@@ -44,7 +44,7 @@ def test_options_without_a_meaning_are_not_recorded():
     assert own.keys() | theirs.keys() == {f.name for f in fields(OverlapOptions)}
 
 
-def test_nobody_at_the_address_is_told(capsys):
+def test_missing_server_is_reported(capsys):
     assert run(OverlapOptions(base_url="http://127.0.0.1:9")) == 2
     assert "weft bench overlap" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""Tools get their published part of what requests really take."""
+"""Tools get their published share of the requests' real time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_tools_take_their_share_of_the_time_that_requests_take():
         assert plan.e2e_s(1.5) == pytest.approx(3.0 + took + 0.5)
 
 
-def test_the_slowdown_is_the_median_of_what_is_left_beside_tools():
+def test_slowdown_is_the_median_of_times_without_tools():
     factors = (1.0, 1.2, 1.4, 1.6, 9.0, 1.1, 1.3, 1.5, 1.7)
     results = [
         Result(plan.request.number, ftr_s=2.0 * factor + 7.0, tool_s=7.0)
@@ -32,7 +32,7 @@ def test_the_slowdown_is_the_median_of_what_is_left_beside_tools():
     assert slowdown(PLANS, results) == pytest.approx(1.35)
 
 
-def test_without_an_answer_there_is_no_slowdown():
+def test_slowdown_requires_an_answer():
     results = [Result(plan.request.number, errors=["ReadError: gone"]) for plan in PLANS]
     with pytest.raises(ValueError, match="ReadError: gone"):
         slowdown(PLANS, results)

@@ -1,4 +1,4 @@
-"""Playing agents' requests, against a gateway of a few lines that decides when things happen."""
+"""Plays agents' requests against a small gateway that controls the order of events."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ def event(index: int) -> bytes:
 
 
 class Gateway:
-    """Writes the answers. events: calls that it tells of before the forced answer's end, which
-    waits for `hold` where one is set. log: what was asked, in order."""
+    """Writes the answers.
+
+    events: calls that it reports before the forced answer's end, which waits for `hold` if set.
+    log: the requests in order.
+    """
 
     def __init__(self, events=(), answer=TURNS[0].answer, refuse=""):
         self.events, self.answer, self.refuse = events, answer, refuse
@@ -79,7 +82,7 @@ class Gateway:
 
 
 class Tools:
-    """Tools that note in the gateway's log when they begin and end."""
+    """Tools that record their start and end in the gateway's log."""
 
     def __init__(self, gateway: Gateway) -> None:
         self.log = gateway.log
@@ -113,7 +116,7 @@ async def play(gateway, row, seconds=(0.0, 0.01), final_tokens=FINAL_TOKENS, *, 
         return result
 
 
-async def test_the_baseline_does_one_thing_after_the_other():
+async def test_baseline_runs_all_steps_in_sequence():
     gateway = Gateway(events=(0, 1))
     result = await play(gateway, BASELINE)
     assert result.errors == []
@@ -140,7 +143,7 @@ async def test_the_baseline_does_one_thing_after_the_other():
     assert all(body["weft"] == {"tags": []} for body in gateway.bodies)
 
 
-async def test_splitting_announces_what_does_not_depend_on_tools_and_extends_it():
+async def test_splitting_prefills_the_independent_part_and_extends_it():
     gateway = Gateway()
     result = await play(gateway, SPLITTING)
     assert [path for method, path in gateway.log if method == "POST"] == [
@@ -156,8 +159,8 @@ async def test_splitting_announces_what_does_not_depend_on_tools_and_extends_it(
     assert result.saved_s == {"prefill": 0.25}
 
 
-async def test_a_tool_that_is_told_runs_while_the_answer_goes_on():
-    """The answer waits until the tools have ended: nothing is left to wait for, or to prefill."""
+async def test_reported_tool_runs_during_the_answer():
+    """The answer waits for the tools, so that nothing is left to wait for or to prefill."""
     gateway = Gateway(events=(0, 1))
     result = await play(gateway, DISPATCH, hold=True)
     assert result.errors == []
@@ -167,14 +170,14 @@ async def test_a_tool_that_is_told_runs_while_the_answer_goes_on():
     assert ("POST", "/v1/hints/prefill") not in gateway.log
 
 
-async def test_a_tool_that_nobody_told_runs_at_the_answers_end():
+async def test_unreported_tool_runs_after_the_answer():
     result = await play(Gateway(events=(0,)), DISPATCH)
     assert result.dispatched == 1
     assert result.tool_s > 0
     assert result.extended == 1
 
 
-async def test_tags_are_left_to_the_gateway_in_the_last_row():
+async def test_gateway_sets_tags_in_the_last_row():
     gateway = Gateway()
     await play(gateway, TAGS)
     assert all("weft" not in body for body in gateway.bodies)
@@ -183,19 +186,19 @@ async def test_tags_are_left_to_the_gateway_in_the_last_row():
 @pytest.mark.parametrize(
     ("gateway", "message"),
     [
-        (Gateway(answer='[{"name": "other"}]'), "not the calls"),
+        (Gateway(answer='[{"name": "other"}]'), "differs from the forced calls"),
         (Gateway(refuse="/extend"), "409"),
         (Gateway(refuse="/hints/prefill"), "409"),
         (Gateway(refuse="/story"), "409"),
     ],
 )
-async def test_what_goes_wrong_is_an_error_of_its_request(gateway, message):
+async def test_failures_are_errors_of_their_request(gateway, message):
     result = await play(gateway, SPLITTING)
     assert len(result.errors) == 1
     assert message in result.errors[0]
-    assert gateway.log[-1][0] == "DELETE", "its program is ended all the same"
+    assert gateway.log[-1][0] == "DELETE", "its program is still ended"
 
 
-async def test_an_answer_of_another_length_is_an_error():
+async def test_answer_of_another_length_is_an_error():
     result = await play(Gateway(), BASELINE, final_tokens=99)
-    assert "4 tokens of 99 came" in result.errors[0]
+    assert "received 4 of 99 tokens" in result.errors[0]

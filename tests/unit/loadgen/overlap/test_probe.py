@@ -1,4 +1,4 @@
-"""The measurement that tools get their times from, against an engine that does as it is told."""
+"""The measurement behind the tools' times, against an obedient engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TURN = ReadyTurn(({"role": "user", "content": "x"},), (), '[{"name": "a", "argum
 
 
 class Engine:
-    """Counts two tokens a word and ten beside them, and writes what it was forced to write."""
+    """Counts two tokens per word plus ten, and writes the forced text."""
 
     def __init__(self, context=8192, text=None, status=200):
         self.context, self.text, self.status = context, text, status
@@ -36,7 +36,7 @@ def probe(engine: Engine) -> Probe:
     return Probe(httpx.AsyncClient(transport=httpx.MockTransport(engine)), "http://gateway")
 
 
-async def test_a_median_prompt_is_a_third_of_what_is_not_kept_free():
+async def test_median_prompt_is_a_third_of_the_unreserved_context():
     engine = Engine(8192)
     found = await probe(engine).machine(2192)
     assert (found.model, found.context, found.unit) == ("m", 8192, 2000)
@@ -46,7 +46,7 @@ async def test_a_median_prompt_is_a_third_of_what_is_not_kept_free():
     assert longest == pytest.approx(1500, abs=2)
 
 
-async def test_no_two_prompts_of_a_probe_begin_alike():
+async def test_prompts_of_a_probe_share_no_prefix():
     engine = Engine()
     await probe(engine).machine(2192)
     texts = [b["messages"][0]["content"] for b in engine.bodies if b["max_tokens"] == 1]
@@ -54,7 +54,7 @@ async def test_no_two_prompts_of_a_probe_begin_alike():
     assert len(starts) == len([text for text in texts if " " in text])
 
 
-async def test_a_forced_answer_is_timed_after_its_grammar_is_there():
+async def test_forced_answer_is_timed_after_its_grammar_is_compiled():
     engine = Engine()
     tokens, seconds = await probe(engine).answer("m", TURN)
     assert tokens == len(TURN.answer)
@@ -65,14 +65,14 @@ async def test_a_forced_answer_is_timed_after_its_grammar_is_there():
 
 @pytest.mark.parametrize(
     ("engine", "message"),
-    [(Engine(text="no"), "did not write"), (Engine(status=400), "refused")],
+    [(Engine(text="no"), "differs from the forced calls"), (Engine(status=400), "refused")],
 )
-async def test_an_engine_that_does_not_follow_is_told(engine, message):
+async def test_disobedient_engine_is_reported(engine, message):
     with pytest.raises(ProbeError, match=message):
         await probe(engine).answer("m", TURN)
 
 
-async def test_a_context_that_holds_no_prompt_is_told():
+async def test_too_short_context_is_reported():
     with pytest.raises(ProbeError, match="too short"):
         await probe(Engine(4096)).machine(5120)
 
@@ -92,7 +92,7 @@ def test_a_prefill_grows_by_tokens_and_their_square():
         (lambda n: 3e-9 * n * n - 1e-6 * n, None),
     ],
 )
-def test_the_fit_is_never_falling(seconds, expected):
+def test_fit_never_falls(seconds, expected):
     from weft_bench.overlap.probe import fit
 
     found = fit([(n, seconds(n)) for n in (1000, 2000, 3000)])

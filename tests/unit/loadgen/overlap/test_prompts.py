@@ -20,14 +20,14 @@ def size(messages):
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: str(r.number))
 def test_prompts_have_the_sizes_and_shares_of_the_shape(request_):
     for turn, shape in zip(ready(5, request_, UNIT), request_.turns, strict=True):
-        # Rounding is per message; a system prompt has at least some words.
+        # Rounding is per message, and a system prompt has at least a few words.
         slack = 2 * len(turn.messages) + 16
         assert size(turn.messages) == pytest.approx(shape.size * UNIT, abs=slack)
         assert size(turn.outputs) == pytest.approx(shape.outputs * UNIT, abs=slack)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: str(r.number))
-def test_conversations_are_whole(request_):
+def test_conversations_are_complete(request_):
     turns = ready(5, request_, UNIT)
     for turn in turns:
         asked = [c["id"] for m in turn.messages for c in m.get("tool_calls", ())]
@@ -44,7 +44,7 @@ def test_conversations_are_whole(request_):
     assert turns[-1].answer == ""
 
 
-def test_calls_are_of_tools_that_there_are():
+def test_calls_use_existing_tools():
     names = {tool["function"]["name"] for tool in tools()}
     assert len(names) == 20
     called = {
@@ -56,7 +56,7 @@ def test_calls_are_of_tools_that_there_are():
     assert called <= names
 
 
-def test_requests_with_the_same_system_prompt_share_its_beginning():
+def test_equal_system_prompts_share_a_prefix():
     calls = (ShapeCall(3, 1.0),)
     small, large = (
         ShapeRequest(
@@ -70,7 +70,7 @@ def test_requests_with_the_same_system_prompt_share_its_beginning():
         assert one.messages[1]["content"] not in other.messages[1]["content"]
 
 
-def test_texts_depend_on_their_purpose_alone():
+def test_texts_depend_only_on_their_purpose():
     assert words("a", 50).startswith(words("a", 10))
     assert words("a", 10) != words("b", 10)
     assert ready(5, REQUESTS[0], UNIT) == ready(5, REQUESTS[0], UNIT)

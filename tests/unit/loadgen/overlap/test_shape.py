@@ -1,4 +1,4 @@
-"""The generator beside the statistics that Sutradhara publishes of its production trace."""
+"""Compares the generator with Sutradhara's published statistics of its production trace."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_tools_take_the_published_part_of_ftr(at, published):
     assert percentile(shares, at) == pytest.approx(published, abs=0.04)
 
 
-def test_a_tools_time_varies_as_published():
+def test_tool_times_vary_as_published():
     weights = [call.weight for turn in CALLING for call in turn.calls]
     middle = percentile(weights, 0.5)
     assert 1.23 <= percentile(weights, 0.75) / middle <= 1.52
@@ -64,7 +64,7 @@ def test_seconds_of_tools_give_the_share_when_nothing_overlaps(model_s):
     for request in MANY[:100]:
         seconds = request.tool_seconds(model_s)
         assert [len(each) for each in seconds] == [len(turn.calls) for turn in request.turns[:-1]]
-        # Those of one turn run side by side.
+        # The tools of one turn run in parallel.
         tools_s = sum(max(each) for each in seconds)
         assert tools_s / (tools_s + model_s) == pytest.approx(request.tool_share)
 
@@ -73,7 +73,7 @@ def changes(requests: list[ShapeRequest]) -> list[bool]:
     return [a.system != b.system for r in requests for a, b in pairwise(r.turns)]
 
 
-def test_the_system_prompt_changes_with_the_tools_as_often_as_is_asked():
+def test_system_prompt_changes_with_the_tools_at_the_given_rate():
     for request in generate(1, 300, 1.0):
         for before, turn in pairwise(request.turns):
             called = sorted({call.tool for call in before.calls})
@@ -91,8 +91,10 @@ def test_requests_share_system_prompts():
 
 
 def hit_rate(requests: list[ShapeRequest], prompts: int, a_prompt: int = 200) -> float:
-    """The share of prompts that a cache of so many median ones finds, each of `a_prompt` blocks,
-    when requests come one by one and what was used longest ago goes first."""
+    """Return the share of prompts that an LRU cache of `prompts` median prompts finds.
+
+    Each median prompt has `a_prompt` blocks, and requests come in sequence.
+    """
     cache: OrderedDict[tuple[object, ...], None] = OrderedDict()
     found = asked = 0
     for request in requests:
@@ -113,17 +115,17 @@ def hit_rate(requests: list[ShapeRequest], prompts: int, a_prompt: int = 200) ->
     return found / asked
 
 
-def test_a_cache_finds_as_much_as_the_papers_baseline():
+def test_cache_hit_rate_equals_the_papers_baseline():
     rates = [hit_rate(generate(seed, 120), 12) for seed in range(5)]
     assert sum(rates) / len(rates) == pytest.approx(0.218, abs=0.03)
 
 
-def test_the_same_seed_gives_the_same_requests_however_many():
+def test_same_seed_gives_the_same_requests_for_any_count():
     assert generate(3, 5) == generate(3, 9)[:5]
     assert generate(3, 5) != generate(4, 5)
 
 
-def test_how_often_prompts_change_changes_nothing_else():
+def test_rate_of_prompt_changes_affects_nothing_else():
     some, none = generate(3, 50, 1.0), generate(3, 50, 0.0)
     for one, other in zip(some, none, strict=True):
         assert [t.calls for t in one.turns] == [t.calls for t in other.turns]

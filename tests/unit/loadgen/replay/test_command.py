@@ -67,7 +67,7 @@ def test_options_without_a_meaning_are_not_recorded():
     ("lines", "message"),
     [
         ([], "has no programs"),
-        ([{"id": "p", "calls": []}], "does not tell when its programs came"),
+        ([{"id": "p", "calls": []}], "has no arrival times"),
     ],
 )
 def test_a_trace_of_which_nothing_would_come_starts_nothing(tmp_path, capsys, lines, message):

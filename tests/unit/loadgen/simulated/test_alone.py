@@ -1,4 +1,4 @@
-"""A program alone on a replica, against sums by hand."""
+"""A program alone on a replica, compared with sums by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.alone import Lone, alone
 
 STEP = 0.25
-# Each step a quarter of a second, whatever is in it, up to 64 prompt tokens.
+# Each step takes a quarter of a second, with up to 64 prompt tokens.
 SHAPE = EngineShape(CostModel(STEP), slots=8, step_tokens=64, kv_blocks=64, block_tokens=16)
 
 
@@ -18,7 +18,7 @@ def prompt(count: int, of: bytes = b"abcd") -> bytes:
 
 def test_a_chain_takes_its_steps_and_its_gaps():
     chain = [Lone(prompt(16), 4, (), 2.0), Lone(prompt(16), 2, (0,), 9.0)]
-    # The gap behind the last answer is nobody's.
+    # The gap after the last answer does not count.
     assert alone(chain, SHAPE) == pytest.approx(4 * STEP + 2.0 + 2 * STEP)
 
 
@@ -31,7 +31,7 @@ def test_calls_side_by_side_share_steps_and_a_join_waits_for_the_longer_gap():
     assert alone(calls, SHAPE) == pytest.approx(max(2 * STEP + 1.0, 4 * STEP + 0.5) + STEP)
 
 
-def test_what_was_sent_before_is_in_the_cache():
+def test_repeated_prompt_is_in_the_cache():
     cold = alone([Lone(prompt(320), 1, (), 0.0)], SHAPE)
     again = alone([Lone(prompt(320), 1, (), 0.0), Lone(prompt(320), 1, (0,), 0.0)], SHAPE)
     assert cold == pytest.approx(5 * STEP)

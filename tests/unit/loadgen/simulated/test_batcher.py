@@ -1,4 +1,4 @@
-"""The plain batcher: nobody is lost, blocks come back, and the plugin's orders are followed."""
+"""The batcher: no call is lost, blocks are freed, and the plugin's orders apply."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SRPT = {"experiments": True}
 
 
 def many(seed: int, count: int = 120):
-    """Calls of few programs that share how they begin; some come at once, some later."""
+    """Return calls of a few programs with common prefixes. Some arrive at once, some later."""
     draw = random.Random(seed)
     now, found = 0.0, []
     for number in range(count):
@@ -33,7 +33,7 @@ def many(seed: int, count: int = 120):
 
 @pytest.mark.parametrize("policy", ORDER_NAMES)
 @pytest.mark.parametrize("changes", [{}, {"kv_blocks": 25}, {"slots": 2}, {"step_tokens": 64}])
-def test_every_call_ends_once_with_all_its_tokens_and_all_blocks_are_free(policy, changes):
+def test_every_call_ends_once_with_all_tokens_and_frees_its_blocks(policy, changes):
     calls = many(3)
     batcher = Batcher(shape_of(**changes), policy, SRPT)
     played = play(batcher, calls)
@@ -53,7 +53,7 @@ def test_every_call_ends_once_with_all_its_tokens_and_all_blocks_are_free(policy
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "plas", "mlfq", "vtc"])
-def test_steps_that_are_one_bring_what_single_steps_bring(policy):
+def test_merged_steps_give_the_results_of_single_steps(policy):
     calls = many(5)
     fast = play(Batcher(shape_of(), policy, {}), calls)
     slow = play(Batcher(shape_of(), policy, {}), calls, leaps=False)
@@ -66,7 +66,7 @@ def test_steps_that_are_one_bring_what_single_steps_bring(policy):
     assert policy == "vtc" or fast.steps < 0.7 * slow.steps
 
 
-def test_the_order_says_who_goes_first():
+def test_order_decides_which_call_runs_first():
     calls = [
         (0.0, work("first", 10, 20)),
         (0.1, work("much", 10, 5, service_s=30.0)),
@@ -81,18 +81,18 @@ def test_the_order_says_who_goes_first():
     assert short.order.index("none") < short.order.index("little") < short.order.index("much")
 
 
-def test_a_call_of_a_better_queue_displaces_and_the_displaced_one_ends_later():
+def test_call_of_a_higher_queue_preempts_and_the_preempted_call_ends_later():
     calls = [(0.0, work("old", 40, 30, service_s=500.0)), (3.5, work("new", 40, 3))]
     batcher = Batcher(ticking(slots=1), "plas", {})
     played = play(batcher, calls)
     assert played.order == ["new", "old"]
     assert played.of("old").preemptions == 1
     assert batcher.state()["displacements"] == 1
-    # What it had in full blocks is still in the cache when it comes back.
+    # Its full blocks are still in the cache when it resumes.
     assert played.of("old").recomputed_tokens < 16
 
 
-def test_a_call_that_lacks_blocks_displaces_though_slots_are_free():
+def test_call_that_lacks_blocks_preempts_although_slots_are_free():
     calls = [(0.0, work("old", 90, 30, service_s=500.0)), (3.5, work("new", 60, 3))]
     played = play(Batcher(ticking(slots=4, kv_blocks=9), "plas", {}), calls)
     assert played.order == ["new", "old"]
@@ -100,7 +100,7 @@ def test_a_call_that_lacks_blocks_displaces_though_slots_are_free():
     assert played.of("new").waiting_s <= 1
 
 
-def test_a_prefix_that_was_computed_before_is_found_in_whole_blocks():
+def test_computed_prefix_is_found_in_whole_blocks():
     batcher = Batcher(shape_of(), "fcfs", {})
     text = "the same system prompt for all " * 200
     played = play(batcher, [(0.0, work("a", 1000, 4, begins=text)),
@@ -142,7 +142,7 @@ def test_an_order_can_be_switched_and_an_unknown_one_is_refused():
     assert play(batcher, []).order == ["none", "first", "much"]
 
 
-def test_what_can_never_fit_is_told_beforehand():
+def test_fits_rejects_calls_larger_than_the_cache():
     batcher = Batcher(shape_of(kv_blocks=10, block_tokens=16), "fcfs", {})
     assert batcher.fits(160)
     assert not batcher.fits(161)

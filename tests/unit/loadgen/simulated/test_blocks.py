@@ -1,4 +1,4 @@
-"""KV blocks are shared, found, reused in order, and never lost: also by any sequence of uses."""
+"""KV blocks are shared, found, reused in order and never lost, for any sequence of operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from weft_bench.simulated.blocks import BlockPool
 
 
-def test_what_is_full_is_found_until_somebody_else_takes_the_block():
+def test_full_block_is_found_until_it_is_reused():
     pool = BlockPool(3)
     blocks = pool.take(2)
     pool.hold(blocks[0], 11)
@@ -16,12 +16,12 @@ def test_what_is_full_is_found_until_somebody_else_takes_the_block():
     pool.release(blocks)
     assert pool.find([11, 12, 13]) == blocks
     assert pool.find([12]) == [blocks[1]]
-    # The block that was never used first, then the end of what was released.
+    # The block that was never used comes first, then the last released one.
     assert pool.take(2) == [2, blocks[1]]
     assert pool.find([11, 12]) == [blocks[0]]
 
 
-def test_shared_blocks_are_free_when_the_last_user_has_gone():
+def test_shared_blocks_are_free_after_the_last_release():
     pool = BlockPool(2)
     mine = pool.take(1)
     pool.share(mine)
@@ -32,14 +32,14 @@ def test_shared_blocks_are_free_when_the_last_user_has_gone():
     assert (pool.free, pool.unused(mine)) == (2, 1)
 
 
-def test_more_than_there_are_is_refused():
+def test_taking_more_than_the_free_blocks_is_refused():
     pool = BlockPool(2)
     with pytest.raises(ValueError, match="3 blocks of 2"):
         pool.take(3)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.lists(st.integers(0, 9), max_size=4)), max_size=60))
-def test_any_sequence_of_uses_keeps_the_books(uses):
+def test_any_sequence_of_operations_is_consistent(uses):
     pool = BlockPool(8)
     used: list[list[int]] = []
     for what, contents in uses:

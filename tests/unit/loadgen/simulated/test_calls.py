@@ -11,7 +11,7 @@ REPORT = CallReport(
 )
 
 
-def test_answers_are_told_in_their_order_with_what_the_report_says():
+def test_answers_are_listed_in_order_with_the_reports_figures():
     kept = AnsweredCalls()
     kept.add("a", REPORT)
     kept.add("b", REPORT)

@@ -1,4 +1,4 @@
-"""Who gives way in the plain batcher."""
+"""The selection of preempted calls in the batcher."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft_engine.wire import CallContext
 
 
 def scene(policy: str) -> tuple[CallTable, CallSequence, CallSequence]:
-    """A call of a long program that runs, and one of a new program that waits."""
+    """Return a running call of a long program and a waiting call of a new one."""
     ledger = CallTable(build_order(policy, {}))
     found = []
     for name, service in (("long", 100.0), ("new", 0.0)):
@@ -37,12 +37,12 @@ def taken(policy: str, slots: int, free: int) -> list[str]:
 
 
 @pytest.mark.parametrize("policy", ["plas", "warm_plas"])
-def test_a_slot_is_given_to_a_better_call_where_its_blocks_are_free(policy):
+def test_better_call_gets_a_slot_if_its_blocks_are_free(policy):
     assert taken(policy, slots=0, free=4) == ["long"]
     assert taken(policy, slots=1, free=4) == []
 
 
-def test_blocks_are_taken_by_orders_that_do_not_see_the_cache():
+def test_orders_without_cache_affinity_preempt_for_blocks():
     assert taken("plas", slots=1, free=3) == ["long"]
     assert taken("warm_plas", slots=1, free=3) == []
     assert taken("warm_plas", slots=0, free=3) == []

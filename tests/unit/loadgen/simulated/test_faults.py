@@ -1,4 +1,4 @@
-"""Faults meet the share of calls that they are to meet, the same ones for the same seed."""
+"""Faults hit the configured share of calls, and the same calls for the same seed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def met(seed: int, share: float, calls: int = 4000) -> list[bool]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_a_fault_meets_its_share(share):
+def test_fault_hits_its_share(share):
     # Four standard deviations of 4,000 draws are at most 3.2%.
     assert sum(met(1, share)) / 4000 == pytest.approx(share, abs=0.032)
 
 
-def test_the_same_seed_meets_the_same_calls():
+def test_same_seed_hits_the_same_calls():
     assert met(1, 0.2) == met(1, 0.2)
     assert met(1, 0.2) != met(2, 0.2)
 
 
-def test_one_kind_does_not_change_whom_another_meets():
+def test_one_kind_does_not_affect_the_calls_of_another():
     alone, both = Faults(), Faults()
     for faults in (alone, both):
         faults.set(Fault("500", 0.3, 7))
@@ -33,7 +33,7 @@ def test_one_kind_does_not_change_whom_another_meets():
     assert any(other.kind == "slow" for one, other in drawn if one is None and other is not None)
 
 
-def test_a_call_names_its_own_fault():
+def test_call_can_name_its_fault():
     faults = Faults()
     faults.set(Fault("slow", 0.0, delay_s=3.0))
     assert faults.draw() is None
@@ -61,7 +61,7 @@ def test_a_call_names_its_own_fault():
     ],
     ids=str,
 )
-def test_what_is_no_fault_is_refused_by_name(raw, named):
+def test_invalid_fault_is_refused_with_the_name_of_the_field(raw, named):
     with pytest.raises(ValueError, match=named):
         Fault.from_mapping(raw)
     assert Fault.from_mapping({"kind": "cut", "share": 0.5, "seed": 3}) == Fault("cut", 0.5, 3)

@@ -1,4 +1,4 @@
-"""An engine in real time: tokens arrive, times are told in ours, who has gone is taken out."""
+"""An engine in real time: tokens arrive, reports are in real seconds, and aborted calls leave."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from weft_bench.simulated.pace import Pace
 from weft_engine.wire import CallReport
 
 pytestmark = pytest.mark.anyio
-# A step of the engine's second is 0.1 ms of ours.
+# A step of one engine second takes 0.1 ms.
 FAST = 10_000.0
 
 
 class Kept:
-    """A sink that keeps what it gets."""
+    """A sink that records its tokens and report."""
 
     def __init__(self, on_tokens: Callable[[], object] = lambda: None) -> None:
         self.count = 0
@@ -46,7 +46,7 @@ async def pace(reports: list[CallReport]) -> Pace:
     return Pace(Batcher(ticking(slots=2), "plas", {}), FAST, reports.append)
 
 
-async def test_all_tokens_come_before_the_end_and_times_are_ours(pace, reports):
+async def test_tokens_come_before_the_end_and_times_are_real_seconds(pace, reports):
     sinks = [Kept() for _ in range(6)]
     for number, sink in enumerate(sinks):
         pace.add(work(f"c{number}", 20, 10), sink)
@@ -54,16 +54,16 @@ async def test_all_tokens_come_before_the_end_and_times_are_ours(pace, reports):
     assert [sink.count for sink in sinks] == [10] * 6
     assert sorted(r.call for r in reports) == [f"c{number}" for number in range(6)]
     for report in reports:
-        # Ten steps of a second, as many again for one that gave way and computed again.
+        # Ten steps of a second, and as many again for a preempted call.
         assert 10 / FAST <= report.service_s <= 25 / FAST
-    # Three pairs, one after the other.
+    # Three pairs run in sequence.
     assert max(r.waiting_s for r in reports) >= 10 / FAST
     assert pace.engine.violations() == []
 
 
-async def test_a_programs_service_counts_in_the_engines_time(pace):
+async def test_program_service_counts_in_engine_seconds(pace):
     first, much, none = Kept(), Kept(), Kept()
-    # 5 ms of ours are 50 s of the engine's: a queue far down.
+    # 5 ms of real time are 50 s of the engine's: a low queue.
     pace.add(work("much", 20, 10, service_s=0.005), much)
     pace.add(work("none", 20, 10), none)
     pace.add(work("first", 20, 10), first)
@@ -73,9 +73,7 @@ async def test_a_programs_service_counts_in_the_engines_time(pace):
     assert much.report.waiting_s > none.report.waiting_s
 
 
-async def test_who_goes_while_a_step_is_on_its_way_hears_nothing_more_and_is_reported(
-    pace, reports
-):
+async def test_call_aborted_during_a_step_receives_nothing_more_and_is_reported(pace, reports):
     name = ""
     gone, other = Kept(lambda: pace.abort(name)), Kept()
     name = pace.add(work("gone", 20, 500), gone)
@@ -90,7 +88,7 @@ async def test_who_goes_while_a_step_is_on_its_way_hears_nothing_more_and_is_rep
     pace.abort(name)
 
 
-async def test_two_calls_of_one_name_are_two(pace, reports):
+async def test_two_calls_with_one_name_are_separate(pace, reports):
     one, other = Kept(), Kept()
     pace.add(work("same", 20, 3), one)
     pace.add(work("same", 20, 7), other)
@@ -98,7 +96,7 @@ async def test_two_calls_of_one_name_are_two(pace, reports):
     assert sorted(r.output_tokens for r in reports) == [3, 7]
 
 
-async def test_between_steps_is_at_once_in_an_idle_engine_and_after_the_step_in_a_busy_one(pace):
+async def test_between_steps_runs_at_once_if_idle_and_after_the_step_if_busy(pace):
     seen: list[bool] = []
     pace.between_steps(lambda: seen.append(pace.engine.busy))
     assert seen == [False]
@@ -112,7 +110,7 @@ async def test_between_steps_is_at_once_in_an_idle_engine_and_after_the_step_in_
 
 
 class Blocking(Kept):
-    """Blocks the event loop at the first token, when the engine is certain to have more steps."""
+    """Blocks the event loop at the first token, when the engine still has steps to run."""
 
     def tokens(self, count: int) -> None:
         if self.count == 0:
@@ -120,7 +118,7 @@ class Blocking(Kept):
         super().tokens(count)
 
 
-async def test_an_engine_that_was_kept_from_its_steps_does_not_hurry_afterwards(pace):
+async def test_delayed_engine_does_not_catch_up(pace):
     sink = Blocking()
     pace.add(work("c", 20, 100), sink)
     await until(lambda: sink.report is not None, "it ends")

@@ -1,4 +1,4 @@
-"""vLLM's own scheduler behind the same protocol: the same calls, the same tokens."""
+"""vLLM's own scheduler behind the same protocol gives the same tokens for the same calls."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_an_aborted_call_is_reported_and_an_order_switched():
 
 
 def raised(real: RealScheduler, program: str) -> tuple[int, set[int]]:
-    """A program's priority, and those of all blocks that are known."""
+    """Return a program's priority and those of all known blocks."""
     retention = real._replica.scheduler._eviction.policy
     known = retention._programs.get(program)
     return known.priority if known else 0, {mark.priority for mark in retention._meta.values()}
 
 
 def step(real: RealScheduler, name: str, now: float) -> float:
-    """A call of another program from beginning to end, and when that was."""
+    """Run a call of another program to its end. Returns the time of the end."""
     real.add(work(name, 40, 2), now)
     while (ends := real.start(now, now)) is not None:
         now = ends
@@ -64,13 +64,13 @@ def step(real: RealScheduler, name: str, now: float) -> float:
     return now
 
 
-def test_the_engine_ends_a_priority_by_its_own_clock():
+def test_priority_expires_on_the_engines_clock():
     real = RealScheduler(ticking(slots=1), "fcfs", {})
     now = step(real, "p", 0.0)
     assert raised(real, "p") == (0, {0})
     real.advise(KvCommand("priority", "p", ttl_s=60.0, priority=2))
     assert raised(real, "p") == (2, {2})
-    # Nobody says anything more, and other calls come.
+    # No further hint comes, but other calls do.
     now = step(real, "q", now + 50.0)
     assert raised(real, "p") == (2, {0, 2})
     step(real, "r", now + 20.0)
@@ -78,7 +78,7 @@ def test_the_engine_ends_a_priority_by_its_own_clock():
     assert real.violations() == []
 
 
-def test_the_last_word_about_a_priority_counts():
+def test_newest_priority_applies():
     real = RealScheduler(ticking(slots=1), "fcfs", {})
     now = step(real, "p", 0.0)
     real.advise(KvCommand("priority", "p", ttl_s=10.0, priority=2))

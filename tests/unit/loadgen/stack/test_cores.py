@@ -1,4 +1,4 @@
-"""Engines on cores of their own, with processes in their place."""
+"""Engines on separate cores, represented by other processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="needs Linux and two cores",
 )
-# It says when it runs, and ends with its input.
+# Reports its start, and ends with its input.
 CHILD = "import sys; print('here', flush=True); sys.stdin.read()"
 PARENT = (
     "import subprocess, sys; child = subprocess.Popen([sys.executable, '-c', sys.argv[1], "
@@ -24,7 +24,7 @@ PARENT = (
 
 @pytest.fixture
 def family():
-    """A process that has started an engine; their ids."""
+    """A process that has started an engine. Yields their ids."""
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:
@@ -34,7 +34,7 @@ def family():
         parent.stdin.close()
 
 
-def test_engines_have_a_core_and_all_others_the_rest(family):
+def test_engine_has_one_core_and_all_others_the_rest(family):
     parent, engine = family
     mine = os.sched_getaffinity(0)
     assert {parent, engine} <= set(descendants(os.getpid()))
@@ -45,7 +45,7 @@ def test_engines_have_a_core_and_all_others_the_rest(family):
     assert os.sched_getaffinity(0) == mine
 
 
-def test_without_an_engine_all_stay_where_they_are(family):
+def test_cores_are_unchanged_without_an_engine(family):
     before = os.sched_getaffinity(0)
     with engines_apart("no-such-name") as apart:
         assert not apart

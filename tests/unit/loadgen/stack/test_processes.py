@@ -1,4 +1,4 @@
-"""Children of a bench end with it, also when it is told to stop while they start."""
+"""Child processes of a bench end with it, also after a stop signal during their start."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(60)"]
 
 def test_a_stop_signal_during_the_start_of_a_child_ends_the_child(tmp_path, monkeypatch):
     started = []
-    # A second thread, because the kernel may give the signal to any thread.
+    # A second thread, because the kernel may deliver the signal to any thread.
     done = threading.Event()
     other = threading.Thread(target=done.wait)
     other.start()
@@ -26,7 +26,7 @@ def test_a_stop_signal_during_the_start_of_a_child_ends_the_child(tmp_path, monk
     def told(*args, **options):
         started.append(real(*args, **options))
         os.kill(os.getpid(), signal.SIGTERM)
-        # The interpreter looks for signals of other threads when it takes its lock again.
+        # The interpreter handles signals of other threads when it reacquires its lock.
         time.sleep(0.05)
         return started[0]
 

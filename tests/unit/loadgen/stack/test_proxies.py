@@ -1,4 +1,4 @@
-"""How the peers are started."""
+"""Start commands of the peers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_every_proxy_gets_both_engines_and_its_port(proxy, tmp_path):
     assert "7000" in command
 
 
-def test_peers_are_pinned_and_live_elsewhere():
+def test_peers_are_pinned_and_installed_separately():
     assert all("==" in peer.requirement for name, peer in PEERS.items() if name != "bare")
     assert proxies.PEERS_FOLDER.parts[-2:] == (".weft", "peers")
 
 
-def test_bare_is_ours_with_all_that_can_be_turned_off(monkeypatch):
+def test_bare_is_weft_with_all_optional_features_off(monkeypatch):
     from weft_gateway.config import load
 
     for name, value in PEERS["bare"].environment.items():
@@ -34,7 +34,7 @@ def test_bare_is_ours_with_all_that_can_be_turned_off(monkeypatch):
     assert settings.receipts == 0
 
 
-def test_a_peer_that_cannot_be_installed_is_absent_with_the_reason(tmp_path, monkeypatch):
+def test_peer_that_cannot_be_installed_is_absent_with_the_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(proxies, "PEERS_FOLDER", tmp_path)
     broken = Proxy("x", "./no-such-package==0", lambda *_: [])
     with pytest.raises(Absent) as raised:

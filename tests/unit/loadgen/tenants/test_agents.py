@@ -1,4 +1,4 @@
-"""Each attack names its programs as its column says, and both tenants are timed."""
+"""Each attack names its programs as in its column, and both tenants are timed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_an_agent_calls_in_one_program_with_its_own_key() -> None:
 
 
 @respx.mock
-async def test_a_refused_call_is_an_error_and_not_a_time() -> None:
+async def test_refused_call_is_an_error_without_a_time() -> None:
     respx.post(URL).respond(429, text="limit")
     async with httpx.AsyncClient() as client:
         caller = Caller(client, "http://gateway", "m", "k")

@@ -1,4 +1,4 @@
-"""What `weft bench truth` compares; the comparison itself needs a real engine."""
+"""The comparison of `weft bench truth`, without a real engine."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from weft_bench.truth.command import (
         ({"a": 5.0, "b": 11.0, "c": 5.1}, False),
     ],
 )
-def test_orders_that_are_apart_must_stand_alike(simulated, alike):
+def test_distinct_orders_must_rank_the_same(simulated, alike):
     real = {"a": 10.0, "b": 4.9, "c": 5.0}
     assert same_order(real, simulated) is alike
 
 
 @pytest.mark.parametrize(("off", "status"), [(1.1, 0), (1.2, 1), (0.8, 1)])
-def test_more_than_fifteen_percent_off_is_not_true_to_life(tmp_path, capsys, off, status):
+def test_deviation_above_fifteen_percent_fails(tmp_path, capsys, off, status):
     file = tmp_path / "truth.json"
     options = TruthOptions(json_file=str(file))
     real = {"fcfs": 4.0, "plas": 2.0}
     simulated = {name: off * value for name, value in real.items()}
-    # One round in which the machine did something else counts for little.
+    # One odd round has little effect.
     odd = {name: 9 * value for name, value in real.items()}
     assert command._report(options, [real, odd, real], [simulated] * 3) == status
     text = capsys.readouterr().out
@@ -47,13 +47,13 @@ def test_more_than_fifteen_percent_off_is_not_true_to_life(tmp_path, capsys, off
     assert {"real/fcfs/response_mean", "simulated/fcfs/response_mean"} <= names
 
 
-def test_the_slowdown_is_the_one_that_explains_the_calibration():
+def test_slowdown_reproduces_the_calibration():
     assert fitted_slowdown(lambda factor: 2 * factor**1.5, 2 * 1.7**1.5) == pytest.approx(
         1.7, rel=0.01
     )
 
 
-def test_everything_is_slower_by_the_same():
+def test_all_costs_are_slower_by_the_same_factor():
     shape = slower(preset("8b-a100"), 2.0)
     assert shape.cost.step(0, 1, 0) == pytest.approx(
         2 * preset("8b-a100").cost.step(0, 1, 0), rel=1e-3
@@ -68,8 +68,8 @@ def test_each_order_is_first_in_a_round_and_the_median_counts():
 
 
 @pytest.mark.engine
-def test_each_order_is_simulated_as_fast_as_the_machine_was_around_it(monkeypatch):
-    """Nine plays of three orders, between ten of the calibration."""
+def test_each_order_is_simulated_at_the_speed_of_its_calibrations(monkeypatch):
+    """Nine plays of three orders alternate with ten calibrations."""
     speeds = []
 
     def simulate(policy, shape, scene):

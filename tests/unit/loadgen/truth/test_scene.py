@@ -1,4 +1,4 @@
-"""What `weft bench truth` plays."""
+"""The scene of `weft bench truth`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def test_programs_have_exact_lengths_that_fit_the_model():
         for call in program.calls:
             assert call.prompt_tokens == sum(part.tokens for part in call.call.parts)
             assert call.prompt_tokens + call.max_tokens < 4096
-            # Answers do not return: the next prompt has what was recorded.
+            # Answers do not return: the next prompt contains the recorded answer.
             assert call.call.answer == ""
 
 
-def test_each_fifth_program_asks_eight_at_once_three_times():
+def test_every_fifth_program_sends_eight_parallel_calls_three_times():
     programs = workload(1, 10)
     assert [len(program.calls) > 3 for program in programs] == ([False] * 4 + [True]) * 2
     wide = programs[4]
@@ -33,7 +33,7 @@ def test_each_fifth_program_asks_eight_at_once_three_times():
 
 
 @pytest.mark.engine
-def test_orders_differ_on_it_where_slots_are_few():
+def test_orders_differ_with_few_slots():
     pytest.importorskip("vllm")
     from weft_bench.costs.model import CostModel
     from weft_bench.costs.presets import EngineShape

@@ -10,7 +10,7 @@ from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.traces.files import read_trace
 
 
-def test_it_writes_what_a_replay_can_read(tmp_path, capsys):
+def test_command_writes_a_file_that_replay_reads(tmp_path, capsys):
     path = tmp_path / "w.jsonl.xz"
     assert run(WorkloadOptions("bfcl", programs=7, seed=3, rate=2.0, out=str(path))) == 0
     assert "7 programs of bfcl" in capsys.readouterr().out
@@ -28,7 +28,7 @@ def test_the_same_options_write_the_same_bytes(tmp_path):
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
-def test_it_describes_a_name_and_a_file_alike(tmp_path, capsys):
+def test_statistics_of_a_name_and_its_file_are_equal(tmp_path, capsys):
     path = tmp_path / "w.jsonl"
     run(WorkloadOptions("sharegpt", programs=20, out=str(path)))
     figures = []
@@ -44,13 +44,13 @@ def test_it_describes_a_name_and_a_file_alike(tmp_path, capsys):
     assert "6.66" in capsys.readouterr().out
 
 
-def test_it_describes_all_as_rows_of_a_document(capsys):
+def test_all_workloads_are_described_as_markdown_rows(capsys):
     assert run(WorkloadOptions(programs=3, describe=("all",), markdown=True)) == 0
     rows = capsys.readouterr().out.splitlines()
     assert [row.split("`")[1] for row in rows[2:]] == list(WORKLOADS)
 
 
-def test_it_lists_what_there_is(capsys):
+def test_command_lists_all_workloads(capsys):
     assert run(WorkloadOptions()) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(WORKLOADS)
 
@@ -58,14 +58,17 @@ def test_it_lists_what_there_is(capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (WorkloadOptions("bfcl"), "--name and --out belong together"),
-        (WorkloadOptions(out="x"), "--name and --out belong together"),
+        (WorkloadOptions("bfcl"), "--name and --out require each other"),
+        (WorkloadOptions(out="x"), "--name and --out require each other"),
         (WorkloadOptions("nothing", out="x"), "known are sharegpt"),
-        (WorkloadOptions(describe=("nowhere.jsonl",)), "no file and no workload is nowhere.jsonl"),
+        (
+            WorkloadOptions(describe=("nowhere.jsonl",)),
+            "nowhere.jsonl is neither a file nor a workload",
+        ),
         (WorkloadOptions("bfcl", out="x", arrivals="weekly"), "known are poisson"),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path, monkeypatch, capsys, options, message):
+def test_invalid_options_are_refused(tmp_path, monkeypatch, capsys, options, message):
     monkeypatch.chdir(tmp_path)
     assert run(options) == 2
     assert message in capsys.readouterr().err

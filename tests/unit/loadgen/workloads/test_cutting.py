@@ -15,7 +15,7 @@ def program(*calls):
     return TraceProgram("p", calls)
 
 
-def test_a_program_ends_where_it_would_pass_the_context():
+def test_program_ends_before_it_exceeds_the_context():
     calls = [TraceCall(messages=(message(400 * (i + 1)),), output_bytes=40) for i in range(10)]
     ready = fit(program(*calls), 1000, 4.0)
     assert ready.cut
@@ -27,7 +27,7 @@ def test_a_program_ends_where_it_would_pass_the_context():
     assert not whole.cut
 
 
-def test_a_first_message_that_is_too_long_is_shortened_everywhere():
+def test_too_long_first_message_is_shortened_in_all_calls():
     big = message(9000, "system")
     calls = [
         TraceCall(messages=(big, message(20)), output_bytes=8),
@@ -41,7 +41,7 @@ def test_a_first_message_that_is_too_long_is_shortened_everywhere():
     assert len(heads.pop()) < 9000
 
 
-def test_what_does_not_fit_at_all_is_none():
+def test_program_that_does_not_fit_is_none():
     assert fit(program(TraceCall(prompt_ids=(5,) * 2000, output_tokens=4)), 1000, 4.0) is None
 
 
@@ -62,14 +62,14 @@ def test_parts_are_counted_exactly_and_arrivals_stay():
     assert ready.arrival_s == 7.5
 
 
-def test_tools_take_room():
+def test_tools_count_as_prompt_tokens():
     plain = TraceCall(messages=(message(40),), output_tokens=1)
     tools = TraceCall(messages=(message(40),), tools=({"type": "x" * 400},), output_tokens=1)
     first, second = (fit(program(call), 1000, 4.0).calls[0] for call in (plain, tools))
     assert second.prompt_tokens > first.prompt_tokens + 100
 
 
-def test_a_short_message_beside_long_tools_stays_as_it_is():
+def test_short_message_with_long_tools_is_unchanged():
     call = TraceCall(messages=(message(40),), tools=({"type": "x" * 3000},), output_tokens=1)
     ready = fit(program(call), 1000, 4.0)
     assert not ready.trimmed
@@ -77,7 +77,7 @@ def test_a_short_message_beside_long_tools_stays_as_it_is():
 
 
 @pytest.mark.parametrize("nothing", [TraceCall(), TraceCall(parts=(Part("a", 0), Part("b", 0)))])
-def test_a_call_without_a_prompt_is_refused_by_its_name(nothing):
+def test_call_without_a_prompt_is_refused(nothing):
     said = TraceCall(parts=(Part("a", 5),))
     with pytest.raises(TraceError, match="call 1 of p has no prompt"):
         fit(TraceProgram("p", (said, nothing)), 100, 4.0)

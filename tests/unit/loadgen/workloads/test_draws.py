@@ -21,7 +21,7 @@ def test_a_long_tail_has_its_mean_and_stays_within_its_bounds(tail):
 
 
 @pytest.mark.parametrize("wrong", [(5, 1.0, 6, 10), (5, 1.0, 0, 10), (5, 0, 1, 10), (5, 1, 10, 1)])
-def test_a_long_tail_that_cannot_be_is_refused(wrong):
+def test_invalid_long_tail_is_refused(wrong):
     with pytest.raises(ValueError, match="long tail"):
         LongTail(*wrong)
 
@@ -37,19 +37,19 @@ def test_two_phases_have_their_mean_and_their_variance(moments):
 
 
 @pytest.mark.parametrize("wrong", [(1.0, 0.5, 0.3), (1.0, 2.0, 1.0), (1.0, 2.0, 0.0)])
-def test_two_phases_that_cannot_be_are_refused(wrong):
+def test_invalid_two_phases_are_refused(wrong):
     with pytest.raises(ValueError, match="exponentials"):
         TwoPhase(*wrong)
 
 
-def test_a_share_lies_between_nothing_and_all():
+def test_share_is_between_zero_and_one():
     rng = Random(3)
     values = [LogitShare(0.32, 1.0).draw(rng) for _ in range(20_000)]
     assert 0 < min(values) < max(values) < 1
     assert percentile(values, 0.5) == pytest.approx(0.32, abs=0.01)
 
 
-def test_what_is_popular_is_picked_often():
+def test_pick_follows_popularity():
     shares = popularity(3)
     assert shares == pytest.approx([6 / 11, 3 / 11, 2 / 11])
     rng = Random(4)

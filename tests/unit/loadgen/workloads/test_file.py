@@ -1,4 +1,4 @@
-"""Workloads as files: nothing is lost, and what is broken is told with its line."""
+"""Workload files: nothing is lost, and errors name the line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON = st.recursive(
     | st.booleans()
     | st.integers()
     | st.floats(allow_nan=False, allow_infinity=False)
-    # A half of a pair of surrogates too: recorded texts have them.
+    # Recorded texts also contain unpaired surrogates.
     | st.text(st.characters(), max_size=6)
     | st.just("\ud83d"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -61,16 +61,16 @@ def programs(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(programs(), min_size=1, max_size=3), st.sampled_from([".jsonl", ".jsonl.xz"]))
-def test_what_is_written_is_read_back_without_loss(written, suffix):
+def test_written_programs_are_read_back_without_loss(written, suffix):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"w{suffix}"
         assert workload_file.write(path, "made up", written) == len(written)
         name, found = read_trace(path, seed=9)
-        # As text: 1, 1.0 and True are equal and not the same.
+        # Compares text, because 1, 1.0 and True are equal but not identical.
         assert (name, repr(list(found))) == ("made up", repr(written))
 
 
-def test_what_is_equal_and_not_the_same_stays_apart(tmp_path):
+def test_equal_values_of_different_types_stay_distinct(tmp_path):
     calls = tuple(TraceCall(messages=({"n": value},)) for value in (1, True, 1.0))
     path = tmp_path / "w.jsonl"
     workload_file.write(path, "w", [TraceProgram("p", calls)])
@@ -79,7 +79,7 @@ def test_what_is_equal_and_not_the_same_stays_apart(tmp_path):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_every_workload_is_read_back_as_it_was(tmp_path, name):
+def test_every_workload_is_read_back_unchanged(tmp_path, name):
     made = list(WORKLOADS[name].generate(2, 3))
     path = tmp_path / "w.jsonl"
     workload_file.write(path, name, made, {"seed": 2})
@@ -89,7 +89,7 @@ def test_every_workload_is_read_back_as_it_was(tmp_path, name):
     assert header == {"weft_workload": 1, "name": name, "made_of": {"seed": 2}}
 
 
-def test_contexts_that_grow_are_written_once(tmp_path):
+def test_growing_contexts_are_written_once(tmp_path):
     said = tuple({"role": "user", "content": "x" * 100} for _ in range(40))
     calls = tuple(TraceCall(messages=said[: n + 1]) for n in range(40))
     path = tmp_path / "w.jsonl"
@@ -108,7 +108,7 @@ def broken(call):
     ("line", "message"),
     [
         ("not json", "line 3: Expecting value"),
-        ("[1]", "line 3: no object, as all"),
+        ("[1]", "line 3: the record is not a JSON object"),
         ('{"id": "p"}', "line 3: Object missing required field `calls`"),
         ('{"id": 7, "calls": []}', "line 3: Expected `str`, got `int` - at `$.id`"),
         ('{"id": "p", "calls": [], "arrives": 3}', "line 3: Object contains unknown field"),
@@ -131,7 +131,7 @@ def broken(call):
         (broken({"after": [1]}), "line 3: call 1 of p must wait for earlier calls"),
     ],
 )
-def test_what_is_broken_is_told_with_its_line(tmp_path, line, message):
+def test_invalid_record_is_reported_with_its_line(tmp_path, line, message):
     path = tmp_path / "w.jsonl"
     path.write_text(f'{HEADER}\n{{"id": "fine", "calls": []}}\n{line}\n')
     _, found = read_trace(path, seed=0)
@@ -145,7 +145,7 @@ def test_what_is_broken_is_told_with_its_line(tmp_path, line, message):
 def test_another_version_is_refused(tmp_path):
     path = tmp_path / "w.jsonl"
     path.write_text('{"weft_workload": 2, "name": "w"}\n')
-    with pytest.raises(TraceError, match="line 1: version 2 of the format is not known, 1 is"):
+    with pytest.raises(TraceError, match="line 1: format version 2 is unknown, expected 1"):
         read_trace(path, seed=0)
 
 
@@ -154,12 +154,12 @@ def test_another_version_is_refused(tmp_path):
     [
         TraceCall(messages=({"role": float("nan")},)),
         TraceCall(messages=({"role": b"bytes"},)),
-        # JSON would give these back as a list, and as the name "1".
+        # JSON would return these as a list and as the name "1".
         TraceCall(messages=({"content": ("one", "two")},)),
         TraceCall(tools=({"function": {1: "one"}},)),
     ],
 )
-def test_what_json_does_not_hold_is_refused_and_nothing_is_left(tmp_path, wrong):
+def test_values_that_json_cannot_represent_leave_no_file(tmp_path, wrong):
     path = tmp_path / "w.jsonl"
     fine = TraceProgram("fine", (TraceCall(),))
     with pytest.raises(TraceError, match="program 2"):
@@ -167,7 +167,7 @@ def test_what_json_does_not_hold_is_refused_and_nothing_is_left(tmp_path, wrong)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path):
+def test_unwritable_path_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(TraceError, match="cannot be written"):
         workload_file.write(tmp_path / "file" / "w.jsonl", "w", [])

@@ -1,4 +1,4 @@
-"""Every synthetic workload beside its published statistics."""
+"""Compares every synthetic workload with its published statistics."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.statistics import statistics
 
-# Programs drawn: enough that the mean of the longest tail is within a few per cent.
+# Number of programs, large enough that the mean of the longest tail is within a few per cent.
 SAMPLES = {"lats": 250, "mixed": 600, "production_wide": 500}
 MOST = 1500
-# Statistics that are looser than a mean: (relative, absolute) tolerance.
+# Statistics with a larger (relative, absolute) tolerance than a mean.
 LOOSE = {
     "calls max": (0.2, 0.0),
     "fan-out max": (0.25, 0.0),
     "tool variance": (0.2, 0.0),
     "tool mean": (0.1, 0.0),
-    # A search is long or short as a whole, so that few of them leave the mean open.
+    # All calls of a search belong together, so the mean of a few searches varies.
     "calls mean": (0.08, 0.0),
     "final over asking output": (0.1, 0.0),
     "tools' share p50": (0.0, 0.03),
@@ -41,10 +41,10 @@ def drawn(name):
 
 @pytest.mark.parametrize(
     ("name", "statistic"),
-    # Dialogues with texts are held to theirs in test_synthetic.py.
+    # test_synthetic.py checks the statistics of dialogues with texts.
     [(w.name, s) for w in WORKLOADS.values() for s in w.published if w.name != "dialogues"],
 )
-def test_it_is_as_published(name, statistic):
+def test_statistics_are_as_published(name, statistic):
     _, found = drawn(name)
     relative, absolute = LOOSE.get(statistic, (0.05, 0.0))
     published = WORKLOADS[name].published[statistic]
@@ -54,7 +54,7 @@ def test_it_is_as_published(name, statistic):
 @pytest.mark.parametrize("statistic", ["calls", "output"])
 @pytest.mark.parametrize("name", ["sharegpt", "bfcl", "lats", "web_search", "swe"])
 def test_most_are_short_and_a_few_are_long(name, statistic):
-    """As in Agentix, Figure 11: half lie well below the mean, and the longest far above it."""
+    """As in Agentix, Figure 11: the median is well below the mean, and the maximum far above it."""
     _, found = drawn(name)
     mean = found[f"{statistic} mean"]
     assert found[f"{statistic} p50"] < 0.96 * mean
@@ -68,7 +68,7 @@ def test_no_program_is_longer_than_the_longest_published(name):
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_program_depends_on_seed_and_number_alone(name):
+def test_program_depends_only_on_seed_and_number(name):
     workload = WORKLOADS[name]
     assert list(workload.generate(3, 4)) == list(workload.generate(3, 9))[:4]
     assert list(workload.generate(3, 4)) != list(workload.generate(4, 4))
@@ -90,7 +90,7 @@ def test_contexts_only_grow_and_answers_come_back_in_them(name):
 @pytest.mark.parametrize(
     "name", ["sharegpt", "bfcl", "lats", "production", "production_wide", "web_search", "swe"]
 )
-def test_programs_share_how_prompts_begin_and_nothing_else(name):
+def test_programs_share_only_their_prompts_prefix(name):
     programs, _ = drawn(name)
     heads = {call.parts[0] for program in programs[:20] for call in program.calls}
     assert len(heads) == 1
@@ -102,14 +102,14 @@ def test_programs_share_how_prompts_begin_and_nothing_else(name):
     assert all(own)
 
 
-def test_a_search_runs_five_samples_and_five_judgements_side_by_side():
+def test_search_runs_five_samples_and_five_judgements_in_parallel():
     (program,) = WORKLOADS["lats"].generate(1, 1)
     levels = {}
     for number, call in enumerate(program.calls):
         levels[number] = 1 + max((levels[n] for n in call.needs(number)), default=-1)
     counts = [list(levels.values()).count(level) for level in range(max(levels.values()) + 1)]
     assert set(counts) == {5}
-    # Samples of one node have one prompt; a judgement has its sample's answer in it.
+    # Samples of one node have one prompt. A judgement's prompt contains its sample's answer.
     assert len({call.parts for call in program.calls[:5]}) == 1
     for sample, judgement in zip(program.calls[:5], program.calls[5:10], strict=True):
         assert sample.answer in [part.name for part in judgement.parts]
@@ -134,7 +134,7 @@ def test_instructions_of_the_production_trace_change_between_iterations():
     assert all(not program.calls[-1].tool_s for program in programs), "the last asks for no tools"
 
 
-def test_the_wide_requests_of_the_production_trace_are_of_it_and_call_more_tools():
+def test_wide_requests_are_from_the_production_trace_and_call_more_tools():
     wide, found = drawn("production_wide")
     programs, all_found = drawn("production")
     assert wide[0] in programs[:10]

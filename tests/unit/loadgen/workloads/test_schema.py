@@ -6,7 +6,7 @@ import pytest
 from weft_bench.workloads.schema import TAGS, TraceCall, TraceProgram
 
 
-def test_a_call_waits_for_the_one_before_it_unless_told_otherwise():
+def test_call_waits_for_the_previous_call_by_default():
     assert TraceCall().needs(0) == ()
     assert TraceCall().needs(4) == (3,)
     assert TraceCall(after=()).needs(4) == ()
@@ -29,12 +29,12 @@ def test_a_call_cannot_wait_for_itself_or_for_a_later_one(after):
         ("output_bytes", -1),
     ],
 )
-def test_lengths_and_times_begin_at_zero(field, value):
-    with pytest.raises(ValueError, match=f"{field} is no "):
+def test_negative_lengths_and_times_are_refused(field, value):
+    with pytest.raises(ValueError, match=f"{field} must be "):
         TraceCall(**{field: value})
 
 
-def test_a_program_comes_at_some_time():
+def test_infinite_arrival_is_refused():
     with pytest.raises(ValueError, match="arrival_s"):
         TraceProgram("p", (), float("nan"))
 

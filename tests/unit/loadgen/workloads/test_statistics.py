@@ -1,4 +1,4 @@
-"""What a workload is like."""
+"""Statistics of a workload."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def talk(name="a", arrival_s=None):
     )
 
 
-def test_new_tokens_are_those_that_no_call_waited_for_held():
+def test_new_tokens_are_those_not_held_by_calls_waited_for():
     found = statistics([talk()])
     assert found["calls mean"] == 2
     assert found["prompt mean"] == (150 + 200) / 2
     assert found["new prompt mean"] == (150 + 30) / 2
     assert found["kept"] == 170 / 200
-    # The answer was never part of a prompt before.
+    # The answer was in no earlier prompt.
     assert found["cached"] == 150 / 350
     assert found["output max"] == 20
 
@@ -46,12 +46,12 @@ def test_tools_are_counted_by_answer():
     assert found["gap mean"] == 1.5
 
 
-def test_an_endless_cache_holds_what_programs_share():
+def test_infinite_cache_holds_shared_prefixes():
     found = statistics([talk("a"), talk("b")])
     assert found["cached"] == pytest.approx((150 + 100 + 150) / 700)
 
 
-def test_calls_side_by_side_hold_nothing_for_each_other():
+def test_parallel_calls_hold_nothing_for_each_other():
     call = TraceCall(parts=(Part("x", 10),), output_tokens=1, after=())
     found = statistics([TraceProgram("p", (call, call, call))])
     assert found["calls at once"] == 3
@@ -60,7 +60,7 @@ def test_calls_side_by_side_hold_nothing_for_each_other():
     assert found["cached"] == pytest.approx(2 / 3)
 
 
-def test_a_shorter_part_is_how_a_longer_one_begins():
+def test_shorter_part_is_a_prefix_of_a_longer_one():
     calls = tuple(TraceCall(parts=(Part("x", n),), output_tokens=1) for n in (10, 25))
     assert statistics([TraceProgram("p", calls)])["new prompt mean"] == (10 + 15) / 2
 
@@ -73,7 +73,7 @@ def test_messages_ids_and_tools_count_too():
     assert len(pieces_of(with_tools)) == 2
 
 
-def test_arrivals_are_told_where_they_are_known():
+def test_arrival_figures_require_known_arrivals():
     assert "arrivals CV" not in statistics([talk()])
     found = statistics([talk(str(n), arrival_s=2.0 * n) for n in range(4)])
     assert found["arrivals per s"] == 0.5

@@ -1,4 +1,4 @@
-"""Streams by purpose: changing one thing about a workload changes nothing else of it."""
+"""Streams by purpose: a change of one property of a workload changes no other."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ def programs(name="bfcl", count=6, **options):
 
 
 def without(found, *fields):
-    """The calls with some of their fields set to one value."""
+    """Return the calls with some fields set to fixed values."""
     return [[replace(call, **dict(fields)) for call in program.calls] for program in found]
 
 
-def test_another_rate_stretches_the_arrivals_and_changes_nothing_else():
+def test_another_rate_only_scales_the_arrivals():
     slow, fast = programs(rate=1.0), programs(rate=4.0)
     assert [p.calls for p in slow] == [p.calls for p in fast]
     assert [p.arrival_s for p in slow] == pytest.approx([4 * p.arrival_s for p in fast])
 
 
 @pytest.mark.parametrize("kind", ["bursty", "stepped"])
-def test_other_arrivals_change_nothing_else(kind):
+def test_other_arrivals_do_not_change_calls(kind):
     steady, other = programs(), programs(arrivals=kind)
     assert [p.calls for p in steady] == [p.calls for p in other]
     assert [p.arrival_s for p in steady] != [p.arrival_s for p in other]
 
 
-def test_more_programs_change_none_and_none_of_their_arrivals():
+def test_more_programs_do_not_change_earlier_ones():
     assert programs(count=12)[:6] == programs(count=6)
 
 
-def test_slower_tools_change_gaps_alone(monkeypatch):
+def test_slower_tools_change_only_gaps(monkeypatch):
     before = programs()
     monkeypatch.setattr(agentix, "TOOL_S", TwoPhase(mean=9.0, variance=200.0, quick=2.0))
     after = programs()
@@ -50,7 +50,7 @@ def test_slower_tools_change_gaps_alone(monkeypatch):
     assert without(before, *blank) == without(after, *blank)
 
 
-def test_longer_answers_change_neither_gaps_nor_what_is_asked(monkeypatch):
+def test_longer_answers_do_not_change_gaps_or_questions(monkeypatch):
     before = programs("web_search")
     monkeypatch.setattr(sutradhara, "_WEB_ANSWER", LongTail(400, 0.6, 10, 3000))
     after = programs("web_search")
@@ -64,7 +64,7 @@ def test_longer_answers_change_neither_gaps_nor_what_is_asked(monkeypatch):
 
 @pytest.fixture
 def salted(monkeypatch):
-    """Programs of which one purpose's stream is another one."""
+    """Return a function that draws programs with another stream for one purpose."""
 
     def draw(name, *purposes):
         def other(seed, purpose):
@@ -99,21 +99,21 @@ def test_no_purpose_draws_from_the_stream_of_another(salted, name):
 @pytest.mark.parametrize(
     ("name", "purpose"), [("production", "/gaps"), ("production", "/share"), ("swe", "/gaps")]
 )
-def test_times_change_nothing_but_times(salted, name, purpose):
+def test_streams_of_times_change_only_times(salted, name, purpose):
     times = (("gap_s", 0.0), ("tool_s", ()))
     as_is, other = salted(name, "/nothing"), salted(name, purpose)
     assert as_is != other
     assert without(as_is, *times) == without(other, *times)
 
 
-def test_purposes_are_apart_and_begin_anew():
+def test_purposes_are_independent_and_restart():
     draw = Purposes(1, "w/0")
     assert draw.of("a").random() == draw.of("a").random()
     assert draw.of("a").random() != draw.of("b").random()
     assert draw.of("a").random() != Purposes(1, "w/1").of("a").random()
 
 
-def test_a_dialogue_grows_by_what_is_said_and_by_its_answers():
+def test_dialogue_grows_by_messages_and_answers():
     talk = Dialogue("d", (Part("system", 9, "system"),))
     talk.say("user", 4)
     talk.call(7)
@@ -130,6 +130,6 @@ def test_a_dialogue_grows_by_what_is_said_and_by_its_answers():
     assert (second.gap_s, second.tool_s) == (0.5, (0.5, 0.1))
 
 
-def test_arrivals_are_as_many_as_programs():
+def test_arrivals_must_match_the_number_of_programs():
     with pytest.raises(ValueError, match="shorter"):
         list(arriving(WORKLOADS["bfcl"].generate(0, 3), [1.0, 2.0]))

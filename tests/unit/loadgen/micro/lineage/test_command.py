@@ -29,7 +29,7 @@ def test_it_prints_and_writes_its_figures(tmp_path):
     assert "cost/301 messages, goes on/p99" in figures
 
 
-def test_what_cannot_be_played_is_refused(tmp_path):
+def test_unknown_sets_and_missing_data_are_refused(tmp_path):
     run = CliRunner().invoke
     assert run(cli.bench, ["lineage", "--data", str(tmp_path), "--sets", "x"]).exit_code == 2
     assert run(cli.bench, ["lineage", "--data", str(tmp_path)]).exit_code == 2

@@ -1,4 +1,4 @@
-"""Recorded programs, read with their texts."""
+"""Recorded programs with their texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(folder, name, *records):
         opened.writelines(json.dumps(record) + "\n" for record in records)
 
 
-def test_a_dialogue_is_one_call_for_each_answer(tmp_path):
+def test_dialogue_is_one_call_per_answer(tmp_path):
     write(tmp_path, "tau_airline/trajectories.jsonl.xz", DIALOGUE, DIALOGUE)
     first, second = read(tmp_path, "tau_airline", seed=1)
     assert [len(json.loads(call.body)["messages"]) for call in first] == [2, 4]
@@ -37,7 +37,7 @@ def test_a_dialogue_is_one_call_for_each_answer(tmp_path):
     assert read(tmp_path, "tau_airline", seed=1) == [first, second]
 
 
-def test_runs_are_put_together_by_session_and_begin_at_once(tmp_path):
+def test_runs_are_grouped_by_session_and_start_together(tmp_path):
     records = [
         {"timestamp": at * 10**6, "input": f"{s}{at}", "output": "o", "session_id": s}
         for s, at in (("a", 7), ("b", 9000), ("a", 5), ("b", 9003))
@@ -49,7 +49,7 @@ def test_runs_are_put_together_by_session_and_begin_at_once(tmp_path):
     assert abs(b[0].at_s - a[0].at_s) < 60
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path):
+def test_error_names_an_unreadable_file(tmp_path):
     with pytest.raises(TraceError, match=r"trajectories\.jsonl"):
         read(tmp_path, "tau_airline", seed=1)
     write(tmp_path, "tau_airline/trajectories.jsonl.xz", {"no": "messages"})

@@ -1,4 +1,4 @@
-"""The goals of lineage, on programs made here and, where they are, on recorded ones."""
+"""The accuracy goals of lineage, on generated programs and, if available, on recorded ones."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ SEEN = [name for name in VARIANTS if name not in ("answers unseen", "asked twice
 
 
 def reached(programs, variant):
-    """Precision and recall of a variant, of the calls whose prompt says anything."""
+    """Return whether a variant reaches the goals, for calls whose prompt has text."""
     played = asyncio.run(play([VARIANTS[variant](calls) for calls in programs]))
     found = pairs(played.with_text)
     return found[0] >= 0.99 and found[1] >= 0.95, (variant, found)
 
 
 @pytest.mark.parametrize("variant", SEEN)
-def test_programs_at_once_are_found(variant):
+def test_parallel_programs_are_found(variant):
     good, figures = reached(synthetic(seed=1, tasks=30), variant)
     assert good, figures
 
 
-def test_a_client_that_asks_twice_splits_its_programs_and_joins_no_others():
+def test_client_that_asks_twice_splits_its_programs_but_joins_no_others():
     # If both calls are answered, a repeated first call looks like a second program's.
     calls = [VARIANTS["asked twice"](calls) for calls in synthetic(seed=1, tasks=40)]
     precision, recall = pairs(asyncio.run(play(calls)).with_text)[:2]
@@ -40,7 +40,7 @@ def test_a_client_that_asks_twice_splits_its_programs_and_joins_no_others():
     assert 0.3 < recall < 0.6
 
 
-def test_programs_of_one_task_that_begin_together_are_told_apart_in_the_end():
+def test_programs_of_one_task_that_start_together_are_separated_in_the_end():
     programs = synthetic(seed=1, tasks=10)
     played = asyncio.run(play(programs))
     assert pairs(played.in_the_end) == (1.0, 1.0)
@@ -56,7 +56,7 @@ def test_recorded_programs_are_found(name, most):
         assert good, figures
 
 
-def test_what_is_played_is_counted_and_weighed():
+def test_calls_and_memory_are_measured():
     programs = synthetic(seed=2, programs=8)
     played = asyncio.run(play(programs, weigh=True))
     calls = sum(map(len, programs))
@@ -66,7 +66,7 @@ def test_what_is_played_is_counted_and_weighed():
     assert played.held_bytes > 50 * played.fingerprints
 
 
-def test_costs_are_taken_of_each_kind_of_call():
+def test_costs_cover_each_kind_of_call():
     found = asyncio.run(costs(2, Random(1)))
     assert len(found) == 6
     assert all(len(seconds) == 2 for seconds in found.values())

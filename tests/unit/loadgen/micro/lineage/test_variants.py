@@ -1,4 +1,4 @@
-"""What clients do to their calls."""
+"""The variants of calls that clients send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CALLS = [RecordedCall(float(n), 0.6, body_of(BODY), body_of(ANSWER)) for n in ra
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_calls_keep_their_order_and_what_they_ask(name):
+def test_calls_keep_their_order_and_fields(name):
     made = VARIANTS[name](CALLS)
     assert [call.at_s for call in made] == sorted(call.at_s for call in made)
     assert all(json.loads(call.body).keys() == BODY.keys() for call in made)
@@ -38,7 +38,7 @@ def test_reasoning_is_in_a_field_or_in_the_text():
     assert "reasoning_content" in messages[1]
 
 
-def test_keys_are_turned_and_texts_are_parts():
+def test_keys_are_reversed_and_texts_are_parts():
     same, turned = VARIANTS["keys reordered"](CALLS)
     assert same == CALLS[0]
     body = json.loads(turned.body)
@@ -48,7 +48,7 @@ def test_keys_are_turned_and_texts_are_parts():
     assert list(json.loads(arguments).items()) == [("b", 2), ("a", 1)]
 
 
-def test_each_way_to_repeat_sends_every_call_twice():
+def test_both_variants_of_repetition_send_every_call_twice():
     broken = VARIANTS["repeated"](CALLS)
     assert [call.broken for call in broken] == [True, False] * 2
     assert [call.answer is None for call in broken] == [True, False] * 2
@@ -60,7 +60,7 @@ def test_each_way_to_repeat_sends_every_call_twice():
     assert all(c.answer is None and not c.broken for c in VARIANTS["answers unseen"](CALLS))
 
 
-def test_nothing_goes_on_but_the_ids_of_tool_calls():
+def test_only_the_ids_of_tool_calls_continue():
     turns = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "a long answer"}]
     bodies = [{"model": "m", "messages": turns[:length]} for length in (1, 2)]
     bodies[1]["messages"] = [*turns, {"role": "user", "content": "v"}]

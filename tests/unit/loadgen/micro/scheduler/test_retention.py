@@ -1,4 +1,4 @@
-"""The measure of what tags and pins cost."""
+"""The bench of tags and pins."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ def test_a_steady_load_keeps_as_many_running_and_waiting(asynchronous):
         steps = [replica.step() for _ in range(200)]
         assert max(s.scheduled for s in steps) == 6
         assert {s.waiting for s in steps} <= set(range(18, 24))
-        assert sum(s.admitted for s in steps) > 6, "somebody ended, and the next one came"
+        assert sum(s.admitted for s in steps) > 6, "calls ended, and others replaced them"
         assert replica.now > 0
 
 
-def test_in_the_quiet_case_nobody_comes_or_goes():
+def test_quiet_case_has_no_arrivals_and_ends():
     for replica in replicas(Load(running=6, waiting=20, quiet=True), "plas").values():
         for _ in range(20):
             replica.step()
@@ -38,7 +38,7 @@ def test_in_the_quiet_case_nobody_comes_or_goes():
         assert all(s.schedule_s > 0 and s.update_s > 0 for s in steps)
 
 
-def test_in_the_scarce_case_blocks_run_out_before_slots():
+def test_blocks_run_out_before_slots_in_the_scarce_case():
     load = Load(running=20, waiting=30, scarce=True, tenants=2)
     for replica in replicas(load, "plas").values():
         for _ in range(60):
@@ -50,7 +50,7 @@ def test_in_the_scarce_case_blocks_run_out_before_slots():
     assert {call.tenant for call in islice(calls(load), 9)} == {"tenant-0", "tenant-1"}
 
 
-def test_the_two_are_vllms_own_and_ours():
+def test_replicas_are_vllms_scheduler_and_wefts():
     pair = replicas(Load(running=2, waiting=2), "fcfs")
     assert type(pair[STOCK].scheduler).__module__.startswith("vllm.")
     assert pair[STOCK].scheduler.policy.value == "priority"

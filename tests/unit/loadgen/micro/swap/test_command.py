@@ -18,7 +18,7 @@ SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="shows the path without a GPU")
 
 
-def test_it_says_that_there_is_no_gpu_and_measures_the_cpu_path(tmp_path, capsys):
+def test_command_reports_a_missing_gpu_and_measures_the_cpu_path(tmp_path, capsys):
     file = tmp_path / "swap.json"
     assert run(SwapOptions(blocks=(4, 2), rounds=2, json_file=str(file)), SMALL) == 0
     shown = capsys.readouterr().out
@@ -39,17 +39,17 @@ def test_it_says_that_there_is_no_gpu_and_measures_the_cpu_path(tmp_path, capsys
 @pytest.mark.parametrize("blocks", [(0,), (4, -1)])
 def test_a_swap_of_no_blocks_is_refused(blocks, capsys):
     assert run(SwapOptions(blocks=blocks), SMALL) == 2
-    assert "one block at least" in capsys.readouterr().err
+    assert "at least one block" in capsys.readouterr().err
 
 
-def test_what_does_not_fit_is_left_out_and_said(capsys):
+def test_counts_that_exceed_the_memory_are_skipped_and_reported(capsys):
     assert run(SwapOptions(blocks=(2, 10**12), rounds=1), SMALL) == 0
-    assert "left out for want of memory: 1000000000000 blocks" in capsys.readouterr().out
+    assert "skipped for lack of memory: 1000000000000 blocks" in capsys.readouterr().out
     assert run(SwapOptions(blocks=(10**12,)), SMALL) == 2
 
 
 def broken(monkeypatch, name):
-    """Ways of which one writes a byte too many, or none."""
+    """Replace a method by one that writes wrong bytes."""
     real = ways.ways
 
     def spoilt(scene, blocks, absent):
@@ -73,10 +73,10 @@ def test_a_peer_that_moves_wrong_bytes_is_not_compared(monkeypatch, tmp_path):
 def test_ours_moving_wrong_bytes_fails_the_bench(monkeypatch, capsys):
     broken(monkeypatch, OURS)
     assert run(SwapOptions(blocks=(2,), rounds=1), SMALL) == 1
-    assert "weft brought wrong bytes out" in capsys.readouterr().err
+    assert "weft copied wrong bytes out" in capsys.readouterr().err
 
 
-def test_the_command_refuses_what_is_no_list():
+def test_command_refuses_an_invalid_list():
     done = CliRunner().invoke(cli.bench, ["swap", "--blocks", "many"])
     assert done.exit_code == 2
     assert "not a list of numbers" in done.output

@@ -1,4 +1,4 @@
-"""Every way moves the same blocks: only their speed may differ."""
+"""All methods move the same blocks: only their speed may differ."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_scene_has_room_for_the_largest_swap_and_gaps(small):
     assert len(blocks) == 3 * small.prepared.blocks
 
 
-def test_ours_brings_out_what_a_copy_per_block_does(small):
+def test_weft_copies_out_the_same_bytes_as_a_copy_per_block(small):
     way(small, PER_BLOCK).out()
     expected = small.host.clone()
     assert expected.any()
@@ -50,7 +50,7 @@ def test_ours_brings_out_what_a_copy_per_block_does(small):
 
 
 @pytest.mark.parametrize("name", [PER_BLOCK, OURS])
-def test_blocks_come_back(small, name):
+def test_blocks_are_restored(small, name):
     before = [layer.view(torch.int16).clone() for layer in small.layers]
     way(small, name).out()
     for layer in small.layers:
@@ -66,7 +66,7 @@ def test_the_limit_is_one_copy_of_as_many_bytes(small):
     assert (small.host == 7).sum() == 3 * SMALL.block_bytes
 
 
-def test_what_needs_a_gpu_is_absent_and_says_why(small):
+def test_methods_that_need_a_gpu_are_absent_with_a_reason(small):
     absent: dict[str, str] = {}
     assert [w.name for w in ways(small, BLOCKS, absent)] == [PER_BLOCK, OURS, LIMIT]
     assert absent == dict.fromkeys((VLLM_BATCH, VLLM_TRITON), "needs a GPU")

@@ -1,4 +1,4 @@
-"""Dialogues from the public data sets' formats."""
+"""Dialogues in the formats of the public data sets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def roles(body: dict[str, Any]) -> str:
     return " ".join(message["role"] for message in body["messages"])
 
 
-def test_each_answer_is_a_call_with_what_came_before(data: Path) -> None:
+def test_each_answer_is_a_call_with_the_messages_before_it(data: Path) -> None:
     found = dialogues(data)
     (airline,) = found["tau_airline"]
     assert [roles(body) for body in airline] == ["system user", "system user assistant tool"]
@@ -72,7 +72,7 @@ def test_each_answer_is_a_call_with_what_came_before(data: Path) -> None:
     assert [tool["function"]["name"] for tool in functions[0]["tools"]] == ["add"]
 
 
-def test_text_is_taken_apart_into_messages(data: Path) -> None:
+def test_text_is_split_into_messages(data: Path) -> None:
     found = dialogues(data)
     (issues,) = found["miniswe"]
     assert [roles(body) for body in issues] == ["user", "user assistant tool"]
@@ -88,7 +88,7 @@ def test_short_dialogues_make_no_long_one(data: Path) -> None:
     assert found["long"] == found["restarted"] == []
 
 
-def test_what_is_not_there_is_left_out(tmp_path: Path, data: Path) -> None:
+def test_missing_sets_are_skipped(tmp_path: Path, data: Path) -> None:
     (data / "agent_calls/miniswe.jsonl.xz").unlink()
     assert "miniswe" not in dialogues(data)
     with pytest.raises(TraceError, match="holds none of"):

@@ -1,4 +1,4 @@
-"""What a full tokenisation says."""
+"""The true tags from a full tokenisation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEMPLATE = Path("deploy/weft_deploy/local/demo/chat_template.jinja")
 
 
 @pytest.mark.parametrize("body", BODIES)
-def test_the_demo_models_template_is_followed_to_the_letter(body: dict[str, Any]) -> None:
+def test_rendering_equals_the_demo_models_template(body: dict[str, Any]) -> None:
     jinja2 = pytest.importorskip("jinja2")
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
@@ -50,7 +50,7 @@ def test_the_demo_models_template_is_followed_to_the_letter(body: dict[str, Any]
     assert "".join(text for _, text in chatml(body)) == rendered
 
 
-def test_pieces_count_what_the_whole_prompt_counts() -> None:
+def test_tokens_of_pieces_add_up_to_the_whole_prompt() -> None:
     demo = tokenizer.train(corpus.pieces(), VOCABULARY)
     tokens = counting(lambda text: len(demo.encode(text).ids))
     for body in BODIES:
@@ -77,11 +77,11 @@ def test_control_tokens_count_one_each() -> None:
     assert spans([(4, "<|a|>xy"), (3, "<|b|>z"), (0, "<|c|>")], tokens) == [(3, 4), (5, 3), (6, 3)]
 
 
-def test_what_stands_before_something_counts_as_much() -> None:
+def test_earlier_pieces_have_the_highest_later_tag() -> None:
     assert reached([(1, 4), (2, 1), (3, 3), (4, 1)]) == [(1, 4), (2, 3), (3, 3), (4, 1)]
 
 
-def test_the_tokenizers_at_hand_can_count() -> None:
+def test_available_tokenizers_count() -> None:
     found = tokenizers(lambda: ["some text to train on", "and more of it"])
     assert {"demo, 6k", "trained, 32k"} <= found.keys()
     for template, tokens in found.values():

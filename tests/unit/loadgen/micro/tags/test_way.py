@@ -1,4 +1,4 @@
-"""Tags land on the right blocks: at least 95 of 100, as a full tokenisation has them."""
+"""At least 95 of 100 blocks get the tag of a full tokenisation."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ def demo_tokens() -> Tokens:
 
 
 def agents(seed: int, count: int) -> list[Program]:
-    """Agents of one kind: a long system prompt and tools that all share, questions of their own,
-    answers and results of many lengths. The texts are the demo model's."""
+    """Return agents of one kind, with the demo model's texts.
+
+    They share a long system prompt and tools. Their questions, answers and results have many
+    lengths.
+    """
     draws = Random(seed)
     pieces = [piece for piece in corpus.pieces() if len(piece) > 20]
 
@@ -68,7 +71,7 @@ def test_on_synthetic_agents(template: Any) -> None:
     after = calls[WARM_UP:]
     assert mean([call.roles for call in after]) >= 0.95
     assert mean([call.wire for call in after]) >= 0.95
-    # Counting characters would not do.
+    # Counting characters does not reach the goal.
     assert mean([call.plain for call in after]) < 0.95
 
 
@@ -81,8 +84,8 @@ def test_on_real_agents(name: str) -> None:
     assert mean([call.wire for call in after]) >= 0.95
 
 
-def test_a_call_is_told_apart_from_the_truth_block_by_block() -> None:
-    """A tokenizer of a token a character, and a prompt whose first message is forty blocks long."""
+def test_tags_are_compared_with_the_truth_block_by_block() -> None:
+    """The tokenizer has one token per character, and the first message has forty blocks."""
     tokens = counting(len)
     messages = [{"role": "user", "content": "x" * 640}, {"role": "tool", "content": "y" * 640}]
     counter = TokenCounter()

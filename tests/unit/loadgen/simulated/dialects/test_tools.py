@@ -1,4 +1,4 @@
-"""A tool that is forced is called with what its schema allows."""
+"""A forced tool is called with arguments that its schema allows."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ ANTHROPIC = [{"name": "other"}, {"name": "weather", "input_schema": SCHEMA}]
         (ANTHROPIC[1:], {"type": "any"}),
     ],
 )
-def test_the_tool_that_is_forced_is_called(tools, choice):
+def test_forced_tool_is_called(tools, choice):
     call = forced({"tools": tools, "tool_choice": choice})
     assert call.name == "weather"
     assert json.loads(call.arguments) == WANTED
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", {"type": "auto"}])
-def test_none_is_called_where_it_is_left_open(choice):
+def test_no_tool_is_called_unless_forced(choice):
     assert forced({"tools": CHAT, "tool_choice": choice}) is None
 
 
-def test_a_tool_without_a_schema_gets_no_arguments_and_one_that_is_not_there_is_refused():
+def test_tool_without_schema_gets_no_arguments_and_unknown_tool_is_refused():
     body = {"tools": [{"name": "now"}], "tool_choice": {"type": "tool", "name": "now"}}
     assert forced(body) == ToolCall("now", "{}")
     with pytest.raises(ValueError, match="'then'"):
         forced(body | {"tool_choice": {"type": "tool", "name": "then"}})
 
 
-def test_a_schema_without_an_end_has_one():
+def test_recursive_schema_is_cut_at_a_depth():
     endless: dict = {"type": "object", "required": ["again"], "properties": {}}
     endless["properties"]["again"] = endless
     assert json.dumps(example(endless)).count("again") == 17

@@ -1,4 +1,4 @@
-"""Recorded agents, one call a line."""
+"""Recorded agents, one call per line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def call(second, prompt, answer="ok", session="s"):
     }
 
 
-def test_calls_of_a_session_are_one_program_in_the_order_of_their_times():
+def test_calls_of_a_session_are_one_program_in_order_of_time():
     records = [call(30, "b", session="later"), call(12, "a2"), call(10, "a1", answer="\u00fc!")]
     first, second = agent_calls.read(records)
     assert [c.messages[0]["content"] for c in first.calls] == ["a1", "a2"]
@@ -23,7 +23,7 @@ def test_calls_of_a_session_are_one_program_in_the_order_of_their_times():
     assert [c.gap_s for c in first.calls] == [agent_calls.GAP_SHARE * 2, 0.0]
 
 
-def test_a_prompt_that_grows_is_split_where_the_one_before_it_ended():
+def test_growing_prompt_is_split_at_the_end_of_the_previous_one():
     records = [
         call(1, "task"),
         call(2, "task and result"),
@@ -35,7 +35,7 @@ def test_a_prompt_that_grows_is_split_where_the_one_before_it_ended():
     assert said == [["task"], ["task", " and result"], ["task", " and result"], ["x"]]
 
 
-def test_a_prompt_that_names_who_speaks_becomes_messages():
+def test_prompt_with_speakers_becomes_messages():
     text = "system: Plan.\n\nuser: Do it: now\n\nassistant: Done.\n\nMore."
     (program,) = agent_calls.read([call(1, text)])
     assert [(m["role"], m["content"]) for m in program.calls[0].messages] == [
@@ -50,6 +50,6 @@ def test_an_empty_prompt_is_an_empty_message():
     assert [c.messages for c in program.calls] == [({"role": "user", "content": ""},)] * 2
 
 
-def test_its_records_are_known():
+def test_records_are_recognised():
     assert agent_calls.matches(call(1, "x"))
     assert not agent_calls.matches({"session_id": "x"})

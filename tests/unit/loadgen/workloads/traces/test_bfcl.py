@@ -48,17 +48,17 @@ def read(task=TASK):
     return program
 
 
-def test_a_task_has_a_call_for_each_tool_and_one_that_ends_each_turn():
+def test_task_has_a_call_per_tool_and_one_that_ends_each_turn():
     program = read()
     assert program.id == "t1"
     roles = [[m["role"][0] for m in call.messages] for call in program.calls]
     assert ["".join(r) for r in roles] == ["su", "suat", "suatau", "suatauat", "suatauatat"]
     assert [bool(call.tool_s) for call in program.calls] == [True, False, True, True, False]
-    assert program.calls[1].gap_s > 0, "the person thinks"
+    assert program.calls[1].gap_s > 0, "the user thinks"
     assert program.calls[-1].gap_s == 0
 
 
-def test_tools_are_offered_as_the_api_wants_them():
+def test_tools_have_the_apis_format():
     (tool,) = read().calls[0].tools
     assert tool["function"]["name"] == "add", "the interface's own, without the excluded"
     parameters = tool["function"]["parameters"]
@@ -77,10 +77,10 @@ def test_calls_and_results_follow_the_schemas():
 
 
 def test_an_unknown_interface_is_refused():
-    with pytest.raises(ValueError, match="no interface Weather"):
+    with pytest.raises(ValueError, match="unknown interface Weather"):
         read({**TASK, "involved_classes": ["Weather"]})
 
 
-def test_its_records_are_known():
+def test_records_are_recognised():
     assert bfcl.matches(TASK)
     assert not bfcl.matches(FUNCTIONS[0])

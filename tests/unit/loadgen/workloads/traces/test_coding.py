@@ -1,4 +1,4 @@
-"""Coding sessions: what their made-up prompts share, and what they hold."""
+"""Coding sessions: the common prefixes and the tags of generated prompts."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def prompts(*records: dict) -> list[list[tuple[int, ...]]]:
     return [[call.prompt_ids for call in p.calls] for p in coding.read(records)]
 
 
-def test_sessions_with_the_same_tools_share_them_and_nothing_else():
+def test_sessions_share_only_equal_tools():
     blocks = list(range(14))
     (a,), (b,), (c,) = prompts(
         session("a", {"hash_ids": blocks}),
         session("b", {"hash_ids": blocks}),
         session("c", {"hash_ids": blocks}, tools=144),
     )
-    # A block of 16 tokens is one token here, and the tools are 8 blocks.
+    # A block of 16 tokens is one token here, and the tools have 8 blocks.
     assert a[:8] == b[:8]
     assert all(x != y for x, y in zip(a[8:], b[8:], strict=True))
     assert c[:8] != a[:8]
 
 
-def test_a_prompt_holds_system_and_question_then_answers_and_what_tools_said():
+def test_prompt_has_system_and_question_then_answers_and_tool_output():
     first = list(range(14))
     second = [*first, 14, 15, 16, 17, 18]
     third = [*second[:16], 30, 31]
@@ -51,8 +51,8 @@ def test_a_prompt_holds_system_and_question_then_answers_and_what_tools_said():
     fixed = [(12, "SYSTEM_PROMPT"), (14, "USER_QUERY")]
     assert [call.tags for call in program.calls] == [
         (*fixed,),
-        # Two blocks were answered; what is left came from tools.
+        # Two blocks are the answer, the rest is tool output.
         (*fixed, (16, "RESPONSE"), (19, "TOOL_OUTPUT")),
-        # Its end was cut off, then a person spoke.
+        # The end was cut off, then the user wrote.
         (*fixed, (17, "RESPONSE"), (18, "USER_QUERY")),
     ]

@@ -1,4 +1,4 @@
-"""Reading traces: small ones made here, and the real ones where they are at hand."""
+"""Reads small traces made here, and the real ones if available."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def write(folder: Path, record, name="trace.jsonl") -> Path:
     return path
 
 
-def test_a_dialogue_becomes_a_call_for_each_answer(tmp_path):
+def test_dialogue_becomes_one_call_per_answer(tmp_path):
     name, (program,) = read(write(tmp_path, TAU))
     assert name == "tau_airline"
     assert program.id == "tau-3-1"
@@ -83,10 +83,10 @@ def test_a_session_keeps_shared_prefixes_lengths_and_gaps(tmp_path):
     (whole,) = coding.read([CODING], shrink=1)
     assert len(whole.calls[1].prompt_ids) == 192
     (cut,) = coding.read([CODING], shrink=1, context=100)
-    assert len(cut.calls) == 1, "what lies far beyond the context is not made"
+    assert len(cut.calls) == 1, "calls far beyond the context are not generated"
 
 
-def test_the_seed_decides_which_programs_come_first(tmp_path):
+def test_seed_decides_the_order_of_programs(tmp_path):
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps({**TAU, "task_id": n}) + "\n" for n in range(20)))
     orders = [[p.id for p in read(path, seed)[1]] for seed in (0, 0, 1)]
@@ -101,17 +101,17 @@ def test_the_seed_decides_which_programs_come_first(tmp_path):
         ('{"a": 1}\n', "tau_airline"),
         ("", "empty"),
         ("not json\n", "line 1"),
-        ("[1]\n", "known"),
+        ("[1]\n", "line 1: the record is not a JSON object"),
     ],
 )
-def test_what_is_no_trace_is_refused_with_what_is_known(tmp_path, content, message):
+def test_unknown_format_is_refused_with_the_known_ones(tmp_path, content, message):
     path = tmp_path / "x.jsonl"
     path.write_text(content)
     with pytest.raises(TraceError, match=message):
         read_trace(path, seed=0)
 
 
-def test_missing_ambiguous_and_broken_files_are_named(tmp_path):
+def test_errors_name_missing_ambiguous_and_corrupt_files(tmp_path):
     with pytest.raises(TraceError, match="nowhere"):
         read_trace(tmp_path / "nowhere", seed=0)
     with pytest.raises(TraceError, match="0 trace files"):
@@ -131,7 +131,7 @@ def requests(folder, count=8):
     return path
 
 
-def test_recorded_arrivals_keep_their_order_from_a_place_that_the_seed_chooses(tmp_path):
+def test_recorded_arrivals_keep_their_order_from_a_start_that_the_seed_selects(tmp_path):
     path = requests(tmp_path)
     begins = set()
     for seed in range(6):
@@ -144,7 +144,7 @@ def test_recorded_arrivals_keep_their_order_from_a_place_that_the_seed_chooses(t
         times = [p.arrival_s for p in programs]
         assert times[0] == 0
         assert times == sorted(times)
-        # As far apart as recorded, but for the step from the last to the first.
+        # The gaps are as recorded, except for the one from the last program to the first.
         steps = [after - before for before, after in pairwise(times)]
         recorded = [2 * n + 1 for n in numbers[:-1]]
         whole = [(s, r) for s, r, n in zip(steps, recorded, numbers, strict=False) if n != 7]
@@ -178,7 +178,7 @@ def test_a_table_is_read_by_its_header(tmp_path):
         read_trace(path, seed=0)
 
 
-def test_a_broken_record_is_told_with_its_line(tmp_path):
+def test_invalid_record_is_reported_with_its_line(tmp_path):
     path = requests(tmp_path)
     with path.open("a") as opened:
         opened.write(json.dumps({**REQUEST, "input_length": 9999}) + "\n")
@@ -189,7 +189,7 @@ def test_a_broken_record_is_told_with_its_line(tmp_path):
         read(path)
 
 
-def test_a_broken_record_of_a_trace_that_is_read_at_once_is_told_too(tmp_path):
+def test_invalid_record_of_a_trace_read_at_once_is_reported(tmp_path):
     record = {"idx": 0, "steps": [], "usage_so_far": {"completion_tokens": 1}}
     path = tmp_path / "game24.jsonl"
     path.write_text(f'{json.dumps(record)}\n{{"idx": 1, "steps": [null]}}\n')
@@ -197,7 +197,7 @@ def test_a_broken_record_of_a_trace_that_is_read_at_once_is_told_too(tmp_path):
         read(path)
 
 
-def test_what_a_parser_gives_up_on_is_told_with_its_line(tmp_path):
+def test_parser_errors_are_reported_with_their_line(tmp_path):
     path = tmp_path / "trace.jsonl"
     path.write_text(json.dumps(TAU) + "\n" + "[" * 100_000 + "\n")
     with pytest.raises(TraceError, match="line 2: "):
@@ -212,14 +212,14 @@ def test_what_a_parser_gives_up_on_is_told_with_its_line(tmp_path):
 
 
 @pytest.mark.parametrize("think", [-1.0, float("nan"), float("inf")])
-def test_times_that_cannot_be_are_told_with_their_line(tmp_path, think):
+def test_invalid_times_are_reported_with_their_line(tmp_path, think):
     requests_ = [{"in": 64, "out": 8, "hash_ids": [n], "think_time": think} for n in (0, 1)]
     path = write(tmp_path, {"id": "s", "block_size": 64, "requests": requests_})
-    with pytest.raises(TraceError, match="line 1: gap_s is no number from 0"):
+    with pytest.raises(TraceError, match="line 1: gap_s must be finite and at least 0"):
         read(path)
 
 
-def test_requests_that_were_written_out_of_order_come_in_the_order_of_their_times(tmp_path):
+def test_requests_are_sorted_by_their_times(tmp_path):
     path = tmp_path / "code.csv"
     rows = "".join(f"2023-11-16 18:17:0{second},32,16\n" for second in (7, 3, 5))
     path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
@@ -230,7 +230,7 @@ def test_requests_that_were_written_out_of_order_come_in_the_order_of_their_time
         assert times[0] == 0.0
 
 
-def test_what_a_file_speaks_of_is_read_from_beside_it(tmp_path):
+def test_companion_file_is_read_from_the_same_folder(tmp_path):
     path = tmp_path / "spider_dev.jsonl"
     path.write_text(json.dumps({"db_id": "d", "question": "q?", "query": "Q"}) + "\n")
     with pytest.raises(TraceError, match=r"needs spider_schemas.jsonl beside it"):
@@ -246,12 +246,12 @@ def test_what_a_file_speaks_of_is_read_from_beside_it(tmp_path):
     name, (program,) = read(path)
     assert name == "spider"
     assert "t(c text)" in program.calls[0].messages[0]["content"]
-    assert read(tmp_path)[0] == "spider", "what is beside it is no trace of its own"
+    assert read(tmp_path)[0] == "spider", "the file beside it is not a trace"
 
 
 REAL = pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not beside this checkout")
-# What the collection's own counts leave open: its text is counted without roles and separators, and
-# a cache of whole blocks holds a little less than one of tokens.
+# The collection counts text without roles and separators, and a cache of whole blocks holds
+# slightly less than one of tokens.
 TOLERANCES = {"prompt mean": 0.02, "output mean": 0.02, "cached": 0.025, "kept": 0.015}
 WHOLE = {
     "tau_airline": "tau_airline",
@@ -272,7 +272,7 @@ WHOLE = {
 
 @REAL
 @pytest.mark.parametrize("name", WHOLE)
-def test_a_real_trace_is_as_its_collection_says(name):
+def test_real_trace_has_its_published_statistics(name):
     title, programs = read_trace(DATA / WHOLE[name], seed=0, shrink=1)
     assert title == name
     found = statistics(programs)
@@ -283,7 +283,7 @@ def test_a_real_trace_is_as_its_collection_says(name):
 
 
 @REAL
-def test_a_part_of_the_coding_sessions_shares_what_all_of_them_do():
+def test_sample_of_coding_sessions_has_the_published_sharing():
     name, programs = read_trace(DATA / "coding_sessions", seed=0)
     found = statistics(islice(programs, 12))
     assert found["kept"] == pytest.approx(PUBLISHED[name][1]["kept"], abs=0.02)

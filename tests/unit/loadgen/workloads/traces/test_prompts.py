@@ -21,14 +21,14 @@ SCHEMA = {
 }
 
 
-def test_a_problem_is_one_call_with_an_answer_as_long_as_the_sets():
+def test_problem_is_one_call_with_the_sets_answer_length():
     (program,) = prompts.gsm8k([MATHS])
     (call,) = program.calls
     assert call.messages == ({"role": "user", "content": "1 + 1?"},)
     assert call.output_bytes == len(MATHS["answer"])
 
 
-def test_the_second_turn_has_an_answer_of_the_first_ones_length_before_it():
+def test_second_turn_follows_an_answer_of_the_first_calls_length():
     (program,) = prompts.mt_bench([CHAT], Random(1))
     first, second = program.calls
     assert [m["role"] for m in second.messages] == ["user", "assistant", "user"]
@@ -38,7 +38,7 @@ def test_the_second_turn_has_an_answer_of_the_first_ones_length_before_it():
     assert second.gap_s == 0
 
 
-def test_questions_to_a_table_run_side_by_side_behind_it():
+def test_questions_about_a_table_run_in_parallel_after_it():
     (program,) = prompts.tatqa([REPORT], Random(1))
     one, other = program.calls
     assert one.messages[0] == other.messages[0]
@@ -47,7 +47,7 @@ def test_questions_to_a_table_run_side_by_side_behind_it():
     assert [call.needs(n) for n, call in enumerate(program.calls)] == [(), ()]
 
 
-def test_questions_to_a_database_begin_with_its_schema():
+def test_questions_about_a_database_begin_with_its_schema():
     one, other = prompts.spider([SQL, {**SQL, "question": "Whose?"}], [SCHEMA])
     head = one.calls[0].messages[0]
     assert head == other.calls[0].messages[0]
@@ -55,11 +55,11 @@ def test_questions_to_a_database_begin_with_its_schema():
         "dog(id number, owner_id number)\nowner(id number)\ndog.owner_id -> owner.id"
     )
     assert one.calls[0].output_bytes == len(SQL["query"])
-    with pytest.raises(ValueError, match="no schema of the database pets"):
+    with pytest.raises(ValueError, match="unknown schema of database pets"):
         list(prompts.spider([SQL], []))
 
 
-def test_records_of_each_set_are_known_by_one_reader():
+def test_each_set_is_recognised_by_one_reader():
     known = (prompts.is_gsm8k, prompts.is_mt_bench, prompts.is_tatqa, prompts.is_spider)
     for place, record in enumerate((MATHS, CHAT, REPORT, SQL)):
         assert [is_one(record) for is_one in known] == [n == place for n in range(4)]

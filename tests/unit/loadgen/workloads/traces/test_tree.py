@@ -1,4 +1,4 @@
-"""Tree-of-thoughts searches: who waits for whom, and how long answers are."""
+"""Tree-of-thoughts searches: the dependencies of calls and the lengths of answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TREE = {
 def test_a_search_fans_out_and_joins():
     (program,) = tree.read([TREE])
     assert program.id == "tree-900"
-    # Propose; judge both new states, one of them found twice; propose from both; judge.
+    # Propose, judge both new states (one was found twice), propose from both, judge.
     assert [call.after for call in program.calls] == [(), (0,), (0,), (1, 2), (1, 2), (3, 4)]
     assert [call.output_tokens for call in program.calls] == [10] * 6
     prompts = [call.messages[0]["content"] for call in program.calls]
@@ -32,7 +32,7 @@ def test_a_search_fans_out_and_joins():
     assert prompts[1].partition("Numbers: 1")[0] != prompts[0].partition("Numbers: 1")[0]
 
 
-def test_a_searchs_usage_is_what_the_total_has_grown_by(tmp_path):
+def test_usage_of_a_search_is_the_growth_of_the_total(tmp_path):
     path = tmp_path / "t.jsonl"
     totals = [("900", 60), ("901", 180), ("902", 30)]
     path.write_text(
