@@ -74,18 +74,14 @@ class Settings(BaseSettings):
         1.0,
         ge=0.05,
         le=60,
-        description="Redis reply timeout; after it, the gateway runs in local mode, seconds",
+        description="Redis reply timeout; after it, local mode is used, seconds",
     )
     call_lease_s: float = Field(
-        120.0,
-        ge=1,
-        description="lease of calls; if a gateway does not renew it, its calls are closed, seconds",
+        120.0, ge=1, description="call lease; unrenewed calls are closed, seconds"
     )
     balancer: Balancer = Field(Balancer.LOCALITY, description="how the gateway selects a replica")
     locality_threshold_tokens: int = Field(
-        2048,
-        ge=0,
-        description="calls with more prompt tokens go to their program's home (Agentix 4.3)",
+        2048, ge=0, description="longer prompts go to their program's home (Agentix 4.3), tokens"
     )
     replica_cache_tokens: int = Field(
         131_072,
@@ -139,9 +135,7 @@ class Settings(BaseSettings):
     max_head_bytes: int = Field(
         65_536, ge=4096, le=1_048_576, description="maximum request head size, bytes"
     )
-    max_headers: int = Field(
-        128, ge=16, le=10_000, description="maximum number of headers per request"
-    )
+    max_headers: int = Field(128, ge=16, le=10_000, description="maximum headers per request")
     head_timeout_s: float = Field(
         20.0, gt=0, le=3600, description="timeout for receiving a request's head, seconds"
     )
@@ -157,10 +151,7 @@ class Settings(BaseSettings):
     # Agents think and call tools between calls: if the connection closes meanwhile, the next call
     # costs a failed request or a new handshake.
     keep_alive_s: float = Field(
-        75.0,
-        gt=0,
-        le=3600,
-        description="idle time after which client connections are closed, seconds",
+        75.0, gt=0, le=3600, description="idle timeout of client connections, seconds"
     )
     max_connections: int = Field(
         4096,
@@ -246,9 +237,7 @@ class Settings(BaseSettings):
     lineage: bool = Field(
         True, description="calls without a key are assigned to programs by their content"
     )
-    tag_prompts: bool = Field(
-        True, description="engines receive tags for the sections of each prompt"
-    )
+    tag_prompts: bool = Field(True, description="engines receive tags for each prompt's sections")
     auto_prefill: bool = Field(
         True, description="prefill next turns while tools run, where measurements show a benefit"
     )
@@ -291,10 +280,7 @@ class Settings(BaseSettings):
         30.0, ge=0, le=3600, description="maximum time for calls in flight at shutdown, seconds"
     )
     retry_after_s: int = Field(
-        2,
-        ge=1,
-        le=3600,
-        description="Retry-After value of refusals that a retry may avoid, seconds",
+        2, ge=1, le=3600, description="Retry-After of refusals that a retry may avoid, seconds"
     )
 
     @field_validator("replicas", "api_keys", "admin_hosts", "cors_origins", mode="before")
