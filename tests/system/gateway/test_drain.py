@@ -79,7 +79,7 @@ async def test_sighup_lets_calls_in_flight_finish(engine: Any, until: Any) -> No
         go.set()
         assert (await call).json()["id"] == "x"
         assert await stopped == 0
-        assert b"SIGHUP: no new connections" in gateway.said
+        assert b"SIGHUP: accepting no new connections" in gateway.said
         assert b"Traceback" not in gateway.said
 
 
