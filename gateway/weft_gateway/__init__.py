@@ -1,1 +1,1 @@
-"""Weft's gateway: an OpenAI-compatible server that knows which calls form one program."""
+"""Weft's gateway: an OpenAI-compatible server that groups calls into programs."""

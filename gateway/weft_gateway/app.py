@@ -1,4 +1,4 @@
-"""The composition root: the one file that names concrete classes."""
+"""The composition root: the only file that names concrete classes."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ log = logging.getLogger(__name__)
 
 _REAP_EVERY_S = 30.0
 _SWEEP_EVERY_S = 1.0
-# Signs that the calls of this gateway are alive, for each lease.
+# Lease renewals per call lease.
 _SIGNS = 4
 
 
 def make_table(settings: Settings) -> ProcessTable:
-    """The process table that the settings ask for."""
+    """Create the process table that the settings select."""
     if settings.redis_url:
-        # Its client is not loaded, nor needed, where the table is in memory.
+        # The Redis client is neither loaded nor required if the table is in memory.
         from weft_gateway.programs.redis import RedisTable
         from weft_gateway.programs.resilient import ResilientTable
 
@@ -101,7 +101,7 @@ def make_table(settings: Settings) -> ProcessTable:
 
 
 def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
-    """What is known of stored answers. link: the process table's Redis client, if it has one."""
+    """Create the store of response ids. link: the process table's Redis client, if it has one."""
     if link is not None:
         from weft_gateway.programs.redis_response_store import RedisResponseStore
 
@@ -110,7 +110,7 @@ def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
 
 
 def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:
-    """The handles of prefills. link: as for `make_chains`."""
+    """Create the store of prefill handles. link: as for `make_chains`."""
     if link is not None:
         from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
 
@@ -124,7 +124,9 @@ def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:
 
 
 def make_tenants(settings: Settings) -> Tenants:
-    """The rules of all tenants. Raises TenantsError if the file has gone bad since the start."""
+    """Load the rules of all tenants. Raises TenantsError if the file has become invalid since the
+    start.
+    """
     default = TenantRules(
         1.0, settings.requests_per_minute, settings.tokens_per_minute, settings.calls_in_flight
     )
@@ -132,7 +134,7 @@ def make_tenants(settings: Settings) -> Tenants:
 
 
 def make_limiter(link: RedisLink | None) -> Limiter:
-    """The limits per tenant. link: as for `make_chains`."""
+    """Create the limiter of tenants. link: as for `make_chains`."""
     if link is not None:
         from weft_gateway.programs.redis_limits import RedisLimiter
 
@@ -141,7 +143,7 @@ def make_limiter(link: RedisLink | None) -> Limiter:
 
 
 def make_lineage_store(link: RedisLink | None) -> LineageStore:
-    """Fingerprints of the messages of calls without a key. link: as for `make_chains`."""
+    """Create the fingerprint store for calls without a key. link: as for `make_chains`."""
     if link is not None:
         from weft_gateway.programs.lineage.redis import RedisLineage
 
@@ -150,11 +152,12 @@ def make_lineage_store(link: RedisLink | None) -> LineageStore:
 
 
 class Gateway:
-    """The gateway's parts, wired. Each part gets what it uses; this object is for the process
-    around them, which starts, stops and looks into them. `app`: the ASGI application."""
+    """The gateway's parts, connected. Each part receives its dependencies; this object lets the
+    process start, stop and inspect them. `app`: the ASGI application.
+    """
 
     def __init__(self, settings: Settings, table: ProcessTable | None = None) -> None:
-        """`table`: instead of the one that the settings ask for."""
+        """`table`: replaces the process table that the settings select."""
         s = self.settings = settings
         self.table = table = table if table is not None else make_table(s)
         link: RedisLink | None = getattr(table, "link", None)
@@ -228,7 +231,7 @@ class Gateway:
             most_of_tenant=s.prefills_per_tenant,
         )
 
-        # The features, in the order of their hooks. Each line can be left out.
+        # The features, in the order of their hooks. Each line is optional.
         add = observers.add
         add(StoredAnswers(chains))
         add(LimitsObserver(limits, counter, background) if limits and background else None)
@@ -292,7 +295,7 @@ class Gateway:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The background work, from before the first call until after the last one."""
+        """Run the background tasks, from before the first call until after the last one."""
         settings, table = self.settings, self.table
         health = HealthLoop(
             self.registry,
@@ -301,7 +304,7 @@ class Gateway:
             settings.engine_secret,
             settings.connect_timeout_s,
         )
-        # Before the first call is taken, so that it finds replicas that are known to be up.
+        # The first call must find replicas with a known state.
         await health.check_all()
         timeouts = _timeouts(settings)
         notifier = EvictionNotifier(self.advisor, lambda key: table.peek(key) is not None)
@@ -331,13 +334,13 @@ class Gateway:
             await table.aclose()
 
     async def _sweep(self) -> None:
-        """Release prefills whose time is over."""
+        """Release expired prefills."""
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
             await self.prefills.sweep()
 
     async def _reap(self, notifier: EvictionNotifier) -> None:
-        """End programs that have been idle for long, and calls of gateways that are gone."""
+        """End programs that were idle too long, and calls of gateways that have disappeared."""
         settings = self.settings
         idle_s = settings.program_idle_s
         every_s = min(_REAP_EVERY_S, idle_s / 2, settings.call_lease_s / _SIGNS)
@@ -350,17 +353,19 @@ class Gateway:
                 if self.limiter is not None:
                     await self.limiter.refresh()
             except TableUnavailable as error:
-                log.warning("the process table cannot be reached: %s", error)
+                log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)
 
 
 def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
-    """The gateway as an ASGI application. Its lifespan starts and ends the background work."""
+    """Return the gateway as an ASGI application. Its lifespan starts and stops the background
+    tasks.
+    """
     return Gateway(settings, table).app
 
 
 def _fastapi(gateway: Gateway) -> FastAPI:
-    # FastAPI with the scripts of its page at /docs on board, instead of another host's.
+    # FastAPI with the scripts of its /docs page included, instead of loaded from another host.
     return FastAPIOffline(
         docs_url="/docs",
         redoc_url=None,

@@ -41,8 +41,9 @@ class Commands(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Import the command that is mounted as `name`. Prints what to install and exits if it is
-    missing."""
+    """Import the command that is mounted as `name`. If it is missing, print what to install and
+    exit.
+    """
     from importlib import metadata
 
     extra = MOUNTED[name][1]
@@ -95,7 +96,7 @@ app = typer.Typer(
 
 @app.callback()
 def _weft() -> None:
-    """Keep `serve` a subcommand: typer would make an only command the whole application."""
+    """Keeps `serve` a subcommand: typer would turn a single command into the whole application."""
 
 
 @app.command()
@@ -107,11 +108,14 @@ def serve(
     redis: Annotated[
         str | None, typer.Option(help="process table on Redis (WEFT_REDIS_URL)")
     ] = None,
-    balancer: Annotated[str | None, typer.Option(help="locality, round_robin, least_used")] = None,
+    balancer: Annotated[
+        str | None,
+        typer.Option(help="routing policy: locality, round_robin or least_used (WEFT_BALANCER)"),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="address to listen on (WEFT_HOST)")] = None,
     port: Annotated[int | None, typer.Option(help="port to listen on (WEFT_PORT)")] = None,
 ) -> None:
-    """Run the gateway alone. Every setting can also come from WEFT_* variables."""
+    """Run only the gateway. WEFT_* variables can set every setting."""
     from weft_gateway import config
     from weft_gateway.serve import run
 

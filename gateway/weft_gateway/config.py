@@ -1,4 +1,4 @@
-"""Every setting of the gateway: its default, unit and limits. Environment names: WEFT_<FIELD>."""
+"""All settings of the gateway, with defaults, units and limits. Environment names: WEFT_<FIELD>."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from weft_gateway.model.limits import TenantRules
 PREFIX: Final = "WEFT_"
 # Read by the engine's plugin (docs/engine.md).
 _OF_ENGINES: Final = ("WEFT_ENGINE_SETTINGS", "WEFT_ORDER_OPTIONS")
-# A variable with such a name was meant to close something.
+# A variable with such a name is probably meant to restrict access.
 _GUARDS: Final = re.compile("KEY|SECRET|TOKEN|PASS|AUTH|CREDENTIAL")
-# What a header's value may be without being changed on its way.
+# Values that a header can carry unchanged.
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class Balancer(StrEnum):
-    """How a replica is chosen. `locality` is Agentix Algorithm 2."""
+    """How the gateway selects a replica. `locality` is Agentix Algorithm 2."""
 
     LOCALITY = "locality"
     ROUND_ROBIN = "round_robin"
@@ -34,7 +34,7 @@ class Balancer(StrEnum):
 
 
 class SettingsError(ValueError):
-    """A setting is wrong; the message names each one."""
+    """Invalid settings. The message names each of them."""
 
 
 def _split(value: Any) -> Any:
@@ -42,14 +42,15 @@ def _split(value: Any) -> Any:
         return value
     parts = tuple(part.strip() for part in value.split(",") if part.strip())
     if value and not parts:
-        # Taken for an empty list, a slip of the pen would open what it should close.
-        raise ValueError(f"{value!r} names nothing")
+        # Treated as an empty list, a typing error would disable a restriction.
+        raise ValueError(f"{value!r} contains no value")
     return parts
 
 
 class Settings(BaseSettings):
-    """The gateway's settings, read from arguments first, then from the environment. What may hold
-    a secret is not shown: neither in `repr` nor in an error."""
+    """The gateway's settings, read first from arguments, then from the environment. Neither `repr`
+    nor errors show settings that may contain secrets.
+    """
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
 
@@ -57,8 +58,8 @@ class Settings(BaseSettings):
     port: int = Field(8080, ge=1, le=65535, description="port to listen on")
     replicas: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="base URLs of the engines, comma-separated, without /v1; `NAME=URL` names one, "
-        "else its name is its host, port and path",
+        description="base URLs of the engines, comma-separated, without /v1; `NAME=URL` sets the "
+        "replica's name, by default its host, port and path",
     )
     replica_api_key: str = Field("", repr=False, description="bearer token sent to the engines")
     redis_url: str = Field("", repr=False, description="process table on Redis; empty: in memory")
@@ -70,97 +71,101 @@ class Settings(BaseSettings):
         description="key prefix on Redis, without braces",
     )
     redis_timeout_s: float = Field(
-        1.0, ge=0.05, le=60, description="Redis not answering for so long is away, seconds"
+        1.0,
+        ge=0.05,
+        le=60,
+        description="Redis reply timeout; after it, local mode is used, seconds",
     )
     call_lease_s: float = Field(
-        120.0, ge=1, description="calls of a gateway that gives no sign for so long are closed"
+        120.0, ge=1, description="call lease; unrenewed calls are closed, seconds"
     )
-    balancer: Balancer = Field(Balancer.LOCALITY, description="how a replica is chosen")
+    balancer: Balancer = Field(Balancer.LOCALITY, description="how the gateway selects a replica")
     locality_threshold_tokens: int = Field(
-        2048, ge=0, description="longer calls go to their program's home (Agentix 4.3), tokens"
+        2048, ge=0, description="longer prompts go to their program's home (Agentix 4.3), tokens"
     )
     replica_cache_tokens: int = Field(
         131_072,
         ge=0,
         le=100_000_000,
-        description="prefix cache of a replica that does not tell its size, for new programs' "
-        "placement, tokens; 0: none",
+        description="prefix cache size of replicas that do not report it, used to place new "
+        "programs, tokens; 0: none",
     )
     api_keys: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         repr=False,
-        description="accepted API keys, comma-separated; empty: every key is its own tenant",
+        description="accepted API keys, comma-separated; empty: any key; each key is one tenant",
     )
     tenants_file: str = Field(
-        "", description="TOML file with weights and limits of single API keys; empty: none"
+        "", description="TOML file with weights and limits per API key; empty: none"
     )
     requests_per_minute: int = Field(
-        0, ge=0, le=10**12, description="requests per minute of each API key; 0: no limit"
+        0, ge=0, le=10**12, description="requests per minute per API key; 0: no limit"
     )
     tokens_per_minute: int = Field(
         0,
         ge=0,
         le=10**12,
-        description="prompt and output tokens per minute of each API key; 0: no limit",
+        description="prompt and output tokens per minute per API key; 0: no limit",
     )
     calls_in_flight: int = Field(
-        0, ge=0, le=10**12, description="calls of each API key at the same time; 0: no limit"
+        0, ge=0, le=10**12, description="concurrent calls per API key; 0: no limit"
     )
     admin_key: str = Field(
         "", repr=False, description="bearer token for /weft/*; empty: loopback clients only"
     )
     admin_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="further names under which /weft/* may be asked without an admin key, "
+        description="additional host names that accept /weft/* requests without an admin key, "
         "comma-separated",
     )
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
         description="origins of web pages that may call /v1/*, comma-separated; *: any",
     )
-    traceparent_programs: bool = Field(False, description="the id of a W3C trace names a program")
+    traceparent_programs: bool = Field(False, description="W3C trace ids identify programs")
     max_body_bytes: int = Field(
-        33_554_432, ge=1024, le=1_073_741_824, description="largest request body, bytes"
+        33_554_432, ge=1024, le=1_073_741_824, description="maximum request body size, bytes"
     )
     read_body_bytes: int = Field(
         4_194_304,
         ge=65_536,
         le=67_108_864,
-        description="of larger bodies the content is passed on unread: no lineage, no tags; bytes",
+        description="larger bodies are forwarded without analysis: no lineage, no tags; bytes",
     )
     max_head_bytes: int = Field(
-        65_536, ge=4096, le=1_048_576, description="largest request head, bytes"
+        65_536, ge=4096, le=1_048_576, description="maximum request head size, bytes"
     )
-    max_headers: int = Field(128, ge=16, le=10_000, description="most headers of a request")
+    max_headers: int = Field(128, ge=16, le=10_000, description="maximum headers per request")
     head_timeout_s: float = Field(
-        20.0, gt=0, le=3600, description="longest time for a request's head, seconds"
+        20.0, gt=0, le=3600, description="timeout for receiving a request's head, seconds"
     )
     body_timeout_s: float = Field(
-        120.0, gt=0, le=3600, description="longest time for a request's body, seconds"
+        120.0, gt=0, le=3600, description="timeout for receiving a request's body, seconds"
     )
     send_timeout_s: float = Field(
         30.0,
         gt=0,
         le=3600,
-        description="a client that takes in nothing of its answer for so long is cut off, seconds",
+        description="a client that does not read its answer for this time is disconnected, seconds",
     )
-    # Agents think and call tools between calls: a connection that is closed under them costs a
-    # failed request or a new handshake.
+    # Agents think and call tools between calls: if the connection closes meanwhile, the next call
+    # costs a failed request or a new handshake.
     keep_alive_s: float = Field(
-        75.0, gt=0, le=3600, description="idle connections of clients are closed after, seconds"
+        75.0, gt=0, le=3600, description="idle timeout of client connections, seconds"
     )
     max_connections: int = Field(
         4096,
         ge=1,
         le=1_000_000,
-        description="connections of clients; one more closes an idle one, or gets a 503",
+        description="maximum client connections; at the limit, a new one closes an idle one "
+        "or gets a 503",
     )
     max_connections_per_key: int = Field(
         1024,
         ge=1,
         le=1_000_000,
         description="connections with a request in progress, and open WebSockets, of one API key; "
-        "one more gets a 429",
+        "further ones get a 429",
     )
     websocket_idle_s: float = Field(
         900.0,
@@ -170,111 +175,112 @@ class Settings(BaseSettings):
         "or an answer to it, seconds",
     )
     websockets_per_tenant: int = Field(
-        256, ge=1, le=100_000, description="open WebSockets of one tenant, per gateway process"
+        256, ge=1, le=100_000, description="maximum open WebSockets per tenant and gateway process"
     )
     websocket_message_bytes: int = Field(
         8_388_608,
         ge=1024,
         le=1_073_741_824,
-        description="largest message of a WebSocket, bytes; max_body_bytes bounds it as well",
+        description="maximum WebSocket message size, bytes; max_body_bytes also applies",
     )
     websocket_kept_bytes: int = Field(
         536_870_912,
         ge=0,
-        description="items that WebSockets keep for the next turn, per gateway process, bytes; "
-        "beyond it those of the longest idle ones are forgotten",
+        description="items that WebSockets store for the next turn, per gateway process, bytes; "
+        "beyond it, the items of the longest idle WebSockets are dropped",
     )
     websocket_kept_bytes_per_tenant: int = Field(
         134_217_728, ge=0, description="the same for the WebSockets of one tenant, bytes"
     )
     connect_timeout_s: float = Field(
-        5.0, gt=0, le=300, description="connecting to a replica, seconds"
+        5.0, gt=0, le=300, description="timeout for connecting to a replica, seconds"
     )
     attempts_per_call: int = Field(
         3,
         ge=1,
         le=100,
-        description="replicas tried for one call while connections to them fail; a call of which "
-        "a byte was sent is not tried again",
+        description="maximum replicas tried per call if connecting fails; a call is not retried "
+        "once a byte of it was sent",
     )
     first_byte_timeout_s: float = Field(
-        900.0, gt=0, description="longest wait for a replica's first byte, seconds"
+        900.0, gt=0, description="timeout for the first byte of a replica's answer, seconds"
     )
     idle_timeout_s: float = Field(
-        120.0, gt=0, description="longest silence inside a replica's answer, seconds"
+        120.0, gt=0, description="timeout between bytes of a replica's answer, seconds"
     )
     lost_after_s: float = Field(
         5.0,
         ge=0,
         le=3600,
-        description="open calls fail so long after their replica stopped accepting connections, "
+        description="time from a replica's refusal of connections until its open calls fail, "
         "unless bytes still arrive, seconds; set it above the time that engines take to drain",
     )
     max_answer_bytes: int = Field(
         268_435_456,
         ge=1024,
         le=17_179_869_184,
-        description="largest answer of a replica that is not a stream, bytes",
+        description="maximum size of a replica's non-streamed answer, bytes",
     )
     health_interval_s: float = Field(
-        2.0, gt=0, le=300, description="between health checks, seconds"
+        2.0, gt=0, le=300, description="interval between health checks, seconds"
     )
     program_idle_s: float = Field(
-        3600.0, gt=0, description="a program without calls for so long is ended, seconds"
+        3600.0, gt=0, description="idle time after which a program ends, seconds"
     )
     max_programs_per_tenant: int = Field(
         100_000,
         ge=1,
         le=10_000_000,
-        description="named programs of one tenant; one more ends his longest idle one",
+        description="maximum named programs per tenant; at the limit, a new one evicts the "
+        "tenant's least recently active one",
     )
     lineage: bool = Field(
-        True, description="calls without a key are joined to programs by what they say"
+        True, description="calls without a key are assigned to programs by their content"
     )
-    tag_prompts: bool = Field(True, description="engines are told what each prompt's tokens hold")
+    tag_prompts: bool = Field(True, description="engines receive tags for each prompt's sections")
     auto_prefill: bool = Field(
-        True, description="next turns are prefilled while tools run, where that has shown to pay"
+        True, description="prefill next turns while tools run, where measurements show a benefit"
     )
     receipts: int = Field(
         4096,
         ge=0,
         le=1_000_000,
-        description="calls whose receipts are kept, shared fairly by tenants; 0: none",
+        description="maximum stored receipts, shared fairly by tenants; 0: none",
     )
-    receipts_age_s: float = Field(3600.0, gt=0, description="older receipts are gone, seconds")
+    receipts_age_s: float = Field(3600.0, gt=0, description="maximum age of receipts, seconds")
     prefills_per_tenant: int = Field(
-        256, ge=1, le=65_536, description="prefills that one tenant may have open at once"
+        256, ge=1, le=65_536, description="maximum open prefills per tenant"
     )
     prefills: int = Field(
         8192,
         ge=1,
         le=1_000_000,
-        description="open prefills of all tenants that a gateway knows, shared fairly by tenants; "
-        "on Redis, which gateways share, 8 times as many",
+        description="maximum open prefills per gateway, shared fairly by tenants; on Redis, which "
+        "gateways share, 8 times as many",
     )
     listeners_per_session: int = Field(
-        64, ge=1, le=65_536, description="event streams of one session through one gateway"
+        64, ge=1, le=65_536, description="maximum event streams per session and gateway"
     )
     listeners_per_tenant: int = Field(
-        256, ge=1, le=65_536, description="event streams of one tenant through one gateway"
+        256, ge=1, le=65_536, description="maximum event streams per tenant and gateway"
     )
     listeners: int = Field(
         4096,
         ge=1,
         le=1_000_000,
-        description="event streams of all tenants through one gateway, shared fairly by tenants",
+        description="maximum event streams per gateway, shared fairly by tenants",
     )
     answer_keep_s: float = Field(
-        86_400.0, gt=0, description="stored answers (Responses API) are found for so long, seconds"
+        86_400.0, gt=0, description="lifetime of stored answers (Responses API), seconds"
     )
     engine_secret: str = Field(
         "", repr=False, description="shared secret for the engines' /weft/* routes"
     )
     drain_s: float = Field(
-        30.0, ge=0, le=3600, description="calls in flight may take so long at shutdown, seconds"
+        30.0, ge=0, le=3600, description="maximum time for calls in flight at shutdown, seconds"
     )
     retry_after_s: int = Field(
-        2, ge=1, le=3600, description="Retry-After of a refusal that another try may pass, seconds"
+        2, ge=1, le=3600, description="Retry-After of refusals that a retry may avoid, seconds"
     )
 
     @field_validator("replicas", "api_keys", "admin_hosts", "cors_origins", mode="before")
@@ -287,11 +293,11 @@ class Settings(BaseSettings):
     def _replicas(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         named = [urls.named_replica(text) for text in value]
         if len({urls.address(url) for _, url in named}) != len(named):
-            raise ValueError("the same replica is named twice")
+            raise ValueError("the same replica is listed twice")
         names = [name for name, _ in named]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two replicas are named {name}: name one of them, as NAME=URL")
+                raise ValueError(f"two replicas have the name {name}: rename one with NAME=URL")
         return tuple(
             f"{name}={url}" if urls.named_replica(url)[0] != name else url for name, url in named
         )
@@ -299,7 +305,7 @@ class Settings(BaseSettings):
     @field_validator("tenants_file")
     @classmethod
     def _tenants_file(cls, value: str) -> str:
-        # A file that cannot be used is refused before anything starts.
+        # An invalid file must fail before anything starts.
         tenants.load(value, TenantRules())
         return value
 
@@ -319,22 +325,23 @@ class Settings(BaseSettings):
         for key in (value,) if isinstance(value, str) else value:
             if key and not _HEADER_VALUE.fullmatch(key):
                 raise ValueError(
-                    "a key is printable ASCII, without line ends or spaces around it: "
-                    "no header could carry this one"
+                    "a key must be printable ASCII without line ends or surrounding spaces: "
+                    "a header cannot carry this one"
                 )
         return value
 
     @property
     def replica_urls(self) -> dict[str, str]:
-        """Each replica's base URL by its name, in their order."""
+        """The replicas' base URLs by name, in their order."""
         return dict(map(urls.named_replica, self.replicas))
 
 
 def load(**overrides: Any) -> Settings:
-    """Settings from `overrides` (None means not given) and the environment.
+    """Load settings from `overrides` (None: not given) and the environment.
 
-    Raises SettingsError, with one line per wrong setting, each naming it and its variable; also for
-    a variable that looks like a key of ours and is no setting: what it was to close is open.
+    Raises SettingsError with one line per invalid setting, which names it and its variable. Also
+    raises it for an unknown variable that looks like a Weft key: the access that it should restrict
+    would be open.
     """
     unknown = [line for name, line in _unknown(os.environ) if _GUARDS.search(name.upper())]
     if unknown:
@@ -347,7 +354,7 @@ def load(**overrides: Any) -> Settings:
             name = str(item["loc"][0]) if item["loc"] else "settings"
             field = Settings.model_fields.get(name)
             what = item["msg"].removeprefix("Value error, ")
-            # Our own checks have told what of it is wrong.
+            # The project's validators already include the value where it is safe.
             if item["type"] != "value_error" and (field is None or field.repr):
                 what += f"; got {item['input']!r}"
             lines.append(f"{name} ({PREFIX}{name.upper()}): {what}")
@@ -355,13 +362,14 @@ def load(**overrides: Any) -> Settings:
 
 
 def unread(variables: Iterable[str]) -> list[str]:
-    """A line for each of these environment variables that looks like ours and is no setting, with
-    the nearest one that is."""
+    """Return a warning for each variable that looks like a Weft setting but is unknown, with the
+    closest known name.
+    """
     return [line for _, line in _unknown(variables)]
 
 
 def exposed(settings: Settings) -> list[str]:
-    """A line where other machines reach the gateway and no API key keeps them out."""
+    """Return a warning if other machines can reach the gateway and no API key is required."""
     if settings.api_keys or _is_loopback(settings.host):
         return []
     return [
@@ -378,12 +386,12 @@ def _is_loopback(host: str) -> bool:
 
 
 def _unknown(variables: Iterable[str]) -> list[tuple[str, str]]:
-    """Variables that look like ours and are no setting, each with a line that says so."""
+    """Return the unknown variables that look like Weft settings, each with its message."""
     known = [f"{PREFIX}{name.upper()}" for name in Settings.model_fields] + [*_OF_ENGINES]
     found = []
     for name in variables:
         if name.upper().startswith(PREFIX) and name.upper() not in known:
             nearest = get_close_matches(name.upper(), known, 1)
             also = f"; did you mean {nearest[0]}?" if nearest else ""
-            found.append((name, f"{name} is read by nothing{also}"))
+            found.append((name, f"{name} is not a known setting{also}"))
     return found

@@ -1,4 +1,4 @@
-"""The gateway's own errors, in the shape that the endpoint's clients expect."""
+"""The gateway's errors, in the format that the endpoint's clients expect."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _ANTHROPIC_TYPES: Final = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-# An engine's error of more bytes is not looked into.
+# Larger error bodies of engines are not parsed.
 _MOST_ERROR_BYTES: Final = 1 << 20
 
 
 class ApiError(Exception):
-    """An answer that the gateway gives itself. `code` labels metrics: one of few."""
+    """An error answer of the gateway. `code` is a metric label with few values."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ApiError(Exception):
         self.headers = headers
 
     def body(self, shape: ErrorShape = "openai") -> bytes:
-        """The JSON body, in OpenAI's or Anthropic's shape."""
+        """Return the JSON body in OpenAI's or Anthropic's format."""
         if shape == "anthropic":
             kind = _ANTHROPIC_TYPES.get(
                 self.status, "invalid_request_error" if self.status < 500 else "api_error"
@@ -66,14 +66,15 @@ class ApiError(Exception):
         )
 
     def event(self, shape: ErrorShape = "openai") -> bytes:
-        """The same as a server-sent event, for a stream that has begun."""
+        """Return the error as a server-sent event, for a stream that has begun."""
         name = b"event: error\n" if shape == "anthropic" else b""
         return name + b"data: " + self.body(shape) + b"\n\n"
 
     def response_events(self, response_id: str, sequence_number: int) -> bytes:
-        """The same for a stream of the Responses API, as OpenAI ends one: an event `error`, which
-        some clients raise, and `response.failed`, which others wait for. `sequence_number`: of the
-        first of both."""
+        """Return the error as events of the Responses API, as OpenAI sends them: `error`, which
+        some clients raise, and `response.failed`, which others wait for. `sequence_number`: number
+        of the first event.
+        """
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         about = {"code": self.code, "message": self.message, "param": self.param}
         error = {
@@ -102,8 +103,9 @@ class ApiError(Exception):
 
 
 def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
-    """An engine's error in the shape of the API. vLLM answers every route in OpenAI's shape, and
-    FastAPI, which it runs on, with `detail`. Anything else stays as it is."""
+    """Return an engine's error in the API's format. vLLM answers every route in OpenAI's format,
+    and its FastAPI layer with `detail`. Other bodies stay unchanged.
+    """
     try:
         told = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
     except orjson.JSONDecodeError:
@@ -116,7 +118,7 @@ def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
             return body
         message, code = inner.get("message"), inner.get("code")
     elif isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        # What FastAPI finds wrong with a request. The first part says where it looked.
+        # A validation error of FastAPI. The first element of `loc` is the part of the request.
         path = detail[0].get("loc")
         param = ".".join(map(str, path[1:])) if isinstance(path, list) else None
         message, code = detail[0].get("msg"), "invalid_request"
@@ -124,13 +126,13 @@ def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
         message, code = detail, "engine_error"
     if not isinstance(message, str):
         return body
-    # Engines give numbers, too.
+    # Engines also return numbers.
     shown: Any = code if isinstance(code, str | int) else "engine_error"
     return ApiError(status, shown, message, param=param).body(shape)
 
 
 def model_not_found(model: str) -> ApiError:
-    """The model is served by no replica: as OpenAI answers it."""
+    """No replica serves the model. Same answer as OpenAI's."""
     return ApiError(
         404,
         "model_not_found",
@@ -140,30 +142,32 @@ def model_not_found(model: str) -> ApiError:
 
 
 def wrong_id(error: IdentityError) -> ApiError:
-    """An id that cannot be taken."""
+    """An id is invalid."""
     return ApiError(400, error.code, str(error), param=error.name)
 
 
 def unsafe_head(error: UnsafeHead) -> ApiError:
-    """A header, path or query that cannot be written into an engine's request head."""
+    """A header, path or query is invalid in an engine's request head."""
     return ApiError(400, "invalid_head", str(error))
 
 
 def invalid_member(path: Iterable[str | int], what: str) -> ApiError:
-    """A member of the body, or a parameter, that is missing or wrong."""
+    """A member of the body or a parameter is missing or invalid."""
     name = ".".join(map(str, path))
     return ApiError(400, "invalid_request", f"{name}: {what}", param=name or None)
 
 
 def too_deep() -> ApiError:
-    """JSON that is nested deeper than it can be read, or written again where that is needed."""
+    """The JSON is nested too deeply to be read or encoded again."""
     return ApiError(400, "too_deeply_nested", "The body is nested too deeply.")
 
 
 def internal() -> ApiError:
-    """An exception that nobody foresaw. What it was is for the log, not for clients."""
+    """An unexpected exception. Its details are logged and not sent to clients."""
     return ApiError(
-        500, "internal_error", "The gateway failed. Its log tells why, under this request's id."
+        500,
+        "internal_error",
+        "The gateway failed. Its log has the details under this request's id.",
     )
 
 
@@ -178,23 +182,24 @@ def no_replica(retry_after_s: int) -> ApiError:
 
 
 def table_unavailable(retry_after_s: int) -> ApiError:
-    """The process table's store cannot be reached."""
+    """The process table's store is unreachable."""
     return ApiError(
         503,
         "table_unavailable",
-        "The process table cannot be reached. Try again shortly.",
+        "The process table is unreachable. Try again shortly.",
         headers=((b"retry-after", str(retry_after_s).encode()),),
     )
 
 
 def response_not_found(response_id: str) -> ApiError:
-    """No stored answer of this tenant has that id."""
+    """The tenant has no stored answer with that id."""
     return ApiError(404, "response_not_found", f"Response with id '{response_id[:256]}' not found.")
 
 
 def previous_response_not_found(response_id: str, status: int = 400) -> ApiError:
-    """A call continues an answer that this tenant has not stored: as OpenAI answers it. 404: the
-    answer was stored, and is lost."""
+    """A call continues an answer that the tenant has not stored. Same answer as OpenAI's. 404: the
+    answer was stored and is lost.
+    """
     return ApiError(
         status,
         "previous_response_not_found",
@@ -204,12 +209,12 @@ def previous_response_not_found(response_id: str, status: int = 400) -> ApiError
 
 
 def unknown_route(method: str, path: str) -> ApiError:
-    """No such URL."""
+    """The URL does not exist."""
     return ApiError(404, "unknown_url", f"Unknown request URL: {method} {path[:256]}.")
 
 
 def wrong_method(method: str, path: str, allow: str) -> ApiError:
-    """The URL exists, with other methods."""
+    """The URL exists, but not with this method."""
     return ApiError(
         405,
         "method_not_allowed",
@@ -219,17 +224,17 @@ def wrong_method(method: str, path: str, allow: str) -> ApiError:
 
 
 def not_http(what: str) -> ApiError:
-    """Bytes that are no HTTP request."""
+    """The bytes are not an HTTP request."""
     return ApiError(400, "invalid_http", f"The request is not valid HTTP: {what[:128]}.")
 
 
 def invalid_upgrade(what: str) -> ApiError:
-    """A request for a WebSocket that does not open one."""
-    return ApiError(400, "invalid_upgrade", f"The request opens no WebSocket: {what[:256]}.")
+    """A WebSocket request does not open a WebSocket."""
+    return ApiError(400, "invalid_upgrade", f"The request does not open a WebSocket: {what[:256]}.")
 
 
 def head_too_large(limit: int) -> ApiError:
-    """The request line and the headers together are too long."""
+    """The request line and the headers exceed their size limit."""
     return ApiError(431, "head_too_large", f"The request's head is larger than {limit} bytes.")
 
 
@@ -239,48 +244,48 @@ def too_many_headers(limit: int) -> ApiError:
 
 
 def head_timeout(seconds: float) -> ApiError:
-    """The request's head did not come in time."""
+    """The request's head did not arrive in time."""
     return ApiError(408, "head_timeout", f"The request's head took longer than {seconds:g} s.")
 
 
 def body_timeout(seconds: float) -> ApiError:
-    """The request's body did not come in time."""
+    """The request's body did not arrive in time."""
     return ApiError(408, "body_timeout", f"The request's body took longer than {seconds:g} s.")
 
 
 def too_many_pipelined(limit: int) -> ApiError:
-    """Too many requests were sent ahead of their answers."""
+    """Too many requests were sent before their answers."""
     return ApiError(
-        400, "too_many_pipelined", f"More than {limit} requests wait on this connection."
+        400, "too_many_pipelined", f"More than {limit} requests are waiting on this connection."
     )
 
 
 def too_many_connections(retry_after_s: int) -> ApiError:
-    """Every connection that the gateway takes is in use."""
+    """The gateway has reached its connection limit."""
     return ApiError(
         503,
         "too_many_connections",
-        "The gateway has as many connections as it takes. Try again shortly.",
+        "The gateway has reached its connection limit. Try again shortly.",
         headers=((b"retry-after", str(retry_after_s).encode()),),
     )
 
 
 def too_many_of_key(retry_after_s: int) -> ApiError:
-    """One API key has requests in progress on as many connections as it may."""
+    """An API key has reached its limit of connections with requests in progress."""
     return ApiError(
         429,
         "too_many_connections_of_key",
-        "This API key has requests in progress on as many connections as it may. "
+        "This API key has reached its limit of connections with requests in progress. "
         "Try again shortly.",
         headers=((b"retry-after", str(retry_after_s).encode()),),
     )
 
 
 def shutting_down(retry_after_s: int) -> ApiError:
-    """The gateway ends before the call could."""
+    """The gateway shuts down before the call is complete."""
     return ApiError(
         503,
         "shutting_down",
-        "The gateway is shutting down, and this call took longer than it could wait. Try again.",
+        "The gateway is shutting down, and this call exceeded the drain time. Try again.",
         headers=((b"retry-after", str(retry_after_s).encode()),),
     )

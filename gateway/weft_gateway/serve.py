@@ -26,20 +26,20 @@ from weft_gateway.engine.errors import ShuttingDown
 
 log = logging.getLogger(__name__)
 
-# Container objects made and not yet freed before the collector looks: Python's 700 is less than
-# what 64 calls in flight hold. Calls free theirs by reference counts.
+# Net allocations of container objects before a collection: Python's default of 700 is less than 64
+# calls in flight hold. Reference counts free the objects of calls.
 _COLLECT_AFTER: Final = 20_000
 
 
-# Files that are no connections of clients: logs, Redis, replicas.
+# Open files that are not client connections: logs, Redis, replicas.
 _OTHER_FILES: Final = 256
-# After the drain, answers may take so long to tell their clients that they are cut.
+# Time after the drain to send an error to the clients of interrupted calls, in seconds.
 _FAREWELL_S: Final = 2.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which says why it stops, and ends late calls with an error."""
+    """uvicorn's server, which logs the reason for a stop and ends late calls with an error."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
@@ -48,17 +48,19 @@ class Server(uvicorn.Server):
         self._signal = ""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal. Logged later: a handler may interrupt a line that is being written."""
+        """Handle a signal. It is logged later: a handler may interrupt a log line."""
         self._signal = signal.Signals(sig).name
         super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Finish calls in flight, then end the background work."""
+        """Finish calls in flight, then stop the background tasks."""
         if self._signal:
             log.info(
-                "%s: no new connections; calls in flight may take %g s", self._signal, self._drain_s
+                "%s: accepting no new connections; calls in flight have %g s to finish",
+                self._signal,
+                self._drain_s,
             )
-        # Their streams have no end of their own, and would be waited for.
+        # Event streams have no end, and the shutdown would wait for them.
         self._gateway.listeners.close()
         overrun = asyncio.create_task(self._end_late_calls())
         await super().shutdown(sockets)
@@ -66,14 +68,14 @@ class Server(uvicorn.Server):
         log.info("stopped")
 
     async def _end_late_calls(self) -> None:
-        """After the drain, tell each client that still waits why it gets no answer."""
+        """After the drain, send an error to each client that still waits."""
         await asyncio.sleep(self._drain_s)
         settings = self._gateway.settings
         error = errors.shutting_down(settings.retry_after_s)
         late = self._gateway.disconnects.end_all(ShuttingDown(error.message))
         if late:
-            log.warning("%d calls took longer than %g s and are cut", late, self._drain_s)
-        # What works for them ends in the next turns of the loop; what else is open is refused.
+            log.warning("%d calls took longer than %g s and are aborted", late, self._drain_s)
+        # Tasks of these calls end in the next turns of the loop. Other open requests are refused.
         await asyncio.sleep(_FAREWELL_S / 4)
         for connection in list(self.server_state.connections):
             if isinstance(connection, EdgeProtocol) and connection.busy:
@@ -81,8 +83,9 @@ class Server(uvicorn.Server):
 
 
 def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
-    """How uvicorn serves the gateway. edge: what connections share; by default as the settings
-    say."""
+    """Return uvicorn's configuration. edge: state shared by connections; default: from the
+    settings.
+    """
     settings = gateway.settings
     edge = edge or Edge(settings, gateway.metrics)
     return uvicorn.Config(
@@ -93,9 +96,9 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
         http=cast(type[asyncio.Protocol], partial(EdgeProtocol, edge=edge)),
         ws=DrainingSocket,
         ws_max_size=min(settings.websocket_message_bytes, settings.max_body_bytes),
-        # Many clients answer a ping only when they next read, which is after their tools have run.
+        # Many clients answer a ping only at their next read, which is after their tools have run.
         ws_ping_timeout=settings.websocket_idle_s,
-        # Agents are near; packing their prompts would cost more than sending them.
+        # Agents are close by: compressing their prompts would cost more than sending them.
         ws_per_message_deflate=False,
         lifespan="on",
         access_log=False,
@@ -108,22 +111,24 @@ def server_config(gateway: Gateway, edge: Edge | None = None) -> uvicorn.Config:
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT; calls in flight are finished first, within `drain_s`.
+    """Serve until SIGTERM or SIGINT. Calls in flight finish first, within `drain_s`.
 
-    Returns the exit status: 0, or 1 where the gateway could not start.
+    Return the exit status: 0, or 1 if the gateway could not start.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    # httpx tells of every health check at this level.
+    # httpx logs every health check at this level.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     if not settings.replicas:
-        log.warning("no replica is named (--replica or WEFT_REPLICAS): every call will get a 503")
+        log.warning(
+            "no replica is configured (--replica or WEFT_REPLICAS): every call will get a 503"
+        )
     gateway = Gateway(settings)
     edge = Edge(settings, gateway.metrics, _files_for(settings.max_connections))
     server = Server(server_config(gateway, edge), gateway)
-    # uvicorn takes these signals while it runs and raises them again when it is done. It has done
-    # then what they ask for.
+    # uvicorn handles these signals while it runs and raises them again when it has stopped. By then
+    # they have been handled.
     for number in _SIGNALS:
         signal.signal(number, lambda *_: None)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # As under nohup.
@@ -131,14 +136,16 @@ def run(settings: Settings) -> int:
     _spare_the_collector()
     try:
         server.run()
-    except SystemExit:  # The address could not be bound; uvicorn has said so.
+    except SystemExit:  # The address could not be bound. uvicorn has logged it.
         return 1
     return 0 if server.started else 1
 
 
 def _files_for(connections: int) -> int:
-    """Connections of clients for which there are open files, as many as wanted if possible. A call
-    needs two: the client's and the replica's."""
+    """Return the number of client connections that the open-file limit allows, at most
+    `connections`. Raises the soft limit if needed. A call uses two files: the client's and the
+    replica's.
+    """
     wanted = 2 * connections + _OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -148,7 +155,7 @@ def _files_for(connections: int) -> int:
         return connections
     possible = max(1, (soft - _OTHER_FILES) // 2)
     log.warning(
-        "WEFT_MAX_CONNECTIONS is %d, but open files (ulimit -n %d) suffice for %d",
+        "WEFT_MAX_CONNECTIONS is %d, but the open-file limit (ulimit -n %d) allows only %d",
         connections,
         soft,
         possible,
@@ -157,10 +164,10 @@ def _files_for(connections: int) -> int:
 
 
 def _spare_the_collector() -> None:
-    """Keep what the imports made out of every later collection, and collect less often.
+    """Exclude objects created by imports from later collections, and collect less often.
 
-    A full collection walks every object that lives: with some hundred thousand of modules and
-    programs it stops all calls for tens of milliseconds, which is the tail of the latency.
+    A full collection visits every live object: with several hundred thousand objects of modules and
+    programs it stops all calls for tens of milliseconds, which determines the tail latency.
     """
     gc.collect()
     gc.freeze()

@@ -1,6 +1,6 @@
-"""The file of tenants: weights and limits of single API keys (`WEFT_TENANTS_FILE`, TOML).
+"""The tenants file: weights and limits per API key (`WEFT_TENANTS_FILE`, TOML).
 
-[default]                      # keys without an entry of their own
+[default]                      # keys without an entry
 requests_per_minute = 600
 
 [tenants.search]
@@ -30,18 +30,18 @@ _LARGEST: Final = 10**12
 
 
 class TenantsError(ValueError):
-    """The file cannot be used. The message names the file, the entry and the member."""
+    """The file is invalid. The message names the file, the entry and the member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """The rules of every tenant. named: by tenant, as `tenant_of` makes it from a key."""
+    """The rules of all tenants. named: by tenant, as returned by `tenant_of`."""
 
     default: TenantRules = field(default_factory=TenantRules)
     named: Mapping[str, TenantRules] = field(default_factory=dict)
 
     def of(self, tenant: str) -> TenantRules:
-        """The rules of a tenant: its own entry, or the default."""
+        """Return the rules of a tenant: its entry, or the default."""
         return self.named.get(tenant, self.default)
 
     @property
@@ -51,8 +51,9 @@ class Tenants:
 
 
 def load(file: str, default: TenantRules) -> Tenants:
-    """Read the file. An empty name gives every tenant `default`. A `[default]` table overrides
-    members of `default`; an entry overrides members of both. Raises TenantsError."""
+    """Read the file. An empty name applies `default` to every tenant. A `[default]` table overrides
+    members of `default`; an entry overrides members of both. Raises TenantsError.
+    """
     if not file:
         return Tenants(default)
     try:
@@ -60,7 +61,7 @@ def load(file: str, default: TenantRules) -> Tenants:
     except OSError as error:
         raise TenantsError(f"{file}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TenantsError(f"{file} is not TOML: {error}") from None
+        raise TenantsError(f"{file} is not valid TOML: {error}") from None
     _known(file, "the file", raw, ("default", "tenants"))
     default = _rules(f"{file}: default", _table(file, "default", raw.get("default", {})), default)
     named: dict[str, TenantRules] = {}
@@ -77,10 +78,10 @@ def load(file: str, default: TenantRules) -> Tenants:
 def _tenant(where: str, members: dict[str, Any]) -> str:
     key, digest = members.pop("key", None), members.pop("key_digest", None)
     if (key is None) == (digest is None):
-        raise TenantsError(f"{where}: give either key or key_digest")
+        raise TenantsError(f"{where}: set either key or key_digest")
     if key is not None:
         if not isinstance(key, str) or not key:
-            raise TenantsError(f"{where}.key: must be a text that is not empty")
+            raise TenantsError(f"{where}.key: must be a non-empty string")
         return tenant_of(key)
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
         raise TenantsError(

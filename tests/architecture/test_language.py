@@ -63,7 +63,6 @@ docs/reference
 engine_patches/weft_engine
 engine_patches/weft_engine/orders
 engine_patches/weft_engine/swap
-gateway/weft_gateway
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine

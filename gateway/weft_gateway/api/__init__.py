@@ -1,1 +1,1 @@
-"""HTTP and nothing else: the hot handler, sessions, models, health, administration, errors."""
+"""The HTTP layer: the call handler, sessions, models, health, administration, errors."""

@@ -35,7 +35,7 @@ class Policy(BaseModel):
     @field_validator("policy")
     @classmethod
     def known(cls, policy: str) -> str:
-        """The name of an order."""
+        """Validate the name of an order."""
         if policy not in ORDER_NAMES:
             raise ValueError(f"unknown policy {policy!r}; known: {', '.join(ORDER_NAMES)}")
         return policy
@@ -48,7 +48,7 @@ def router(
     admin_http: httpx.AsyncClient,
     settings: Settings,
 ) -> APIRouter:
-    """POST /weft/policy and GET /weft/state, for administrators."""
+    """Create the routes POST /weft/policy and GET /weft/state, for administrators."""
 
     def guard(request: Request) -> None:
         peer = request.client.host if request.client else ""

@@ -1,4 +1,4 @@
-"""Who calls: the tenant behind an API key, and who may administer."""
+"""Authentication: the tenant of an API key, and the permission to administer."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from weft_gateway.programs.identity import tenant_of
 
 
 class Authenticator:
-    """Turns credentials into callers. With accepted keys configured, others are refused."""
+    """Maps credentials to callers. If accepted keys are configured, other keys are refused."""
 
     def __init__(self, api_keys: tuple[str, ...], admin_key: str) -> None:
         self._accepted = frozenset(tenant_of(key) for key in api_keys)
         self._admin_key = admin_key
-        # Keys repeat; two digests for each call would not be free.
+        # Keys repeat, and computing two digests per call has a cost.
         self._caller = lru_cache(maxsize=4096)(self._make_caller)
 
     def caller(self, headers: Mapping[bytes, bytes]) -> Caller:
-        """The caller of a request. ApiError 401 if its key is not accepted."""
+        """Return the caller of a request. Raises ApiError 401 if its key is not accepted."""
         caller = self._caller(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
         if self._accepted and caller.tenant not in self._accepted:
             raise ApiError(401, "invalid_api_key", "Incorrect API key provided.")
@@ -38,15 +38,18 @@ class Authenticator:
         return True
 
     def require_admin(self, headers: Mapping[bytes, bytes], peer: str) -> None:
-        """ApiError unless the request may administer: it carries the admin key or, where none is
-        set, comes from this machine (`peer`: its IP address)."""
+        """Raise ApiError unless the request may administer: it carries the admin key or, if no
+        admin key is set, comes from this machine (`peer`: its IP address).
+        """
         if self._admin_key:
             given = presented(headers.get(b"authorization", b""), headers.get(b"x-api-key", b""))
             if not hmac.compare_digest(given, self._admin_key.encode()):
                 raise ApiError(401, "invalid_admin_key", "Incorrect admin key provided.")
         elif not _is_loopback(peer):
             raise ApiError(
-                403, "admin_forbidden", "Without an admin key, only this machine may do that."
+                403,
+                "admin_forbidden",
+                "Without an admin key, only clients on this machine may do that.",
             )
 
     @staticmethod
@@ -57,7 +60,7 @@ class Authenticator:
 
 
 def presented(authorization: bytes, api_key: bytes) -> bytes:
-    """The key that a client presents: `authorization`'s bearer token, else `x-api-key`."""
+    """Return the client's key: the bearer token of `authorization`, or else `x-api-key`."""
     scheme, _, token = authorization.partition(b" ")
     if scheme.lower() == b"bearer" and token.strip():
         return token.strip()

@@ -1,8 +1,8 @@
-"""Bodies in JSON: one way to read them, and one code for each mistake, on every route.
+"""Parses JSON bodies. All routes use the same parser and the same error codes.
 
-A call's body can be large, and made so that parsing it takes seconds: millions of tiny messages.
-Such a body is skimmed: its small members are read, and its content goes to the engine as it came.
-In its place is then an `orjson.Fragment`, which no reader takes for a list or a text.
+A call's body can be large, and built so that parsing takes seconds: millions of tiny messages. Such
+a body is skimmed: its small members are parsed, and its content is forwarded unchanged. An
+`orjson.Fragment` replaces the content, which no reader treats as a list or a string.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from weft_gateway.calls.turns import LIGHT_BYTES, Turns
 from weft_gateway.engine.engine_request import must_be_written
 from weft_gateway.errors import ApiError
 
-# Of routes that run no model: their bodies hold names and little else.
+# Limit for routes that run no model: their bodies contain little more than names.
 SMALL_BODY_BYTES: Final = 1 << 20
 
-# Smaller bodies are parsed without a look at their structure first.
+# Smaller bodies are parsed without a check of their structure.
 _PLAIN_BYTES: Final = 1 << 18
-# Braces, brackets and commas of a body that is parsed: about 0.1 us each.
+# Maximum number of braces, brackets and commas of a parsed body: about 0.1 us each.
 _MOST_UNITS: Final = 100_000
-# Messages and parts of messages of a body whose content is read: 4 to 8 us each.
+# Maximum number of messages and message parts of a body with parsed content: 4 to 8 us each.
 _MOST_ITEMS: Final = 2048
-# Characters of them, about 5 ns each. Arguments of tool calls, which are JSON in a text, cost more.
+# Maximum number of their characters, about 5 ns each. Arguments of tool calls, which are JSON in a
+# string, cost more.
 _MOST_TEXT: Final = 1 << 22
 _ARGUMENTS_WEIGHT: Final = 8
-# Of a skimmed body: what is no content, and the longest member that is read.
+# Limits of a skimmed body: bytes outside the content, and the longest parsed member.
 _MOST_BESIDE: Final = 1 << 20
 _MOST_MEMBER: Final = 1 << 16
-# Of an object whose members are copied one by one.
+# Maximum number of members of an object whose members are copied one by one.
 _MOST_MEMBERS: Final = 1024
 _CONTENT: Final = (
     "messages", "input", "prompt", "system", "instructions", "tools", "functions", "documents",
 )  # fmt: skip
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-# In the place of content that is not read.
+# Replaces content that is not parsed.
 _UNREAD: Final = orjson.Fragment(b"null")
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def json_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
-    """The body, without a byte order mark, and what it holds. ApiError 400."""
+    """Return the body without a byte order mark, and its parsed members. Raises ApiError 400."""
     if raw.startswith(_BYTE_ORDER_MARK):  # RFC 8259, 8.1: a parser may ignore it.
         raw = raw[len(_BYTE_ORDER_MARK) :]
     body = json_value(raw)
@@ -58,7 +59,7 @@ def json_object(raw: bytes) -> tuple[bytes, dict[str, Any]]:
 
 
 def light_body(raw: bytes) -> tuple[bytes, dict[str, Any]]:
-    """As `call_body`, for a body of at most LIGHT_BYTES, which takes no turn."""
+    """Same as `call_body` for a body of at most LIGHT_BYTES, which needs no turn."""
     raw = raw.removeprefix(_BYTE_ORDER_MARK)
     _members(raw)
     return json_object(raw)
@@ -67,8 +68,9 @@ def light_body(raw: bytes) -> tuple[bytes, dict[str, Any]]:
 async def call_body(
     raw: bytes, most_bytes: int, turns: Turns, tenant: str
 ) -> tuple[bytes, dict[str, Any]]:
-    """As `json_object`, for a call: content that is larger than `most_bytes`, or made of too many
-    pieces, is not read. ApiError 400."""
+    """Same as `json_object` for a call: content that is larger than `most_bytes` or has too many
+    pieces is not parsed. Raises ApiError 400.
+    """
     if raw.startswith(_BYTE_ORDER_MARK):
         raw = raw[len(_BYTE_ORDER_MARK) :]
     size = len(raw)
@@ -86,7 +88,7 @@ async def call_body(
 
 
 def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
-    """The members of a JSON object, unread. ApiError 400."""
+    """Return the unparsed members of a JSON object. Raises ApiError 400."""
     if raw.startswith(_BYTE_ORDER_MARK):
         raw = raw[len(_BYTE_ORDER_MARK) :]
     members = _members(raw)
@@ -96,8 +98,9 @@ def raw_members(raw: bytes) -> dict[str, msgspec.Raw]:
 
 
 class _Name:
-    """The name of a member, as a key that is equal to no other: a dictionary then holds each member
-    of an object, also those with the same name."""
+    """The name of a member, as a key that equals no other key: a dictionary then holds all members
+    of an object, including those with the same name.
+    """
 
     __slots__ = ("text",)
 
@@ -106,7 +109,7 @@ class _Name:
 
 
 class _Namer:
-    """Makes the names of one object, at most _MOST_MEMBERS of them."""
+    """Creates the names of one object, at most _MOST_MEMBERS of them."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -123,9 +126,10 @@ _each_member: Final = msgspec.json.Decoder(dict[_Name, msgspec.Raw], dec_hook=_n
 
 
 def _members(raw: bytes) -> dict[str, msgspec.Raw]:
-    """The members of a JSON object, unread. ApiError 400, also where two of them have one name:
-    of those some parsers take the first and others the last, so that an engine could be asked for
-    something else than was checked here. About 0.3 ms a megabyte, and 1 us for each 6 members."""
+    """Return the unparsed members of a JSON object. Raises ApiError 400, also for duplicate names:
+    some parsers take the first member and others the last, so an engine could receive a different
+    request than the one checked here. Takes about 0.3 ms per megabyte and 1 us per 6 members.
+    """
     _namer.made = 0
     try:
         found = _each_member.decode(raw)
@@ -142,12 +146,14 @@ def _members(raw: bytes) -> dict[str, msgspec.Raw]:
     if len(members) < len(found):
         names = [name.text for name in found]
         twice = next(name for name in names if names.count(name) > 1)[:256]
-        raise ApiError(400, "duplicate_member", f"The body has {twice!r} twice.", param=twice)
+        raise ApiError(
+            400, "duplicate_member", f"The body has the member {twice!r} twice.", param=twice
+        )
     return members
 
 
 def is_skimmed(body: Mapping[str, Any]) -> bool:
-    """Whether the body's content has not been read."""
+    """Whether the body's content has not been parsed."""
     return any(type(body.get(name)) is orjson.Fragment for name in _CONTENT)
 
 
@@ -156,7 +162,7 @@ def _units(raw: bytes) -> int:
 
 
 def _is_moderate(body: Mapping[str, Any]) -> bool:
-    """Whether the content is short enough to be looked into."""
+    """Whether the content is short enough to be inspected."""
     items = text = 0
     for name in _CONTENT:
         value = body.get(name)
@@ -176,7 +182,7 @@ def _is_moderate(body: Mapping[str, Any]) -> bool:
 
 
 def _size(item: Any) -> tuple[int, int]:
-    """Parts and characters of one message, or one item of the Responses API."""
+    """Return the number of parts and characters of one message or Responses API item."""
     if type(item) is str:
         return 0, len(item)
     if type(item) is list:  # A prompt of token ids.
@@ -208,19 +214,19 @@ def _size(item: Any) -> tuple[int, int]:
 
 
 def _check_beside(raw: bytes, members: Mapping[str, msgspec.Raw]) -> None:
-    """ApiError 400 for a large body with too much beside its content."""
+    """Raise ApiError 400 for a large body with too many bytes outside its content."""
     beside = len(raw) - sum([len(members[name]) for name in _CONTENT if name in members])
     if beside > _MOST_BESIDE:
         raise ApiError(
             400,
             "too_complex",
-            f"Beside {', '.join(_CONTENT)}, a large body may hold {_MOST_BESIDE} bytes.",
+            f"Outside {', '.join(_CONTENT)}, a large body may have {_MOST_BESIDE} bytes.",
         )
 
 
 def _skimmed(members: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    """The body without its content. ApiError 400."""
-    # The engine gets the body's own bytes, unless other members must go.
+    """Return the body without its content. Raises ApiError 400."""
+    # The engine receives the body's bytes unchanged, unless other members must be removed.
     written = must_be_written(members)
     body: dict[str, Any] = {}
     for name, piece in members.items():
@@ -232,7 +238,7 @@ def _skimmed(members: dict[str, msgspec.Raw]) -> dict[str, Any]:
 
 
 def json_value(raw: bytes) -> Any:
-    """What JSON text holds. ApiError 400."""
+    """Parse JSON text. Raises ApiError 400."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -242,7 +248,7 @@ def json_value(raw: bytes) -> Any:
 
 
 def check_depth(value: Any) -> None:
-    """ApiError 400 if what was read from JSON is too deep to be written again."""
+    """Raise ApiError 400 if a value parsed from JSON is too deep to be encoded again."""
     try:
         orjson.dumps(value)
     except TypeError:
@@ -250,10 +256,10 @@ def check_depth(value: Any) -> None:
 
 
 async def read_model(request: Request, model: type[_Model], max_body_bytes: int) -> _Model:
-    """A body of at most `max_body_bytes` and SMALL_BODY_BYTES, as `model`. An empty body has no
-    members. ApiError; ClientGone.
+    """Parse a body of at most `max_body_bytes` and SMALL_BODY_BYTES as `model`. An empty body has
+    no members. Raises ApiError and ClientGone.
 
-    FastAPI's own body parameters read bodies of any size, and before the caller is known.
+    FastAPI's body parameters accept bodies of any size, and before authentication.
     """
     limit = min(max_body_bytes, SMALL_BODY_BYTES)
     raw = await read_body(dict(request.headers.raw), request.receive, limit)
@@ -265,6 +271,6 @@ async def read_model(request: Request, model: type[_Model], max_body_bytes: int)
 
 
 def described(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
-    """The description of a body that `read_model` reads, for a route's `openapi_extra`."""
+    """Return the description of a body that `read_model` parses, for a route's `openapi_extra`."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": required, "content": content}}

@@ -1,5 +1,6 @@
-"""The endpoints that run the model: a request is read and handed to `weft_gateway.calls`. Plain
-ASGI, without a framework: the body's bytes pass through."""
+"""Endpoints that run the model: read a request and pass it to `weft_gateway.calls`. Plain ASGI
+without a framework, so that the body's bytes pass through unchanged.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from weft_gateway.policies.hints import DEFAULT_LIMITS, read_hints
 
 
 class CallEndpoint:
-    """Serves these endpoints over HTTP."""
+    """Serves the calls of all model endpoints over HTTP."""
 
     def __init__(
         self,
@@ -41,8 +42,9 @@ class CallEndpoint:
         max_body_bytes: int,
         read_body_bytes: int,
     ) -> None:
-        """max_body_bytes: larger bodies are refused. read_body_bytes: the content of larger ones is
-        not read."""
+        """max_body_bytes: larger bodies are refused. read_body_bytes: the content of larger bodies
+        is not parsed.
+        """
         self._auth = auth
         self._identifier = identifier
         self._path = path
@@ -63,8 +65,9 @@ class CallEndpoint:
         program: str | None = None,
         prefill_id: str = "",
     ) -> None:
-        """Serve one request. program: as the path named it. prefill_id: the handle of a prefill
-        that the request extends."""
+        """Serve one request. program: the program id from the path. prefill_id: handle of a prefill
+        that the request extends.
+        """
         begun = perf_counter()
         headers: dict[bytes, bytes] = dict(scope["headers"])
         call_id = self._next_call()
@@ -79,7 +82,7 @@ class CallEndpoint:
             call.prefill_id = prefill_id
         try:
             try:
-                # Who calls is settled before a large body is taken in.
+                # Authenticate before a large body is read.
                 call.caller = caller = self._auth.caller(headers)
                 raw = await read_body(headers, receive, self._max_body_bytes)
                 if len(raw) <= LIGHT_BYTES:

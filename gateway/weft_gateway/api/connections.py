@@ -1,4 +1,4 @@
-"""The connections of one process: how many there are, and which may be closed for a new one."""
+"""Tracks the connections of one process, and selects one to close for a new one."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from typing import Final, Protocol
 from weft_gateway.config import Settings
 from weft_gateway.telemetry.metrics import Metrics
 
-# A client that reads less than this in a whole send timeout does not read.
+# A client that reads less than this within a send timeout counts as stalled.
 LEAST_READ_BYTES: Final = 16_384
-# WebSockets that are opened in one turn of the event loop: each costs as much as a small call.
+# WebSockets opened per turn of the event loop: each costs as much as a small call.
 _OPENED_A_TURN: Final = 8
 
 
 class Connection(Protocol):
-    """A connection that can be closed in favour of another one."""
+    """A connection that the gateway can close in favour of another one."""
 
     def drop(self, code: str) -> None:
-        """Close the connection; it no longer counts. code: for the metrics."""
+        """Close the connection; it no longer counts. code: error code for the metrics."""
         ...
 
 
 class Openings:
-    """Opens WebSockets, a few in each turn of the event loop: hundreds of clients that connect at
-    once would hold up all other connections. For one event loop."""
+    """Opens a few WebSockets per turn of the event loop: hundreds of clients that connect at once
+    would block all other connections. For one event loop.
+    """
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def add(self, opening: Callable[[], None]) -> None:
-        """Call `opening` in a later turn. The first to come is the first to be called."""
+        """Call `opening` in a later turn, in order of arrival."""
         self._waiting.append(opening)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._turn)
@@ -46,16 +47,16 @@ class Openings:
 
 
 class Edge:
-    """What the connections of one process share.
+    """State shared by the connections of one process.
 
-    open: how many there are. fresh: those without a complete head so far; idle: between two
-    requests; sockets: WebSockets on which no response is in progress; receiving: a body is not
-    complete. Each holds the oldest first. by_key: connections with a request in progress, and
-    WebSockets, by API key. openings: WebSockets to be opened.
+    open: number of connections. fresh: connections without a complete first head. idle: connections
+    between two requests. sockets: WebSockets without a response in progress. receiving: connections
+    with an incomplete body. Each is ordered, oldest first. by_key: connections with a request in
+    progress and WebSockets, by API key. openings: WebSockets to be opened.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, most: int = 0) -> None:
-        """most: connections at once; 0: as the settings say."""
+        """most: maximum number of connections; 0: from the settings."""
         self.settings = settings
         self.metrics = metrics
         self.most = most or settings.max_connections
@@ -68,8 +69,9 @@ class Edge:
         self.openings = Openings()
 
     def make_room(self) -> bool:
-        """Whether there is room for one more connection. If not, the one that has waited longest
-        for its client is closed in its favour: idle connections cannot keep others out."""
+        """Whether a new connection is possible. At the limit, closes the connection that has waited
+        longest for its client: idle connections cannot exclude new ones.
+        """
         if self.open < self.most:
             return True
         for waiting in (self.fresh, self.idle, self.sockets, self.receiving):
@@ -79,7 +81,7 @@ class Edge:
         return False
 
     def enter(self, key: bytes) -> bool:
-        """Count one more connection of an API key. False, and not counted, at its limit."""
+        """Count a connection of an API key. Return False without counting it at the limit."""
         count = self.by_key.get(key, 0)
         if count >= self.settings.max_connections_per_key:
             return False
@@ -87,7 +89,7 @@ class Edge:
         return True
 
     def leave(self, key: bytes) -> None:
-        """Count one connection of an API key less."""
+        """Remove a connection of an API key from the count."""
         if self.by_key[key] > 1:
             self.by_key[key] -= 1
         else:

@@ -1,7 +1,8 @@
-"""One system call for what an answer writes in one turn of the event loop.
+"""Coalesces the writes of one turn of the event loop into one system call.
 
-uvicorn writes an answer's head and its body separately, and each write to a socket costs as much as
-all of a call's bookkeeping. A corked transport collects them and writes once, in the same turn.
+uvicorn writes an answer's head and body separately, and each socket write costs as much as all of a
+call's bookkeeping. A coalescing transport collects the writes and sends them once, in the same
+turn.
 """
 
 from __future__ import annotations
@@ -13,29 +14,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class CorkedTransport:
-    """A transport whose writes go out together when the running callbacks are done.
+    """A transport that sends collected writes after the running callbacks.
 
-    Everything else is the transport's own. Closing writes first what was collected.
+    All other methods are those of the wrapped transport. Closing sends collected writes first.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._parts: list[bytes] = []
-        # Asked with each answer, and a look-up by `__getattr__` takes several times as long.
+        # Called for each answer, and a lookup through `__getattr__` takes several times as long.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Take bytes to write in this turn."""
+        """Collect bytes to send in this turn."""
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
 
     def close(self) -> None:
-        """Write what was collected, then close."""
+        """Send collected writes, then close."""
         self._flush()
         self._transport.close()
 
@@ -49,9 +50,9 @@ class CorkedTransport:
 
 
 class CorkedProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP protocol on a corked transport."""
+    """uvicorn's HTTP protocol on a coalescing transport."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a new connection."""
+        """Set up a new connection."""
         corked = CorkedTransport(cast(asyncio.Transport, transport), self.loop)
         super().connection_made(cast(asyncio.Transport, corked))

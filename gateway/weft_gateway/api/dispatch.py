@@ -1,4 +1,4 @@
-"""The first look at a request: calls go to `weft_gateway.calls`, everything else to FastAPI."""
+"""Routes requests: calls go to `weft_gateway.calls`, all others to FastAPI."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from weft_gateway.programs.ids import IdentityError, from_bytes
 
 _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
-# What a session has under its id. An id that ends so has its slash encoded.
+# Resources below a session. In an id with such an ending, the slash is encoded.
 _PARTS = (b"/story", b"/events")
 _EXTEND = re.compile(r"/v1/hints/prefill/([^/]{1,64})/extend")
 _CHAT = BY_PATH["/v1/chat/completions"]
 
 
 class Dispatcher:
-    """An ASGI application. It needs the raw path, as uvicorn gives it: an id in a path may contain
-    any character, and a decoded path cannot tell an encoded slash from a real one."""
+    """The ASGI application. It requires the raw path, which uvicorn provides: an id in a path may
+    contain any character, and a decoded path does not distinguish an encoded slash from a real one.
+    """
 
     def __init__(
         self,
@@ -39,8 +40,9 @@ class Dispatcher:
         cors: Cors | None,
         settings: Settings,
     ) -> None:
-        """others: the application for the other routes and for the lifespan. cors: None where no
-        page of another origin may call."""
+        """others: the application for all other routes and for the lifespan. cors: None if pages of
+        other origins may not call.
+        """
         self._calls = calls
         self._passthrough = passthrough
         self._sockets = sockets
@@ -50,7 +52,7 @@ class Dispatcher:
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event of ASGI."""
+        """Serve one ASGI connection scope."""
         if scope["type"] == "websocket":
             await self._sockets(scope, receive, send, self)
             return
@@ -111,13 +113,13 @@ class Dispatcher:
             await self._passthrough(raw, scope, receive, send)
             return
         if raw.startswith(_SESSIONS):
-            # Kept percent-encoded, so that the id is one segment whatever it contains.
+            # Percent-encoded, so that the id is one segment independent of its characters.
             rest = raw[len(_SESSIONS) :]
             part = next((part for part in _PARTS if rest.endswith(part)), b"")
             encoded = quote_from_bytes(rest.removesuffix(part), safe="%")
             scope = {**scope, "path": _SESSIONS.decode() + encoded + part.decode()}
         if scope["method"] == "HEAD":
-            # The server leaves the body out: it goes by its own copy of the method.
+            # The server omits the body, since it uses its own copy of the method.
             scope = {**scope, "method": "GET"}
         await self._others(scope, receive, send)
 

@@ -1,7 +1,7 @@
-"""The client's side of a connection: what one client may hold, and for how long.
+"""The client side of a connection: limits on resources and time per client.
 
-uvicorn's protocol has no bound on a request's head, on the time for a head or a body, or on a
-client that does not read. `EdgeProtocol` adds them.
+uvicorn's protocol does not limit a request's head, the time for a head or a body, or a client that
+does not read. `EdgeProtocol` adds these limits.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_wi
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.errors import ApiError
 
-# A refused connection may take in the answer for so long, and what it sends is dropped. Closing at
-# once would reset the connection, and the client would not see why.
+# Time in which a refused client can read the answer; its data is dropped. Closing at once would
+# reset the connection, and the client would not receive the reason.
 _LINGER_S: Final = 2.0
-# And no more than this of what it sends: reading costs time as well.
+# Maximum number of dropped bytes: reading costs time as well.
 _MOST_DROPPED: Final = 1 << 20
-# Requests that one connection may send ahead of their answers.
+# Requests that one connection may send before their answers.
 _MOST_PIPELINED: Final = 32
 _OF_BODIES: Final = (b"content-length", b"transfer-encoding")
-# Load balancers and monitoring ask here, with no key, also while clients without one are at their
-# limit.
+# Load balancers and monitoring request these paths without a key, even while keyless clients have
+# reached their limit.
 _UNCOUNTED: Final = (b"/health", b"/ready", b"/metrics")
 
-# What a connection waits for. Between two requests, it is the first byte of the next head.
+# The connection's state: what it waits for. _NEXT: the first byte of the next head.
 _HEAD: Final = 1
 _BODY: Final = 2
 _NOTHING: Final = 3
@@ -46,7 +46,7 @@ _NEXT: Final = 4
 
 
 class _Refused(Exception):
-    """Raised inside of the parser's callbacks, which ends the parsing."""
+    """Raised in the parser's callbacks to end the parsing."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.code)
@@ -54,7 +54,7 @@ class _Refused(Exception):
 
 
 class EdgeProtocol(CorkedProtocol):
-    """A client's connection with bounds on what it holds."""
+    """A client's connection with limits on its resources."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class EdgeProtocol(CorkedProtocol):
         self._edge = edge
         self._max_head = settings.max_head_bytes
         self._max_headers = settings.max_headers
-        # Bytes that are surely of the current head, and of all reads in which it came.
+        # Bytes that certainly belong to the current head, and bytes of all reads that contain it.
         self._head_bytes = 0
         self._read_bytes = 0
-        # What the connection waits for, and what the deadline is for.
+        # The current state, and the state that the deadline applies to.
         self._waits = _HEAD
         self._timed = _NOTHING
         self._deadline = Deadline(self.loop, self._late)
-        # Those among which the connection waits for its client, if it does.
+        # The group of waiting connections that contains this one.
         self._among: dict[Connection, None] = edge.fresh
         self._reader: ReaderWatch | None = None
         self._key: bytes | None = None
@@ -86,7 +86,7 @@ class EdgeProtocol(CorkedProtocol):
         self._refused = False
         self._dropped = 0
         self._upgrades = False
-        # Read where no request has begun.
+        # Read before any request has begun.
         self.url = b""
         self.headers = []
 
@@ -135,7 +135,7 @@ class EdgeProtocol(CorkedProtocol):
                 self.refuse(errors.not_http(str(error)))
             return
         if self._waits == _HEAD:
-            # What this read holds before a head that begins behind other requests is not known.
+            # The part of this read before a head that follows other requests is unknown.
             behind = self.headers is not headers and (waited == _BODY or self.busy)
             self._head_bytes += _size(self.headers) if behind else len(data)
             if self._head_bytes > self._max_head:
@@ -148,7 +148,7 @@ class EdgeProtocol(CorkedProtocol):
             self._time()
 
     def _should_upgrade(self) -> bool:
-        """Whether the request can open a WebSocket. Any other upgrade is ignored."""
+        """Whether the request can open a WebSocket. Other upgrades are ignored."""
         return (
             self.parser.get_method() == b"GET"
             and not self.busy
@@ -158,7 +158,7 @@ class EdgeProtocol(CorkedProtocol):
         )
 
     def handle_websocket_upgrade(self) -> None:
-        """Hand the connection over to a WebSocket, in a later turn of the event loop."""
+        """Pass the connection to a WebSocket, in a later turn of the event loop."""
         self._deadline.cancel()
         self._among.pop(self, None)
         self.flow.pause_reading()
@@ -187,8 +187,8 @@ class EdgeProtocol(CorkedProtocol):
         self._leave()
 
     def _without_upgrade(self, rest: bytes) -> None:
-        """Parse the request again without its upgrade. The parser takes what follows the head of
-        such a request for another protocol."""
+        """Parse the request again without its upgrade. After the head of an upgrade request, the
+        parser expects another protocol."""
         head = head_without_upgrade(self.parser.get_method(), self.url, self.headers)
         self._upgrades = False
         self.parser = httptools.HttpRequestParser(self)
@@ -196,7 +196,7 @@ class EdgeProtocol(CorkedProtocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a request waits for its answer, or for the answer's end."""
+        """Whether a request waits for its answer or for the end of it."""
         return self.cycle is not None and not self.cycle.response_complete
 
     # The parser
@@ -212,7 +212,7 @@ class EdgeProtocol(CorkedProtocol):
         if len(headers) >= self._max_headers:
             self._check_size()
             raise _Refused(errors.too_many_headers(self._max_headers))
-        # As the class above has it: a call for each header would be felt.
+        # Same as in the base class, inlined: a call per header has a measurable cost.
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -247,7 +247,7 @@ class EdgeProtocol(CorkedProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """See uvicorn's protocol, whose timer for each pause between two requests would be felt."""
+        """Same as in uvicorn's protocol, but without its costly timer between requests."""
         self.server_state.total_requests += 1
         closing = self.transport.is_closing()
         if not closing:
@@ -259,7 +259,7 @@ class EdgeProtocol(CorkedProtocol):
             return
         self._leave()
         if closing:
-            # What is left of the answer is still to be read.
+            # The client has yet to read the rest of the answer.
             self._watch_reader()
         elif self._waits == _NOTHING and self._counted:
             self._wait_among(self._edge.idle)
@@ -269,7 +269,7 @@ class EdgeProtocol(CorkedProtocol):
     # The counts
 
     def _enter(self) -> None:
-        """A request begins."""
+        """Count a request that begins."""
         edge = self._edge
         self._among.pop(self, None)
         if self.url in _UNCOUNTED:
@@ -281,7 +281,7 @@ class EdgeProtocol(CorkedProtocol):
         self._key = key
 
     def _leave(self) -> None:
-        """No request is in progress any more."""
+        """Count the end of the last request in progress."""
         key, self._key = self._key, None
         if key is not None:
             self._edge.leave(key)
@@ -291,7 +291,7 @@ class EdgeProtocol(CorkedProtocol):
         self._among = others
 
     def _out(self) -> None:
-        """The connection counts no longer."""
+        """Remove the connection from the counts."""
         if self._counted:
             self._counted = False
             self._edge.open -= 1
@@ -300,20 +300,20 @@ class EdgeProtocol(CorkedProtocol):
     # The ends
 
     def drop(self, code: str) -> None:
-        """Close the connection without an answer. code: for the metrics."""
+        """Close the connection without an answer. code: error code for the metrics."""
         self._edge.metrics.error(code)
         self._out()
         self.transport.abort()
 
     def refuse(self, error: ApiError) -> None:
-        """Answer with an error, and close. Where an answer has begun, the connection is cut, which
-        no client can take for the answer's end."""
+        """Answer with an error, and close. If an answer has begun, the connection is aborted, so
+        that no client can mistake this for the end of the answer."""
         self._edge.metrics.error(error.code)
         self._refused = True
         self._deadline.cancel()
         if self.busy:
             cycle = self.cycle
-            # The application finds the client gone.
+            # The application detects that the client is gone.
             cycle.disconnected = True
             cycle.message_event.set()
             if cycle.response_started or self.pipeline or self._waits == _HEAD:
@@ -331,8 +331,8 @@ class EdgeProtocol(CorkedProtocol):
         ):
             lines += (name, b": ", value, b"\r\n")
         self.transport.write(b"".join((*lines, b"\r\n", body)))
-        # Reading goes on, and what comes is dropped: closing with bytes unread would reset the
-        # connection, and the client would not see why.
+        # Reading continues, and the data is dropped: closing with unread bytes would reset the
+        # connection, and the client would not receive the reason.
         self.flow.resume_reading()
         self.loop.call_later(_LINGER_S, self.transport.abort)
         self.loop.call_soon(self._end_of_answer)
@@ -345,7 +345,7 @@ class EdgeProtocol(CorkedProtocol):
     # The times
 
     def _time(self) -> None:
-        """Bound how long the connection may go on with what it waits for."""
+        """Set the deadline for the current state."""
         settings = self._edge.settings
         self._timed = waits = self._waits
         if waits == _HEAD:
@@ -359,19 +359,19 @@ class EdgeProtocol(CorkedProtocol):
     def _late(self) -> None:
         settings = self._edge.settings
         if self._waits == _NOTHING:
-            return  # What the deadline was for has come.
+            return  # The awaited data has arrived.
         if self._waits == _NEXT:
             self.transport.close()
             self._watch_reader()
         elif self._waits == _BODY:
             self.refuse(errors.body_timeout(settings.body_timeout_s))
         elif self.busy:
-            # The next request's head, which has to wait for this answer anyway.
+            # The head of the next request, which has to wait for this answer anyway.
             self._time()
         elif self._begun:
             self.refuse(errors.head_timeout(settings.head_timeout_s))
         else:
-            # It has sent nothing that an answer could be about.
+            # The client has sent nothing that needs an answer.
             self.drop("head_timeout")
 
     def pause_writing(self) -> None:
@@ -384,7 +384,7 @@ class EdgeProtocol(CorkedProtocol):
         super().resume_writing()
 
     def _watch_reader(self) -> None:
-        """While bytes wait to be written, the client must go on reading."""
+        """While bytes wait to be written, check that the client reads."""
         if self._reader is None:
             timeout_s = self._edge.settings.send_timeout_s
             self._reader = ReaderWatch(self.loop, self.transport, timeout_s, self._stalled)
@@ -396,5 +396,5 @@ class EdgeProtocol(CorkedProtocol):
 
 
 def _size(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Bytes of headers in a head."""
+    """Return the size of headers in a head, in bytes."""
     return sum([len(name) + len(value) + 4 for name, value in headers])

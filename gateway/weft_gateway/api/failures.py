@@ -1,4 +1,4 @@
-"""What exceptions become: an answer in the API's shape, whichever layer they come from."""
+"""Converts exceptions of all layers to answers in the API's format."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ log = logging.getLogger(__name__)
 
 
 class Failures:
-    """Makes answers of exceptions, and counts them."""
+    """Converts exceptions to answers and counts them."""
 
     def __init__(
         self, count_error: Callable[[str], None], next_call: Callable[[], str], retry_after_s: int
     ) -> None:
-        """count_error: for metrics, by code. next_call: makes ids for requests without one.
-        retry_after_s: for clients, while the process table is away."""
+        """count_error: counts an error code in the metrics. next_call: creates ids for requests
+        without one. retry_after_s: retry delay while the process table is unreachable, in seconds.
+        """
         self.count = count_error
         self.retry_after_s = retry_after_s
         self._next_call = next_call
@@ -42,11 +43,11 @@ class Failures:
         shape: ErrorShape = "openai",
         request_id: bytes | None = None,
     ) -> None:
-        """Answer with an exception. `request_id`: where one has been made for the request already.
+        """Answer with an exception. `request_id`: the id already assigned to the request, if any.
 
-        An unexpected exception is logged under the request's id and becomes a 500. Where the answer
-        has begun, it is raised again: the server then breaks the connection off, which no client
-        can take for the end of an answer.
+        An unexpected exception is logged under the request's id and becomes a 500. If the answer
+        has begun, the exception is raised again: the server then aborts the connection, so that no
+        client can mistake this for the end of the answer.
         """
         given = request_id or sane_request_id(dict(scope["headers"]).get(b"x-request-id"))
         if isinstance(error, UnsafeHead):
@@ -73,15 +74,16 @@ class Failures:
 
 
 class Unforeseen:
-    """ASGI middleware right around FastAPI's routes: it answers what they do not handle, before
-    Starlette would answer it in plain text."""
+    """ASGI middleware directly around FastAPI's routes. It answers exceptions that they do not
+    handle, before Starlette answers in plain text.
+    """
 
     def __init__(self, app: AsgiApp, failures: Failures) -> None:
         self._app = app
         self._failures = failures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event of ASGI."""
+        """Serve one ASGI connection scope."""
         try:
             await self._app(scope, receive, send)
         except ClientGone:
@@ -93,7 +95,7 @@ class Unforeseen:
 
 
 def install(app: FastAPI, failures: Failures) -> None:
-    """Give FastAPI's answers to mistakes the API's shape."""
+    """Convert FastAPI's error answers to the API's format."""
 
     def answer(error: ApiError) -> Response:
         failures.count(error.code)
@@ -129,7 +131,7 @@ def install(app: FastAPI, failures: Failures) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        # The first part says where it was looked for: query, path or header.
+        # The first element is the part of the request: query, path or header.
         return answer(errors.invalid_member(first["loc"][1:], first["msg"]))
 
     app.add_middleware(Unforeseen, failures=failures)

@@ -95,15 +95,16 @@ def prefill_router(
     max_body_bytes: int,
     read_body_bytes: int,
 ) -> APIRouter:
-    """The routes of prefills. lineage: None if each call without a key is a program of its own.
-    limits: None if no tenant has limits."""
+    """Create the routes of prefills. lineage: None if each call without a key is a separate
+    program. limits: None if no tenant has limits.
+    """
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
 
     def tenant_of(request: Request) -> str:
         return auth.caller(dict(request.headers.raw)).tenant
 
     async def found(tenant: str, prefill_id: str) -> Prefill:
-        """A tenant's handle. ApiError 404, also if the shared store does not answer."""
+        """Return a tenant's handle. Raises ApiError 404, also if the store does not answer."""
         try:
             return await prefills.find(tenant, prefill_id)
         except TableUnavailable:
@@ -146,7 +147,7 @@ def prefill_router(
         try:
             prefill = await prefills.submit(caller, key, body, model, ttl_s)
         finally:
-            # A prefill in flight has limits of its own. Here it counts as one request.
+            # A prefill in flight has its own limits. Here it counts as one request.
             if admitted is not None and limits is not None:
                 limits.release(admitted)
         return prefill.to_json()
@@ -178,14 +179,14 @@ def router(
     advisor: KvAdvisor,
     max_body_bytes: int,
 ) -> APIRouter:
-    """The routes of tags and priorities."""
+    """Create the routes of tags and priorities."""
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
 
     def tenant_of(request: Request) -> str:
         return auth.caller(dict(request.headers.raw)).tenant
 
     async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
-        """The program that the body or, if it names none, the headers name."""
+        """Return the program that the body names or, if absent, the headers."""
         if session_id is not None:
             return program_key(tenant, from_json(session_id, "session_id"))
         identity = await identifier.announced(tenant, request.headers.raw, {})
@@ -194,7 +195,7 @@ def router(
         return identity.key
 
     async def holders(key: ProgramKey) -> tuple[str, ...]:
-        """The replicas that may hold a program's blocks. ApiError 404."""
+        """Return the replicas that may hold a program's blocks. Raises ApiError 404."""
         program = await table.get(key)
         if program is None:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
@@ -254,7 +255,7 @@ def _ttl(body: Mapping[str, Any]) -> float:
 
 
 def _tags(given: list[dict[str, Any]]) -> tuple[tuple[OwnTag, ...], list[str]]:
-    """The valid tags, and the fate of each given one."""
+    """Return the valid tags, and the fate of each given one."""
     found: list[OwnTag] = []
     fates = []
     for number, value in enumerate(given):

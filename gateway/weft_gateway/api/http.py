@@ -1,4 +1,4 @@
-"""ASGI in small: read a body, send an answer."""
+"""Minimal ASGI helpers: read a body, send an answer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
-    """The whole request body. ApiError 413 past `limit` bytes, as early as it is known;
-    ClientGone if the client leaves before it has sent everything."""
+    """Read the whole request body. Raises ApiError 413 as soon as it is known to exceed `limit`
+    bytes, and ClientGone if the client disconnects before the end of the body.
+    """
     try:
         declared = int(headers.get(b"content-length", b"0"))
     except ValueError:
@@ -61,7 +62,7 @@ def _too_large(limit: int) -> ApiError:
 
 
 async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
-    """Send a whole answer: one start, one body."""
+    """Send a complete answer: one start message, one body message."""
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -73,6 +74,6 @@ async def respond_error(
     shape: ErrorShape = "openai",
     extra: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Send one of our errors."""
+    """Send an error of the gateway."""
     headers = [(b"content-type", b"application/json"), *error.headers, *extra]
     await respond(send, error.status, headers, error.body(shape))

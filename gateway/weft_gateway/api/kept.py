@@ -1,4 +1,4 @@
-"""A budget for what WebSockets keep between two turns."""
+"""A memory budget for items that WebSockets store between two turns."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Protocol
 
 
 class Keeper(Protocol):
-    """Something that keeps bytes which it can do without."""
+    """An object that stores bytes that it can drop."""
 
     def forget(self) -> None:
-        """Let go of them."""
+        """Drop the stored bytes."""
         ...
 
 
 class Kept:
-    """Bytes that are kept, by tenant.
+    """Accounts for stored bytes by tenant.
 
-    Beyond a tenant's budget, its oldest are forgotten. Beyond the budget of the process, the oldest
-    of the tenant that keeps most are forgotten.
+    Beyond a tenant's budget, its oldest entries are dropped. Beyond the budget of the process, the
+    oldest entries of the tenant with most bytes are dropped.
     """
 
     def __init__(self, most: int, most_of_tenant: int) -> None:
-        """most, most_of_tenant: bytes."""
+        """most, most_of_tenant: budgets in bytes."""
         self._most = most
         self._most_of_tenant = most_of_tenant
         self._sizes: dict[str, dict[Keeper, int]] = {}
@@ -29,7 +29,7 @@ class Kept:
         self.total = 0
 
     def keep(self, tenant: str, keeper: Keeper, size: int) -> None:
-        """`keeper` now keeps `size` bytes, in the place of what it kept before."""
+        """Record that `keeper` stores `size` bytes. Replaces its previous entry."""
         self.release(tenant, keeper)
         if not size:
             return
@@ -42,7 +42,7 @@ class Kept:
             self._forget_oldest(max(self._totals, key=self._totals.__getitem__))
 
     def release(self, tenant: str, keeper: Keeper) -> None:
-        """`keeper` keeps nothing any more."""
+        """Remove the entry of `keeper`."""
         sizes = self._sizes.get(tenant, {})
         size = sizes.pop(keeper, 0)
         if not size:

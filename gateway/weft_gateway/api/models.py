@@ -13,7 +13,7 @@ from weft_gateway.errors import model_not_found
 
 
 def router(auth: Authenticator, registry: Registry) -> APIRouter:
-    """GET /v1/models and /v1/models/{id}; ids may have slashes."""
+    """Create the routes GET /v1/models and /v1/models/{id}; ids may contain slashes."""
     api = APIRouter(tags=["models"])
 
     @api.get("/v1/models", summary="List models", response_model=schemas.ModelList)

@@ -36,7 +36,7 @@ _HEADERS: Final = {
 _STRING: Final = {"type": "string", "maxLength": 256}
 _CALL: Final = (
     "Weft adds its own fields to the body, sends it to a replica, and returns the engine's answer. "
-    "The engine's own bytes are unchanged."
+    "The engine's bytes are unchanged."
 )
 _STREAM: Final = f"{_CALL} With `stream: true` the answer is server-sent events."
 _STORED: Final = "Weft asks the replica that stored the response. 404 for another tenant's."

@@ -1,7 +1,7 @@
-"""Routes of the engine that are not calls of a program: token counts, stored responses.
+"""Engine routes that are not calls of a program: token counts, stored responses.
 
-They go to a replica that takes calls. A stored response lives on the replica that made it, and
-exists for the tenant whose call made it only: engines know no tenants. The path that an engine sees
+Requests go to a replica that takes calls. A stored response exists on the replica that created it,
+and only for the tenant whose call created it: engines do not distinguish tenants. The engine's path
 is one of the few below, never a client's own bytes.
 """
 
@@ -26,7 +26,7 @@ from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
-# What can be done with a stored response, by the end of its path.
+# Operations on a stored response, by the end of the path.
 _RESPONSE = re.compile(rb"/v1/responses/([^/]+)(/cancel|/input_items)?")
 _RESPONSE_METHODS: Final = {
     None: ("GET", "DELETE"),
@@ -42,7 +42,7 @@ _METHODS: Final = {
 
 
 def methods(path: bytes) -> tuple[str, ...]:
-    """The methods of a pass-through route, () where `path`, as it is in the URL, is none."""
+    """Return a pass-through route's methods; () if the raw `path` is no such route."""
     if path in _METHODS:
         return _METHODS[path]
     found = _RESPONSE.fullmatch(path)
@@ -50,7 +50,7 @@ def methods(path: bytes) -> tuple[str, ...]:
 
 
 class Passthrough:
-    """Serves those routes."""
+    """Serves the pass-through routes."""
 
     def __init__(
         self,
@@ -72,8 +72,9 @@ class Passthrough:
         self._retry_after_s = retry_after_s
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request of a path that has `methods`. ApiError where the gateway answers;
-        UnsafeHead; ClientGone."""
+        """Serve one request with a path that has `methods`. Raises ApiError for answers of the
+        gateway, UnsafeHead, and ClientGone.
+        """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self._auth.caller(headers).tenant
         body = await read_body(headers, receive, self._max_body_bytes)
@@ -109,7 +110,7 @@ class Passthrough:
             await self._chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
-        """The replica that stores a tenant's response. ApiError."""
+        """Return the name of the replica that stores a tenant's response. Raises ApiError."""
         if not is_response_id(response_id):
             raise errors.response_not_found(response_id)
         try:
@@ -132,8 +133,9 @@ class Passthrough:
         *,
         last: bool,
     ) -> int | None:
-        """Ask one replica and pass its answer on, whose status this is. None if it does not know
-        and others may."""
+        """Send the request to one replica, forward its answer and return the status. Return None if
+        the replica lacks the resource or is unreachable and other replicas may answer.
+        """
         fields = for_engine(scope["headers"])
         head = replica.request_head(scope["method"], target, fields, len(body))
         exchange = Exchange(replica.upstream)
@@ -150,10 +152,11 @@ class Passthrough:
             if isinstance(error, ConnectFailed):
                 registry.failed(replica.name, error)
             else:
-                # vLLM breaks some look-ups off on purpose of their client, as a stream of an answer
-                # that has none. They count nothing; the next check tells how the replica is.
+                # vLLM breaks off some lookups because of the client's request, such as streaming an
+                # answer that has no stream. They do not count as failures; the next check
+                # determines the replica's state.
                 registry.suspicion.set()
-            # A request that was sent may be what the replica failed on.
+            # The replica may have failed because of a request that was sent.
             if last or not isinstance(error, ConnectFailed):
                 raise ApiError(error.status, error.code, str(error)) from None
             return None

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 
 class ErrorDetail(BaseModel):
-    """What is wrong with a request."""
+    """Describes the error of a request."""
 
     message: str
     type: Literal["invalid_request_error", "server_error"]
@@ -38,7 +38,7 @@ class OpenCall(BaseModel):
 
 
 class SessionAttribute(BaseModel):
-    """A hint that holds for the session."""
+    """A hint that is in force for the session."""
 
     until: float
 
@@ -103,7 +103,7 @@ class FinishedSession(BaseModel):
 
 
 class Model(BaseModel, extra="allow"):
-    """A model as its engine describes it. Engines add members of their own."""
+    """A model as its engine describes it. Engines add further members."""
 
     id: str
 
@@ -180,7 +180,7 @@ class DeletedPrefill(BaseModel):
 
 
 class TagFates(BaseModel):
-    """What became of each tag, in the order of the request."""
+    """The fate of each tag, in the order of the request."""
 
     session_id: str
     object: Literal["weft.hint"]
@@ -188,7 +188,7 @@ class TagFates(BaseModel):
 
 
 class PriorityFates(BaseModel):
-    """What became of the hint at each replica."""
+    """The hint's fate at each replica."""
 
     session_id: str
     object: Literal["weft.hint"]
@@ -250,7 +250,9 @@ class CallReceipt(BaseModel):
         description="the chosen replica with the reason, the scores, and replicas that were "
         "rejected or failed"
     )
-    order: dict[str, Any] | None = Field(description="what the engine ordered the call by")
+    order: dict[str, Any] | None = Field(
+        description="the values by which the engine ordered the call"
+    )
     predicted: dict[str, Any]
     actual: dict[str, Any] | None = Field(description="as the engine reported it")
     times: dict[str, Any]

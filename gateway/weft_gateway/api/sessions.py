@@ -32,8 +32,9 @@ class NewSession(BaseModel):
 
 
 def session_json(program: Program, known_by: str | None = None) -> dict[str, Any]:
-    """A program as the API shows it (`schemas.Session`). known_by: the name that assigned the
-    latest call to the program; None if no call came through this gateway."""
+    """Return a program in the API's format (`schemas.Session`). known_by: the name that assigned
+    the latest call to the program; None if no call came through this gateway.
+    """
     answered = program.calls_closed - program.errors
     told = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
 
@@ -82,7 +83,7 @@ def router(
     receipts: Receipts,
     max_body_bytes: int,
 ) -> APIRouter:
-    """The routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
+    """Create the routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
     api = APIRouter(tags=["sessions"])
 
     def tenant_of(request: Request) -> str:
@@ -151,7 +152,7 @@ def router(
         }
 
     def ended(key: ProgramKey) -> dict[str, Any] | None:
-        """A finished session, from its receipts; None if there are none."""
+        """Return a finished session from its receipts; None if no receipts exist."""
         return finished(receipts.story(key, time()), ()).get(key.program)
 
     def shown(program: Program) -> dict[str, Any]:
@@ -159,7 +160,7 @@ def router(
         return session_json(regrouped(program, told), known_by(told).get(program.key.program))
 
     async def end(key: ProgramKey) -> dict[str, Any]:
-        """End a program, or remove a finished one from the list. ApiError."""
+        """End a program, or remove a finished one from the list. Raises ApiError."""
         program = await lifecycle.end(key, time())
         session = ended(key)
         if program is not None:
@@ -208,22 +209,22 @@ def router(
 
 
 def path_id(segment: str) -> str:
-    """The id that a percent-encoded path segment names. IdentityError."""
+    """Return the id in a percent-encoded path segment. Raises IdentityError."""
     return from_bytes(unquote_to_bytes(segment), b"session_id")
 
 
 def query_id(query: bytes, name: str) -> str:
-    """The last id of that name in a query string; "" if there is none. IdentityError.
+    """Return the last id of that name in a query string, or "". Raises IdentityError.
 
     It reads the bytes, so that two ids that are not UTF-8 stay different.
     """
-    # Latin-1 stands for bytes here.
+    # Latin-1 represents bytes here.
     values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1"))
     return from_bytes(values.get(name, "").encode("latin-1"), name.encode())
 
 
 def program_key(tenant: str, session_id: str, name: str = "session_id") -> ProgramKey:
-    """The program that an id names. IdentityError if the id is empty."""
+    """Return the program of an id. Raises IdentityError if the id is empty."""
     if not session_id:
         raise IdentityError("bad_id", name, "must not be empty")
     return ProgramKey(tenant, session_id)

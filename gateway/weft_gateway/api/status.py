@@ -22,8 +22,9 @@ _PING_S: Final = 1.0
 
 
 def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, Any]:
-    """A replica's state (`schemas.ReplicaState`). Only administrators see its address, which errors
-    name too."""
+    """Return a replica's state (`schemas.ReplicaState`). Only administrators see its address, which
+    errors contain too.
+    """
     where = {"url": replica.url, "last_error": replica.circuit.last_error or None}
     lengths = {
         name: card["max_model_len"]
@@ -44,7 +45,7 @@ def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, 
 
 
 def task_json(task: TaskState) -> dict[str, Any]:
-    """A background task that failed recently. The log has the whole error."""
+    """Return the state of a background task that failed recently. The log has the full error."""
     return {"name": task.name, "failures": task.failures, "last_error": task.last_error}
 
 
@@ -56,11 +57,11 @@ def router(
     tasks: Supervisor,
     retry_after_s: int,
 ) -> APIRouter:
-    """GET /health, /ready and /metrics."""
+    """Create the routes GET /health, /ready and /metrics."""
     api = APIRouter(tags=["status"])
 
     async def look_at_table() -> tuple[bool, Mapping[str, int]]:
-        """Whether the table's store answers, and the calls open per replica."""
+        """Return whether the table's store answers, and the open calls per replica."""
         try:
             async with asyncio.timeout(_PING_S):
                 await table.ping()

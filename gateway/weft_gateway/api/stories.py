@@ -26,7 +26,7 @@ _PULSE_S: Final = 15.0
 
 
 class EventStream(StreamingResponse):
-    """An answer of server-sent events."""
+    """An answer that is a stream of server-sent events."""
 
     media_type = "text/event-stream"
 
@@ -34,7 +34,7 @@ class EventStream(StreamingResponse):
 def router(
     auth: Authenticator, table: ProcessTable, receipts: Receipts, listeners: Listeners
 ) -> APIRouter:
-    """The routes."""
+    """Create the routes of receipts, session calls and event streams."""
     api = APIRouter()
 
     def tenant_of(request: Request) -> str:
@@ -53,7 +53,7 @@ def router(
         figures, each hint's fate, waits, swaps and seconds saved. Ask the gateway that served the
         call: it keeps the receipt for WEFT_RECEIPTS_AGE_S. `request_id` is the call's
         `x-request-id`."""
-        # An id may contain percent signs of its own, so the raw form is looked up first.
+        # An id may contain percent signs, so the raw form is looked up first.
         raw = request.scope.get("raw_path", b"").partition(b"/receipts/")[2].decode("latin-1")
         found = receipts.find(tenant, raw, time()) or receipts.find(tenant, request_id, time())
         if found is None:
@@ -114,7 +114,8 @@ def router(
 
 
 async def _events(listeners: Listeners, key: ProgramKey) -> AsyncIterator[bytes]:
-    # Registered only here: if the client has left already, this generator never starts nor ends.
+    # Registered only here: if the client has already disconnected, this generator neither starts
+    # nor ends.
     listener = listeners.add(key)
     if listener is None:
         return

@@ -1,4 +1,4 @@
-"""Timers of one connection: a deadline that moves often, and a watch on a client that must read."""
+"""Timers of one connection: a deadline that moves often, and a check that the client reads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from weft_gateway.api.connections import LEAST_READ_BYTES
 
 
 class Deadline:
-    """A deadline that moves with each request and passes rarely. A move to a later time leaves the
-    timer as it is: when the timer runs out before the deadline, it is set for the rest."""
+    """A deadline that moves with each request and rarely passes. Moving it to a later time leaves
+    the timer unchanged: a timer that fires before the deadline is set again for the remaining time.
+    """
 
     __slots__ = ("_at", "_loop", "_passed", "_timer", "_wakes")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, passed: Callable[[], None]) -> None:
-        """passed: called when the deadline has passed. There is none until `set`."""
+        """passed: called when the deadline has passed. Initially no deadline is set."""
         self._loop = loop
         self._passed = passed
         self._timer: asyncio.TimerHandle | None = None
@@ -31,8 +32,9 @@ class Deadline:
             self._start(seconds)
 
     def cancel(self) -> None:
-        """Let there be no deadline any more. What was to be called is let go of: its owner, which
-        owns the deadline too, would otherwise wait for the garbage collector."""
+        """Remove the deadline and drop the callback. The callback references its owner, which also
+        owns the deadline; without this, the owner would wait for the garbage collector.
+        """
         self._passed = _nothing
         self._at = self._wakes = math.inf
         if self._timer is not None:
@@ -54,11 +56,11 @@ class Deadline:
 
 
 def _nothing() -> None:
-    """What a cancelled deadline calls."""
+    """The callback of a cancelled deadline."""
 
 
 class ReaderWatch:
-    """Sees to it that a client reads while bytes wait to be written."""
+    """Checks that a client reads while bytes wait to be written."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class ReaderWatch:
         timeout_s: float,
         stalled: Callable[[], None],
     ) -> None:
-        """stalled: called where the client has read next to nothing within `timeout_s`."""
+        """stalled: called if the client has read almost nothing within `timeout_s`."""
         self._loop = loop
         self._transport = transport
         self._timeout_s = timeout_s
@@ -76,13 +78,13 @@ class ReaderWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Watch until all is read, or until `stop`."""
+        """Check until all bytes are read, or until `stop`."""
         self._unread = self._transport.get_write_buffer_size()
         if self._unread and self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._check)
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

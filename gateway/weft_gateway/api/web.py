@@ -1,8 +1,9 @@
-"""What web pages may do. A browser sends requests to a gateway on loopback for any page it shows.
+"""Restricts requests from web pages. A browser can send requests to a gateway on loopback for any
+page that it shows.
 
-Administration is for the pages of the gateway itself alone. Model endpoints can be opened to the
-pages of other origins (CORS), which is off by default: other pages may not even send a request that
-a browser sends without asking first.
+Only the gateway's pages may administer. Model endpoints can be opened to pages of other origins
+(CORS), which is off by default: other pages may not even send requests that browsers send without a
+preflight.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]@/\s]+)(?::[0-9]{1,5})?")
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _KEYS: Final = frozenset({b"authorization", b"x-api-key"})
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-# Only /v1/* and /p/{program}/v1/* are opened to other origins.
+# Only /v1/* and /p/{program}/v1/* can be opened to other origins.
 _OPEN: Final = re.compile(r"(?:/p/[^/]+)?/v1/.*")
 _METHODS: Final = b"GET, POST, DELETE"
 _NAMES: Final = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,4096}")
@@ -30,9 +31,9 @@ _MAX_AGE_S: Final = b"600"
 
 
 def check_admin(method: str, headers: Mapping[bytes, bytes], settings: Settings) -> None:
-    """ApiError for a request to /weft/* that a foreign web page can make a browser send.
+    """Raise ApiError for a request to /weft/* that a foreign web page can make a browser send.
 
-    Without an admin key, every process of this machine may administer, and a browser is one. So the
+    Without an admin key, every process of this machine may administer, including browsers. So the
     Host must be a name of this machine, which a page behind a rebound DNS name cannot choose.
     """
     host = headers.get(b"host", b"").decode("latin-1")
@@ -57,8 +58,9 @@ def check_admin(method: str, headers: Mapping[bytes, bytes], settings: Settings)
 
 
 def check_origin(scope: Scope, settings: Settings) -> None:
-    """ApiError for a request that changes something and that a foreign web page can make a browser
-    send. With an API key it cannot: the browser then asks for permission first (CORS)."""
+    """Raise ApiError for a modifying request that a foreign web page can make a browser send.
+    Requests with an API key are exempt: for these, the browser first asks for permission (CORS).
+    """
     if scope["method"] in _READS:
         return
     for name, _ in scope["headers"]:
@@ -76,8 +78,9 @@ def check_origin(scope: Scope, settings: Settings) -> None:
 
 
 def may_connect(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
-    """Whether a WebSocket comes from a program, from a page of the gateway itself, or from a page
-    of an origin in `cors_origins`. Browsers let every page open a WebSocket to every host."""
+    """Whether a WebSocket comes from a program, from one of the gateway's pages, or from a page of
+    an origin in `cors_origins`. Browsers let every page open a WebSocket to every host.
+    """
     origin = headers.get(b"origin", b"").decode("latin-1")
     if not origin or origin.partition("://")[2] == headers.get(b"host", b"").decode("latin-1"):
         return True
@@ -85,8 +88,9 @@ def may_connect(headers: Mapping[bytes, bytes], settings: Settings) -> bool:
 
 
 def _is_own(host: str, settings: Settings) -> bool:
-    """Whether a Host header names this machine: by an address, a loopback name, or the settings.
-    An address cannot be rebound."""
+    """Whether a Host header names this machine: by address, loopback name, or settings. An address
+    cannot be rebound.
+    """
     found = _HOST.fullmatch(host)
     if found is None:
         return False
@@ -103,23 +107,24 @@ def _is_own(host: str, settings: Settings) -> bool:
 
 
 class Cors:
-    """Cross-origin requests to the model endpoints, for pages of some origins. Credentials that a
-    browser adds by itself are never allowed: API keys come in a header that the page sets."""
+    """Cross-origin requests to the model endpoints, for pages of the configured origins.
+    Credentials that a browser adds itself are never allowed: a page sets API keys in a header.
+    """
 
     def __init__(self, origins: Collection[str]) -> None:
-        """origins: as browsers send them; "*": any."""
+        """origins: in the form that browsers send; "*": any."""
         self._any = "*" in origins
         self._origins = frozenset(origin.encode() for origin in origins)
 
     def asks(self, scope: Scope) -> bool:
-        """Whether the request is a preflight of an endpoint that is open."""
+        """Whether the request is a preflight for an open endpoint."""
         if scope["method"] != "OPTIONS" or not _OPEN.fullmatch(scope["path"]):
             return False
         names = {name for name, _ in scope["headers"]}
         return b"origin" in names and b"access-control-request-method" in names
 
     async def answer(self, scope: Scope, send: Send) -> None:
-        """Answer a preflight. A foreign origin gets no permission, which the browser then tells."""
+        """Answer a preflight. A foreign origin gets no permission, and the browser reports that."""
         headers = dict(scope["headers"])
         told = [(b"vary", b"Origin, Access-Control-Request-Headers")]
         allowed = self._allowed(headers.get(b"origin", b""))
@@ -135,7 +140,7 @@ class Cors:
         await respond(send, 200, told, b"")
 
     def told(self, scope: Scope, send: Send) -> Send:
-        """`send`, which also tells the browser whether the page may read the answer."""
+        """Wrap `send` to add the headers that let the page read the answer."""
         if not _OPEN.fullmatch(scope["path"]):
             return send
         allowed = self._allowed(dict(scope["headers"]).get(b"origin", b""))

@@ -1,11 +1,11 @@
 """The Responses API over a WebSocket: `GET /v1/responses` with an upgrade.
 
 A client sends `{"type": "response.create", ...}` with the members of a `POST /v1/responses` body,
-as often as it likes, and gets each event of the streamed answer as one JSON text message. One
-response at a time: further messages wait. An error is
-`{"type": "error", "status": 400, "error": {...}}`, and the connection stays open.
+any number of times, and receives each event of the streamed answer as one JSON text message.
+Responses are sequential: further messages wait. An error is `{"type": "error", "status": 400,
+"error": {...}}`, and the connection stays open.
 
-Each message takes the same way as a request over HTTP, with the headers of the connection.
+Each message is processed like an HTTP request, with the headers of the connection.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from weft_gateway.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-# What the server puts into a connection's queue when it is told to stop.
+# Queued by the server for a connection when the server stops.
 DRAIN: Final = "weft.drain"
-# What the application tells the server: whether a response is in progress.
+# Messages from the application to the server: whether a response is in progress.
 IDLE: Final = "weft.idle"
 BUSY: Final = "weft.busy"
 PATH: Final = re.compile(rb"(?:/p/[!-.0-~]+)?/v1/responses")
-# They speak about the connection, or about the message that opened it.
+# Headers of the connection, or of the message that opened it.
 _OF_THE_CONNECTION: Final = frozenset(
     {
         b"accept",
@@ -51,16 +51,16 @@ _OF_THE_CONNECTION: Final = frozenset(
         b"x-request-id",
     }
 )
-# Messages that may wait while one is answered.
+# Maximum number of messages that wait while one is answered.
 _WAITING: Final = 8
 _ERROR_BYTES: Final = 1 << 20
-# Events of one read that are passed on in one turn of the event loop.
+# Events of one read that are forwarded per turn of the event loop.
 _EVENTS_A_TURN: Final = 64
 _NORMAL, _GOING_AWAY, _POLICY, _INTERNAL = 1000, 1001, 1008, 1011
 
 
 class ResponsesSockets:
-    """An ASGI application for the scope `websocket`, on paths that match PATH."""
+    """The ASGI application for the scope `websocket`, on paths that match PATH."""
 
     def __init__(
         self, settings: Settings, auth: Authenticator, turns: HeavyTurns, metrics: Metrics
@@ -74,7 +74,8 @@ class ResponsesSockets:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: AsgiApp) -> None:
         """Serve one connection until either side closes it. `serve`: the application that serves
-        the same calls over HTTP."""
+        the same calls over HTTP.
+        """
         if (await receive())["type"] != "websocket.connect":
             return
         try:
@@ -99,14 +100,14 @@ class ResponsesSockets:
             )
             await connection.run()
         except OSError:
-            return  # The client has gone.
+            return  # The client has disconnected.
         finally:
             self._open[tenant] -= 1
             if not self._open[tenant]:
                 del self._open[tenant]
 
     def _admit(self, scope: Scope) -> str:
-        """The tenant. ApiError if the connection is not to be accepted."""
+        """Return the tenant. Raises ApiError if the connection is refused."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         if not may_connect(headers, self._settings):
             raise ApiError(403, "origin_not_allowed", "Pages of other origins may not connect.")
@@ -117,8 +118,9 @@ class ResponsesSockets:
 
 
 class _Connection:
-    """One connection: a reader that never stops, so that a client's leaving and its pings are
-    noticed, and the answering of what it has read."""
+    """One connection: a reader that never stops, so that pings and a disconnect are noticed, and a
+    loop that answers the messages.
+    """
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class _Connection:
         self._close: int | None = None
 
     async def run(self) -> None:
-        """Answer until the connection ends."""
+        """Answer messages until the connection ends."""
         reader = asyncio.get_running_loop().create_task(self._read())
         try:
             while (text := await self._next()) is not None:
@@ -173,7 +175,7 @@ class _Connection:
             self._kept.release(self._tenant, self._turns)
 
     async def _next(self) -> str | None:
-        """The next message; None if there will be none."""
+        """Wait for the next message; None if no further message can arrive."""
         if not self._waiting:
             await self._send({"type": IDLE})
         try:
@@ -193,7 +195,7 @@ class _Connection:
         while True:
             message = await self._receive()
             if message["type"] == "websocket.receive":
-                # A binary message is no JSON, and is answered as such.
+                # A binary message is not JSON, and the answer says so.
                 text = message.get("text") or ""
                 size = sum(map(len, self._waiting)) + len(text)
                 if len(self._waiting) >= _WAITING or size > self._limit:
@@ -208,7 +210,7 @@ class _Connection:
             self._news.set()
 
     def _left(self) -> None:
-        """The client has gone: its call ends, and so does the connection."""
+        """Handle a disconnect: the running call and the connection end."""
         self._gone = True
         self._news.set()
         if self._call is not None:
@@ -225,14 +227,14 @@ class _Connection:
         try:
             await self._serve(self._request(turn), call.receive, call.send)
         except Exception:
-            # It has been logged where it was met. Over HTTP the connection would break off here.
+            # The exception has been logged. Over HTTP the connection would break off here.
             self._close = _INTERNAL
         finally:
             self._call = None
             call.over.set()
 
     def _request(self, turn: Turn) -> Scope:
-        """The turn as a request over HTTP."""
+        """Return the turn as an HTTP request."""
         scope = self._scope
         headers = [
             pair
@@ -258,7 +260,7 @@ class _Connection:
         }
 
     async def tell(self, event: bytes) -> None:
-        """Send a message. To a client that has gone it is not sent, as over HTTP."""
+        """Send a message. If the client has disconnected, it is dropped, as over HTTP."""
         if self._gone:
             return
         try:
@@ -269,13 +271,13 @@ class _Connection:
     async def pass_on(self, turn: Turn, name: bytes, event: bytes) -> None:
         """Send one event of an answer."""
         if name in TERMINAL:
-            # Before the client knows: it may go on at once.
+            # Store it before the client receives the event: the next message may follow at once.
             self._turns.answered(turn, event)
             self._keep()
         await self.tell(self._turns.as_asked(turn, event))
 
     async def take_turn(self, size: int) -> None:
-        """Let other calls go on before more of this one is done. size: bytes it is about."""
+        """Let other calls proceed before this one continues. size: bytes to process."""
         await self._heavy.take(self._tenant, size)
 
     def _keep(self) -> None:
@@ -283,7 +285,7 @@ class _Connection:
 
 
 class _Call:
-    """The two sides of one call as ASGI has them for HTTP."""
+    """Both ASGI sides of one call over HTTP."""
 
     def __init__(self, connection: _Connection, turn: Turn) -> None:
         self.over = asyncio.Event()
@@ -297,7 +299,7 @@ class _Call:
         self._size = 0
 
     async def receive(self) -> Message:
-        """The body, then the end: of the call or of the connection."""
+        """Return the body, then wait for the end of the call or the connection."""
         if not self._asked:
             self._asked = True
             return {"type": "http.request", "body": self._turn.body, "more_body": False}
@@ -305,7 +307,7 @@ class _Call:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Take a part of the answer."""
+        """Process a part of the answer."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             kind = dict(message["headers"]).get(b"content-type", b"")
@@ -333,7 +335,7 @@ class _Call:
 
 
 def _error(status: int, body: bytes) -> bytes:
-    """An answer that is no stream, as the event `error`."""
+    """Return an answer that is not a stream as the event `error`."""
     inner: Any = None
     try:
         parsed = orjson.loads(body)
@@ -341,18 +343,18 @@ def _error(status: int, body: bytes) -> bytes:
     except orjson.JSONDecodeError:
         pass
     if not isinstance(inner, dict):
-        what = "The replica answered with something else than a stream of events."
+        what = "The replica did not answer with a stream of events."
         inner = {"message": what, "type": "server_error", "param": None, "code": "bad_answer"}
-    # An answer that is none is no success, whatever its status says.
+    # An invalid answer is not a success, independent of its status.
     status = status if status >= 400 else 502
     try:
         return orjson.dumps({"type": "error", "status": status, "error": inner})
-    except TypeError:  # It is nested deeper than it can be written again.
+    except TypeError:  # The nesting is too deep to be encoded again.
         return _error(502, b"")
 
 
 def _refusing(send: Send) -> Send:
-    """Sends an answer over HTTP instead of accepting the connection."""
+    """Wrap `send` to answer over HTTP instead of accepting the connection."""
 
     async def wrapped(message: Message) -> None:
         await send({**message, "type": f"websocket.{message['type']}"})

@@ -1,5 +1,6 @@
-"""uvicorn's WebSocket protocol with bounds on its client, and with a shutdown that lets a running
-call finish."""
+"""uvicorn's WebSocket protocol with limits on its client and a shutdown that lets a running call
+finish.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ from weft_gateway.api.connections import LEAST_READ_BYTES, Edge
 from weft_gateway.api.websocket import BUSY, DRAIN, IDLE
 
 _TRY_AGAIN_LATER: Final = 1013
-# Bytes that are parsed in one turn of the event loop. A frame may have 6 bytes, and one read some
-# 40,000 of them, which would hold up all other connections. Large frames get more bytes a turn.
+# Bytes parsed per turn of the event loop. A frame may have 6 bytes, and one read about 40,000
+# frames, which would block all other connections. Large frames get more bytes per turn.
 _A_TURN: Final = 1024
 _MOST_A_TURN: Final = 65_536
 _OF_UPGRADES: Final = (b"upgrade", b"http2-settings")
-# The HTTP parser has read the head already, within bounds of its own. The WebSocket's parser needs
-# some head before it reads frames.
+# The HTTP parser has already parsed the head within its limits. The WebSocket parser requires some
+# head before it reads frames.
 _HEAD: Final = b"GET / HTTP/1.1\r\n\r\n"
 
 
 def handshake(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
-    """The request that opens a WebSocket. ValueError if it cannot open one."""
+    """Return the request that opens a WebSocket. Raises ValueError if it cannot open one."""
     try:
         fields = Headers()
         for name, value in headers:
@@ -48,7 +49,7 @@ def handshake(url: bytes, headers: Iterable[tuple[bytes, bytes]]) -> Request:
 def head_without_upgrade(
     method: bytes, url: bytes, headers: Iterable[tuple[bytes, bytes]]
 ) -> bytes:
-    """The head of a request without its upgrade, which a server may ignore (RFC 9110, 7.8)."""
+    """Return a request's head without its upgrade, which a server may ignore (RFC 9110, 7.8)."""
     lines = [method, b" ", url, b" HTTP/1.1\r\n"]
     for name, value in headers:
         if name == b"connection":
@@ -60,10 +61,11 @@ def head_without_upgrade(
 
 
 class DrainingSocket(WebSocketsSansIOProtocol):
-    """uvicorn closes WebSockets at once when it is told to stop, calls in flight or not. Here the
-    connection is told, and closes when its call is answered; uvicorn bounds the waiting.
+    """A WebSocket that finishes its call before it closes. uvicorn closes WebSockets at once when
+    it stops, even with calls in flight. Here the connection is notified and closes when its call is
+    answered; uvicorn limits the wait.
 
-    A client that does not read for `send_timeout_s` is cut off. A WebSocket on which no response is
+    A client that does not read for `send_timeout_s` is disconnected. A WebSocket without a response
     in progress may be closed in favour of a new connection.
     """
 
@@ -81,11 +83,11 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._edge = edge
         self._lost = lost
         self._timer: asyncio.TimerHandle | None = None
-        # Bytes that waited to be written at the last check, and what was sent since then: at least
-        # so many bytes.
+        # Bytes that waited to be written at the last check, and a lower bound of the bytes sent
+        # since.
         self._unread = 0
         self._sent = 0
-        # Bytes that are not parsed yet, and the turn in which parsing goes on.
+        # Bytes not parsed yet, and the scheduled continuation of the parsing.
         self._unparsed = bytearray()
         self._parsing: asyncio.Handle | None = None
         self._turn = _A_TURN
@@ -129,13 +131,13 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def handle_events(self) -> None:
-        """A part has been parsed."""
+        """Handle the events of the bytes that were parsed."""
         several = len(self.conn.events) > 1
         self._turn = _A_TURN if several else min(2 * self._turn, _MOST_A_TURN)
         super().handle_events()
 
     async def send(self, message: Any) -> None:
-        """See ASGI. IDLE and BUSY are added: whether a response is in progress."""
+        """See ASGI. Adds IDLE and BUSY: whether a response is in progress."""
         if message["type"] == IDLE:
             if self.queue.empty() and not (self.disconnected or self.close_sent):
                 self._edge.sockets[self] = None
@@ -146,7 +148,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self._sent += len(message.get("text") or "")
 
     def send_receive_event_to_app(self) -> None:
-        """A whole message has come. uvicorn logs a traceback for text that is not UTF-8."""
+        """Handle a complete message. uvicorn would log a traceback for text that is not UTF-8."""
         self._edge.sockets.pop(self, None)
         if self.curr_msg_data_type == "text":
             self.frames = [b"".join(self.frames)]
@@ -167,7 +169,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
             self.conn.data_to_send()
 
     def drop(self, code: str) -> None:
-        """Close the connection in favour of another one. code: for the metrics."""
+        """Close the connection in favour of another one. code: error code for the metrics."""
         self._edge.metrics.error(code)
         self._edge.sockets.pop(self, None)
         self._lost()
@@ -175,16 +177,16 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.disconnect", "code": _TRY_AGAIN_LATER})
         self.conn.send_close(_TRY_AGAIN_LATER, "The gateway needs this idle connection.")
         self.transport.write(b"".join(self.conn.data_to_send()))
-        # What the application still sends finds the client gone.
+        # Later messages of the application find the client disconnected.
         self.close_sent = self.disconnected = True
         self.transport.close()
 
     def shutdown(self) -> None:
-        """Stop, as soon as nothing is being answered."""
+        """Stop as soon as no call is being answered."""
         if self.transport.is_closing():
             return
         if self.handshake_complete and not self.close_sent and not self.disconnected:
-            # No event of ASGI says this.
+            # ASGI has no event for this.
             self.queue.put_nowait(cast(Any, {"type": DRAIN}))
         else:
             super().shutdown()
@@ -194,7 +196,7 @@ class DrainingSocket(WebSocketsSansIOProtocol):
         self._timer = self.loop.call_later(self._edge.settings.send_timeout_s, self._check_reader)
 
     def _check_reader(self) -> None:
-        """Of what waited to be written at the last check, the client must have read some."""
+        """Check that the client has read some of the bytes that waited at the last check."""
         waited, left = self._unread, self.transport.get_write_buffer_size()
         read = waited + self._sent - left
         if waited and left and read < min(waited, LEAST_READ_BYTES):

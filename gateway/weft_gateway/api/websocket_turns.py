@@ -1,8 +1,8 @@
-"""Messages of a Responses WebSocket, as bodies of `POST /v1/responses`. Pure.
+"""Converts messages of a Responses WebSocket to bodies of `POST /v1/responses`. Pure.
 
-A client may continue the last answer of its connection by `previous_response_id` with the new items
-alone, even if that answer is not stored (`store: false`). Engines know nothing of connections, so
-the items of the last turn are kept here and put in front of the new ones.
+A client may continue the last answer of its connection by `previous_response_id` and send only the
+new items, even if that answer is not stored (`store: false`). Engines do not know connections, so
+the last turn's items are stored here and put before the new ones.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from weft_gateway.api.body import check_depth, json_value, raw_members
 from weft_gateway.errors import ApiError
 
 CREATE: Final = "response.create"
-# Codex reports with it that it has used an answer. Nothing depends on that here.
+# Codex reports with it that it has used an answer. It has no effect here.
 _PROCESSED: Final = "response.processed"
-# Events that end a response and hold all of it.
+# Events that end a response and contain all of it.
 TERMINAL: Final = (b"response.completed", b"response.incomplete")
 FAILED: Final = b"response.failed"
 _MOST_NAME: Final = 4096
@@ -29,10 +29,13 @@ _MOST_NAME: Final = 4096
 
 @dataclass(slots=True)
 class Turn:
-    """One `response.create`. body: for `POST /v1/responses`. items: its whole input, as JSON items
-    separated by commas. before: the id of the stored answer that the input continues, or "".
-    asked: the id that the client has continued, where the engine is asked for another one, or "".
-    generate: False if the client only prepares a later turn."""
+    """One `response.create`.
+
+    body: for `POST /v1/responses`. items: the complete input as comma-separated JSON items. before:
+    id of the stored answer that the input continues, or "". asked: id that the client has continued
+    if the engine receives a different one, or "". generate: False if the client only prepares a
+    later turn.
+    """
 
     body: bytes
     items: bytes
@@ -44,7 +47,7 @@ class Turn:
 
 @dataclass(slots=True)
 class _Last:
-    """The connection's last answer: its id, and all items up to its end."""
+    """The connection's last answer: its id, and all items including it."""
 
     response_id: str
     items: bytes
@@ -52,7 +55,7 @@ class _Last:
 
 
 class Turns:
-    """The turns of one connection. limit: bytes of a body; the memory held is at most that much."""
+    """The turns of one connection. limit: maximum body size in bytes, and of the stored items."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -60,15 +63,15 @@ class Turns:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of the items that are kept."""
+        """Size of the stored items in bytes."""
         return 0 if self._last is None else len(self._last.items)
 
     def forget(self) -> None:
-        """Let go of the kept items: the next turn cannot continue the last one here."""
+        """Drop the stored items: the next turn cannot continue the last one here."""
         self._last = None
 
     def read(self, text: str) -> Turn | None:
-        """The turn that a message asks for, None if it asks for nothing. ApiError."""
+        """Return the turn that a message requests, None if it requests none. Raises ApiError."""
         members = raw_members(text.encode("utf-8", "surrogatepass"))
         kind = _small(members.pop("type", None))
         if kind == _PROCESSED:
@@ -78,11 +81,11 @@ class Turns:
                 400, "unknown_event", f"type: only {CREATE!r} is known here.", param="type"
             )
         generate = _small(members.pop("generate", None)) is not False
-        # There is no other way to answer on a connection.
+        # A connection only supports foreground responses.
         members.pop("background", None)
         items = _items(members.get("input"))
         before, model = _small(members.get("previous_response_id")), _small(members.get("model"))
-        # The call parses the body, with the bounds of every other call. Here it is put together.
+        # The call parses the body, with the limits of every other call. Here it is only assembled.
         body: dict[str, Any] = {
             name: orjson.Fragment(bytes(value)) for name, value in members.items()
         }
@@ -102,7 +105,7 @@ class Turns:
         return Turn(raw, items, known, model, generate, asked)
 
     def answered(self, turn: Turn, event: bytes) -> None:
-        """Keep what a terminal event says for the turn after this one."""
+        """Store the answer of a terminal event for the next turn."""
         try:
             response = msgspec.json.decode(event, type=_Terminal).response
             output = _items(response.output)
@@ -111,7 +114,9 @@ class Turns:
         self._keep(response.id, turn, output)
 
     def prepared(self, turn: Turn, now_s: float) -> list[bytes]:
-        """The events that answer a turn which generates nothing: its input is kept for the next."""
+        """Return the events for a turn that generates no answer. Its input is stored for the next
+        turn.
+        """
         response = {
             "id": f"resp_{os.urandom(12).hex()}",
             "object": "response",
@@ -140,7 +145,7 @@ class Turns:
 
     @staticmethod
     def as_asked(turn: Turn, event: bytes) -> bytes:
-        """An event of the turn's answer with the id that the client has continued."""
+        """Return an event of the turn's answer with the id that the client has continued."""
         if not turn.asked or b'"response"' not in event:
             return event
         try:
@@ -168,22 +173,22 @@ class _Terminal(msgspec.Struct):
 
 
 def _small(value: msgspec.Raw | None) -> Any:
-    """What a member that is a name or a flag holds. None for one that is much longer."""
+    """Return the value of a member that is a name or a flag; None if it is much longer."""
     if value is None or len(value) > _MOST_NAME:
         return None
     found = json_value(bytes(value))
-    # It may be written again, in an event.
+    # An event may contain the value, so it must be encodable.
     check_depth(found)
     return found
 
 
 def _items(value: msgspec.Raw | None) -> bytes:
-    """Input or output as JSON items separated by commas. ApiError."""
+    """Return input or output as comma-separated JSON items. Raises ApiError."""
     raw = b"null" if value is None else bytes(value).strip()
     if raw == b"null":
         return b""
     if raw.startswith(b'"'):
         return b'{"type":"message","role":"user","content":%b}' % raw
     if not raw.startswith(b"["):
-        raise errors.invalid_member(("input",), "must be a text or a list of items")
+        raise errors.invalid_member(("input",), "must be a string or a list of items")
     return raw[1:-1].strip()

@@ -1,1 +1,1 @@
-"""Replicas: the streaming client, framing, lowering of bodies, registry and health."""
+"""Replicas: the streaming client, framing, request bodies, registry and health."""

@@ -1,4 +1,4 @@
-"""Advice about a program's KV blocks, sent to the replicas that may hold them. Off the hot path."""
+"""Sends advice about a program's KV blocks to the replicas that may hold them. Off the hot path."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _TIMEOUT_S: Final = 2.0
 
 
 class KvAdvisor:
-    """Asks engines to keep, to let go of, or to value a program's blocks (Sutradhara, Table 1:
-    `set_reuse_priority`). It never raises: advice that does not arrive is only not taken."""
+    """Asks engines to keep, release or prioritise a program's blocks (Sutradhara, Table 1:
+    `set_reuse_priority`). Never raises: advice that is not delivered has no effect.
+    """
 
     def __init__(self, registry: Registry, client: httpx.AsyncClient, secret: str) -> None:
         self._registry = registry
@@ -29,29 +30,35 @@ class KvAdvisor:
     async def retain(
         self, key: ProgramKey, names: Iterable[str], ttl_s: float, tokens: int | None = None
     ) -> dict[str, str]:
-        """Pin the program's blocks for `ttl_s` seconds, or only those of its context's first
-        `tokens`. The fate at each replica, by name."""
+        """Pin the program's blocks for `ttl_s` seconds; with `tokens`, only those of the first
+        `tokens` tokens of its context. Return the outcome per replica name.
+        """
         message = {**_about(key), "action": "retain", "ttl_s": ttl_s}
         return await self._all(names, message | ({"tokens": tokens} if tokens is not None else {}))
 
     async def release(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
-        """End its pins, and the hold of its prefills. The fate at each replica, by name."""
+        """Release the program's pins and its prefill reservations. Return the outcome per replica
+        name.
+        """
         return await self._all(names, {**_about(key), "action": "release"})
 
     async def give_up(self, key: ProgramKey, names: Iterable[str]) -> dict[str, str]:
-        """End the hold of its prefills, which nobody will extend. The fate at each replica."""
+        """Release the reservations of prefills that will not be extended. Return the outcome per
+        replica name.
+        """
         return await self._all(names, {**_about(key), "action": "give_up"})
 
     async def priority(
         self, key: ProgramKey, names: Iterable[str], priority: int, ttl_s: float
     ) -> dict[str, str]:
-        """Raise or lower its blocks by so many tiers for `ttl_s` seconds, whose end is the engine's
-        to keep. The fate at each replica, by name."""
+        """Move the program's blocks `priority` tiers up or down for `ttl_s` seconds. The engine
+        enforces the expiry. Return the outcome per replica name.
+        """
         message = {**_about(key), "action": "priority", "priority": priority, "ttl_s": ttl_s}
         return await self._all(names, message)
 
     async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
-        """The program has ended: its blocks are the first to go of all that are tagged."""
+        """Report that the program has ended: engines evict its blocks first among tagged ones."""
         await self._all(names, {**_about(key), "action": "forget"})
 
     async def _all(self, names: Iterable[str], message: dict[str, Any]) -> dict[str, str]:

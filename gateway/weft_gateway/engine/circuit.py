@@ -1,4 +1,4 @@
-"""When a replica that fails calls stops getting them. A pure state: no clock, no I/O."""
+"""Decides when a failing replica stops receiving calls. Pure state: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ from typing import Final
 
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 
-# Good checks, the last of which brings a replica back that keeps failing its calls.
+# Maximum number of good checks before a replica with failing calls returns.
 _MAX_WAIT: Final = 16
-# Failures of one tenant's calls that count as one of several tenants'.
+# Threshold multiplier when all failed calls belong to one tenant.
 _ALONE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """A replica's record. healthy: may get calls. alive: its process answers, as far as is known;
-    one that is alive and not healthy may get the calls that nobody else can take. dead: a check has
-    found that its process has ended. failures: failed calls or checks in a row. last_error: the
-    code of the latest failure, kept until the next success. trips: how often failing calls have
-    taken it out since one succeeded. wait: good checks after which it is back. failing: the tenants
-    of the failed calls in a row. served: two tenants at most whose calls have succeeded.
+    """The circuit breaker state of a replica.
 
-    A refused connection says that nobody is there, so one is enough. Other failures may be the
-    call's own fault, so only `threshold` of them in a row take a replica out. Where they are all
-    one tenant's, and others have been served, it takes _ALONE times as many: a tenant must not take
-    replicas from the others. A good health check
-    brings it back. Where the process answers checks but fails calls, that would be at once, and a
-    replica that fails fast draws traffic: so the next failed call takes it out again, for twice as
-    many checks each time, until a call succeeds.
+    healthy: the replica may receive calls. alive: its process answers, as far as known; a replica
+    that is alive but not healthy may receive calls that no healthy replica can take. dead: a check
+    found that the process has ended. failures: consecutive failed calls or checks. last_error: code
+    of the latest failure, kept until the next success. trips: how often failed calls have opened
+    the circuit since a call succeeded. wait: good checks until the replica returns. failing:
+    tenants of the consecutive failed calls. served: at most two tenants whose calls have succeeded.
+
+    A refused connection proves that no process listens, so one is enough to open the circuit. Other
+    failures may be caused by the call, so `threshold` consecutive failures are required. If all
+    belong to one tenant and other tenants have been served, _ALONE times as many are required: a
+    tenant must not remove replicas from other tenants.
+
+    A good health check closes the circuit. If the process answers checks but fails calls, it would
+    return at once, and a replica that fails fast attracts traffic. So the next failed call opens
+    the circuit again, each time for twice as many checks, until a call succeeds.
     """
 
     healthy: bool = False
@@ -43,7 +46,7 @@ class Circuit:
     served: frozenset[str] = frozenset()
 
     def failed(self, error: ReplicaError, tenant: str = "") -> Circuit:
-        """After a call of `tenant` failed."""
+        """Return the state after a failed call of `tenant`."""
         failures = self.failures + 1
         if isinstance(error, ConnectFailed):
             return self._gone(failures, error.code)
@@ -56,7 +59,7 @@ class Circuit:
         return replace(after, healthy=False, trips=self.trips + 1, wait=wait)
 
     def succeeded(self, tenant: str = "") -> Circuit:
-        """After a call of `tenant` was answered. Does not bring back a replica that is out."""
+        """Return the state after a successful call of `tenant`. Does not close an open circuit."""
         after = self
         if tenant and len(self.served) < 2 and tenant not in self.served:
             after = replace(self, served=self.served | {tenant})
@@ -67,16 +70,17 @@ class Circuit:
     def checked(
         self, good: bool, error: str = "health_check", *, sure: bool = True, gone: bool = False
     ) -> Circuit:
-        """After a health check. `sure`: a bad one says that the replica is down. Otherwise it only
-        was late, as a busy replica may be, and counts as a failed call does. `gone`: a bad one says
-        that the process has ended."""
+        """Return the state after a health check. `sure`: a bad check proves that the replica is
+        down; otherwise it was only late, as a busy replica may be, and counts as one failed call.
+        `gone`: a bad check proves that the process has ended.
+        """
         if not good:
             failures = self.failures + 1
             if sure or failures >= self.threshold:
                 return replace(self._gone(failures, error), dead=gone)
             return replace(self, failures=failures, last_error=error)
-        # A check proves that the process answers, not that calls succeed: what failed calls said
-        # stays on record until one succeeds.
+        # A check proves that the process answers, not that calls succeed: the record of failed
+        # calls stays until one succeeds.
         if self.healthy:
             return self
         if self.wait > 1:
@@ -85,7 +89,7 @@ class Circuit:
         return replace(self, healthy=True, alive=True, dead=False, failures=failures, wait=0)
 
     def _gone(self, failures: int, error: str) -> Circuit:
-        """Nobody is there. Whoever comes back is another process, with a clean record."""
+        """The process has ended. The next one at this address starts with a clean record."""
         return replace(
             self,
             healthy=False,

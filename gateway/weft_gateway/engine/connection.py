@@ -1,8 +1,8 @@
-"""One connection to a replica: the edge where bytes meet the event loop.
+"""One connection to a replica: the boundary between bytes and the event loop.
 
 A connection carries one request at a time. It reads into a `ResponseMachine`, wakes the one task
-that waits on it, and stops reading while that task is slow. Deadlines are plain numbers that the
-pool's watchdog compares: a timer per read would cost more than the read.
+that waits, and pauses reading while that task is slow. Deadlines are plain numbers that the pool's
+watchdog compares: a timer per read would cost more than the read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from weft_gateway.engine.errors import ReplicaClosed, ReplicaError, ReplicaLost
 from weft_gateway.engine.kernel import Peer
 from weft_gateway.engine.response import ResponseMachine
 
-# Reading stops above the one, and goes on below the other.
+# Reading pauses above the high mark and resumes below the low mark.
 HIGH_WATER_BYTES: Final = 262_144
 LOW_WATER_BYTES: Final = 65_536
 
 _CLOSED: Final = "The replica closed the connection before its answer was complete."
-LOST: Final = "The replica has gone away without closing its connection."
-# What the kernel says when probes are not answered.
+LOST: Final = "The replica disappeared without closing its connection."
+# The kernel's errors for unanswered keepalive probes.
 _GONE: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Connection(asyncio.Protocol):
-    """A connection and the response it waits for, if it waits for one.
+    """A connection and the response it waits for, if any.
 
-    deadline: loop time after which the silence is an error; infinite while nothing is awaited.
-    unread: the connection has ended, and the replica provably read no byte of the last request.
+    deadline: loop time after which silence is an error; infinite if nothing is expected. unread:
+    the connection has ended, and the replica provably read no byte of the last request.
     """
 
     def __init__(
@@ -55,20 +55,23 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether the connection is open, as far as the event loop knows."""
+        """Whether the connection is open, according to the event loop."""
         return self._transport is not None and not self._transport.is_closing()
 
     def still_open(self) -> bool:
-        """Whether an idle connection can carry another request, as far as the kernel knows: it
-        knows of an end before the event loop does."""
+        """Whether an idle connection can carry another request, according to the kernel, which
+        detects a close before the event loop does.
+        """
         transport, peer = self._transport, self._peer
         if transport is None or transport.is_closing():
             return False
         return peer is None or peer.quiet()
 
     def send(self, head: bytes, body: bytes, first_byte_s: float, idle_s: float) -> None:
-        """Send a request. The answer's first body byte may take `first_byte_s` seconds (an engine
-        sends the head of a stream at once and then queues the call), each later one `idle_s`."""
+        """Send a request. The first body byte may take `first_byte_s` seconds, because an engine
+        sends the head of a stream at once and then queues the call. Each later byte may take
+        `idle_s`.
+        """
         assert self._transport is not None
         self.machine.expect()
         self._error = None
@@ -76,22 +79,22 @@ class Connection(asyncio.Protocol):
         self._idle_s = idle_s
         self.deadline = self._loop.time() + first_byte_s
         self._written = len(head) + len(body)
-        # Joined, a small request is one system call; a large one is not worth copying.
+        # Joining makes a small request one system call. A large one is not worth copying.
         if len(body) < 65_536:
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
 
     async def head(self) -> None:
-        """Wait for status and headers. Raises ReplicaError, or what `fail` was given."""
+        """Wait for status and headers. Raises ReplicaError or the error passed to `fail`."""
         while not self.machine.head_complete:
             await self._arrival()
 
     async def read(self, most: int = 0) -> bytes:
-        """The body bytes that have arrived, waiting for some; b"" at the end of the answer. most:
-        at most so many bytes; 0: all.
+        """Wait for body bytes and return those that have arrived; b"" at the end of the answer.
+        most: maximum number of bytes; 0: no limit.
 
-        Bytes that arrived before an error are delivered before it is raised.
+        Bytes that arrived before an error are returned before the error is raised.
         """
         machine = self.machine
         while True:
@@ -105,7 +108,7 @@ class Connection(asyncio.Protocol):
             await self._arrival()
 
     def release(self) -> bool:
-        """End the exchange. True if the connection can carry another; else it is closed."""
+        """End the exchange. Return True if the connection is reusable; otherwise it is closed."""
         self._busy = False
         self.deadline = math.inf
         if self.machine.complete and self.machine.keep_alive and self.usable:
@@ -118,15 +121,16 @@ class Connection(asyncio.Protocol):
         return False
 
     def fail(self, error: Exception) -> None:
-        """End the exchange with `error`, raised to whoever waits, and drop the connection now, so
-        that the engine sees it and aborts the call."""
+        """End the exchange: the waiting task raises `error`. Drop the connection at once, so that
+        the engine detects it and aborts the call.
+        """
         if self._error is None:
             self._error = error
         self.abort()
         self._wake()
 
     def abort(self) -> None:
-        """Drop the connection without ceremony."""
+        """Close the connection at once, without flushing."""
         self.deadline = math.inf
         if self._transport is not None:
             self._transport.abort()
@@ -141,7 +145,7 @@ class Connection(asyncio.Protocol):
         self._encrypted = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:
-        if not self._busy:  # Nobody asked: the next answer could be mistaken for this.
+        if not self._busy:  # No request is open: the next answer could be mistaken for this one.
             self.abort()
             return
         machine = self.machine
@@ -158,7 +162,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def eof_received(self) -> None:
-        # Only a FIN comes here, a reset does not. The transport closes itself afterwards.
+        # Only a FIN arrives here, not a reset. The transport closes itself afterwards.
         if self._busy and not self.machine.started and self._peer and not self._encrypted:
             assert self._transport is not None
             written = self._written - self._transport.get_write_buffer_size()
@@ -183,7 +187,7 @@ class Connection(asyncio.Protocol):
     # The single waiter.
 
     def _arrival(self) -> asyncio.Future[None]:
-        """To be awaited: something arrives, or the connection ends."""
+        """Return a future that completes when data arrives or the connection ends."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
@@ -195,7 +199,7 @@ class Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _pause(self) -> None:
-        # While we do not read, the replica's silence is our own.
+        # While reading is paused, the replica's silence is caused by the gateway.
         self._paused = True
         self.deadline = math.inf
         if self._transport is not None:

@@ -1,7 +1,7 @@
-"""What an engine says of itself, checked: its models, and whether Weft's plugin runs there. Pure.
+"""Validates an engine's description of itself: its models, and whether it runs Weft's plugin. Pure.
 
-Both answers go on: to clients (`GET /v1/models`), into JSON (`/health`) and into decisions. What
-passes here is safe for all of them. Arguments are JSON as orjson reads it: no NaN, no infinity.
+The result is forwarded to clients (`GET /v1/models`), serialised (`/health`) and used in decisions.
+Validated values are safe for all three. Arguments are JSON parsed by orjson: no NaN, no infinity.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ MAX_MODELS: Final = 10_000
 MAX_ID: Final = 512
 MAX_CARD_BYTES: Final = 16_384
 _MAX_DEPTH: Final = 8
-# A room of more tokens is a mistake, and the memory for its marks would be ours.
+# A larger capacity is an error, and its marks would use the gateway's memory.
 MAX_ROOM_TOKENS: Final = 100_000_000
 
 
 def models_of(answer: Any) -> list[dict[str, Any]]:
-    """The models in a parsed `/v1/models`, each as described, without those that are malformed.
-    ValueError if it is no list of models, or none of them is well formed."""
+    """Return the well-formed models of a parsed `/v1/models` answer. Raises ValueError if it is not
+    a list of models or has no well-formed model.
+    """
     told = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(told, list):
         raise ValueError("not a list of models")
@@ -45,7 +46,7 @@ def _card(told: Any) -> dict[str, Any] | None:
 
 
 def shallow(value: Any) -> bool:
-    """Whether a value is nested at most 8 levels deep, so that any code can walk it."""
+    """Whether a value has at most 8 levels of nesting, so that any code can traverse it."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         inner: list[Any] = []
@@ -61,20 +62,21 @@ def shallow(value: Any) -> bool:
 
 
 def owners(cards: list[dict[str, Any]]) -> frozenset[str | None]:
-    """What serves the models, as the server calls itself; None among them where one is silent."""
+    """Return the `owned_by` values of the models. Contains None if a model has no such value."""
     named = [card.get("owned_by") for card in cards] or [None]
     return frozenset(name if isinstance(name, str) and name else None for name in named)
 
 
 def runs_plugin(answer: Any) -> bool:
-    """Whether a parsed `/weft/state` is that of our plugin."""
+    """Whether a parsed `/weft/state` answer comes from Weft's plugin."""
     return isinstance(answer, dict) and isinstance(answer.get("weft"), dict)
 
 
 def cache_room(answer: dict[str, Any]) -> int | None:
-    """What a prefix cache has room for, tokens, as `/weft/state` tells; None where it does not.
-    Of several engines behind one server it is not known which takes a call, so only what each of
-    them can hold counts."""
+    """Return the prefix cache capacity in tokens that `/weft/state` reports, or None. If several
+    engines share a server, the engine that takes a call is unknown, so the smallest capacity
+    counts.
+    """
     engines = answer.get("engines")
     rooms = [
         engine["cache_tokens"]

@@ -1,7 +1,7 @@
-"""The engine's endpoints as data: what each takes in its body and how its streams end.
+"""The engine's endpoints as data: accepted body fields and the end of their streams.
 
-Read from vLLM 0.32: chat completions, completions, responses and messages take `vllm_xargs` and
-`cache_salt`; embeddings take `cache_salt` only.
+According to vLLM 0.32, chat completions, completions, responses and messages accept `vllm_xargs`
+and `cache_salt`; embeddings accept only `cache_salt`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ ErrorShape = Literal["openai", "anthropic"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One route of the engine that runs the model.
+    """One engine route that runs the model.
 
-    name: for metrics. xargs, cache_salt: the body takes these fields. terminals: how the line that
-    ends a stream may begin; () where none is known. errors: the shape of error bodies. chained:
-    answers have ids that later calls refer to (`previous_response_id`). spoken: calls and answers
-    are text, in which programs can be recognised.
+    name: label in metrics. xargs, cache_salt: the body accepts these fields. terminals: prefixes of
+    the line that ends a stream; () if unknown. errors: format of error bodies. chained: answers
+    have ids that later calls refer to (`previous_response_id`). spoken: calls and answers are text,
+    so programs can be recognised from their content.
     """
 
     name: str

@@ -1,7 +1,8 @@
-"""A client's body made into the engine's: Weft's context in, Weft's hints out. Pure.
+"""Builds the engine's request body from the client's: removes Weft's hints, adds Weft's context.
+Pure.
 
-A body without anything of ours keeps its bytes: what we add is spliced in after the opening brace.
-Only a body with keys that must go, or be merged, is encoded again.
+A body without Weft fields keeps its bytes: additions are spliced in after the opening brace. Only a
+body with keys to remove or merge is encoded again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from weft_gateway.model import ProgramKey
 
 CONTEXT_HEADER: Final = "x-weft-context"
 
-# Hints and identities that end at the gateway. vLLM stores an answer under the body's `request_id`:
-# a client that chose it could take the place of another tenant's answer.
+# Hints and identities that are not forwarded. vLLM stores an answer under the body's `request_id`:
+# a client that chooses it could replace another tenant's answer.
 _STRIPPED: Final = frozenset(
     {
         "weft",
@@ -29,9 +30,9 @@ _STRIPPED: Final = frozenset(
         "session_id",
         "session_params",
         "request_id",
-        # Read as a hint. Engines with vLLM's priority policy would order all tenants by it.
+        # Used as a hint. Engines with vLLM's priority policy would order all tenants by it.
         "priority",
-        # It names KV blocks and hosts, which may hold another tenant's prompts.
+        # Names KV blocks and hosts that may hold another tenant's prompts.
         "kv_transfer_params",
     }
 )
@@ -41,12 +42,13 @@ _NOT_PASSED: Final = frozenset({"agentic_context", "session_id", "kv_transfer_pa
 
 
 class TooDeep(ValueError):
-    """A body that must be encoded again is nested deeper than that is done."""
+    """The body must be encoded again, and its nesting is too deep for that."""
 
 
 class ReplicaKind(StrEnum):
-    """What runs on a replica: vLLM with our plugin, vLLM without it, a server that says that it is
-    something else, or what has not been learned. The last may be vLLM, and is treated so."""
+    """The software of a replica: vLLM with Weft's plugin, vLLM without it, another server, or
+    unknown. An unknown replica may be vLLM and is handled as vLLM without the plugin.
+    """
 
     WEFT = "weft"
     VLLM = "vllm"
@@ -55,19 +57,20 @@ class ReplicaKind(StrEnum):
 
 
 def tenant_salt(tenant: str, own: str = "") -> str:
-    """The prefix cache's salt for a tenant: hexadecimal, 64 characters. `own`: the client's salt,
-    which may divide a tenant's cache further, never join it with another's."""
+    """Return a tenant's prefix cache salt: 64 hexadecimal characters. `own`: the client's salt. It
+    can divide a tenant's cache but cannot share another tenant's.
+    """
     return hashlib.sha256(f"weft-cache\0{tenant}\0{own}".encode("utf-8", "replace")).hexdigest()
 
 
 @lru_cache(maxsize=4096)
 def tenant_digest(tenant: str) -> str:
-    """A tenant's name to engines: opaque, so that an engine's logs do not name API keys."""
+    """Return a tenant's opaque name for engines, so that engine logs contain no API keys."""
     return hashlib.blake2b(f"weft-tenant\0{tenant}".encode(), digest_size=12).hexdigest()
 
 
 def program_digest(key: ProgramKey) -> str:
-    """A program's name to engines: opaque, unique over tenants, fit for a header."""
+    """Return a program's opaque name for engines: unique across tenants, valid in a header."""
     text = f"{key.tenant}\0{key.program}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=12).hexdigest()
 
@@ -80,11 +83,11 @@ def build_engine_request(
     context: CallContext | None,
     salt: str,
 ) -> tuple[bytes, bytes]:
-    """The engine's body, and the value of the context header, b"" where none is needed.
+    """Return the engine's body and the context header's value, b"" if no header is needed.
 
-    `body` is `raw`, parsed; it is not changed. `salt`: the tenant's, "" for anonymous clients.
-    A client's own `cache_salt` never goes on as it is: together with the tenant's it makes another
-    one, so that it may divide the tenant's cache and cannot name another tenant's. Raises TooDeep.
+    `body` is the parsed `raw` and is not changed. `salt`: the tenant's salt, "" for anonymous
+    clients. A client's `cache_salt` is hashed with the tenant's salt: it can divide the tenant's
+    cache but cannot name another tenant's. Raises TooDeep.
     """
     told = context.to_xargs() if context is not None and kind is ReplicaKind.WEFT else None
     added: dict[str, Any] = {}
@@ -96,24 +99,25 @@ def build_engine_request(
     if must_be_written(body):
         try:
             return orjson.dumps(_rebuilt(body, added, kind, salt)), header
-        except TypeError:  # The rest of what JSON can say has been read, and can be written.
+        except TypeError:  # The parsed JSON has no other value that cannot be encoded.
             raise TooDeep from None
     if not added:
         return raw, header
     brace = raw.index(b"{")
-    # One copy of what may be many megabytes.
+    # One copy, since the body may have many megabytes.
     return b"".join((orjson.dumps(added)[:-1], b",", memoryview(raw)[brace + 1 :])), header
 
 
 def must_be_written(body: Mapping[str, Any]) -> bool:
-    """Whether a body cannot go on as the bytes that it came in."""
+    """Whether the body cannot be forwarded unchanged."""
     return not body or not _CONFLICTS.isdisjoint(body)
 
 
 def _passes(name: str) -> bool:
-    """Whether an entry of a client's `vllm_xargs` goes to the engine. What the gateway tells of a
-    call (`weft_...`) nobody else may; but engines take what remains of a program for experiments
-    only, from whoever knows."""
+    """Whether an entry of a client's `vllm_xargs` is forwarded. Only the gateway may set the
+    `weft_...` entries, except for a program's remaining work: engines accept it from clients, for
+    experiments only.
+    """
     return name not in _NOT_PASSED and (not name.startswith(_OURS) or name == XARG_REMAINING)
 
 
@@ -123,11 +127,11 @@ def _rebuilt(
     rebuilt = {key: value for key, value in body.items() if key not in _STRIPPED}
     own = rebuilt.get("cache_salt")
     if isinstance(own, str) and own:
-        # Other servers than vLLM read it too. An anonymous client has a salt of its own as well.
+        # Other servers than vLLM read it too. An anonymous client can have a salt as well.
         added = {**added, "cache_salt": tenant_salt(salt, own)}
     xargs = rebuilt.pop("vllm_xargs", None)
     if xargs is not None and not isinstance(xargs, dict):
-        # Malformed: the engine says so better than we could.
+        # Malformed: the engine returns the more precise error.
         return {**rebuilt, **added, "vllm_xargs": xargs}
     if xargs:
         xargs = {key: value for key, value in xargs.items() if _passes(key)}

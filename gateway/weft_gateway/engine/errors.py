@@ -1,4 +1,4 @@
-"""What can go wrong between the gateway and a replica, and what the client is told of it."""
+"""Errors between the gateway and a replica, and the client's view of them."""
 
 from __future__ import annotations
 
@@ -6,71 +6,74 @@ from typing import ClassVar
 
 
 class ReplicaError(Exception):
-    """A replica failed a call. `code` and `status` are what the client sees, where the answer has
-    not begun; the message is fit for a client and names no address."""
+    """A replica failed a call. The client receives `code` and `status` if the answer has not begun.
+    The message is for clients and names no address.
+    """
 
     code: ClassVar[str] = "replica_error"
     status: ClassVar[int] = 502
 
 
 class ConnectFailed(ReplicaError):
-    """No connection, and no byte of the request was sent: another replica can take the call."""
+    """The connection failed before any byte was sent: another replica can take the call."""
 
     code = "replica_unreachable"
     status = 503
 
 
 class ReplicaClosed(ReplicaError):
-    """The connection ended before the answer did."""
+    """The connection ended before the answer."""
 
     code = "replica_closed"
 
 
 class ReplicaLost(ReplicaError):
-    """The replica is gone, though its connection has not been closed."""
+    """The replica's process is gone, but its connection is still open."""
 
     code = "replica_lost"
 
 
 class ReplicaGarbage(ReplicaError):
-    """What came is not HTTP."""
+    """The answer is not HTTP."""
 
     code = "replica_garbage"
 
 
 class ReplicaBadAnswer(ReplicaError):
-    """What came is HTTP, and no answer of an engine."""
+    """The answer is HTTP, but not a valid answer of an engine."""
 
     code = "replica_bad_answer"
 
 
 class ReplicaWrongCall(ReplicaError):
-    """The answer's report names another call: the answer may be another client's."""
+    """The report in the answer names another call: the answer may belong to another client."""
 
     code = "replica_wrong_call"
 
 
 class ReplicaAnswerTooLarge(ReplicaError):
-    """The answer has more bytes than the gateway keeps."""
+    """The answer exceeds the gateway's size limit."""
 
     code = "replica_answer_too_large"
 
 
 class ReplicaFault(ReplicaError):
-    """The replica answered 5xx. The client gets that answer as it is: this only marks."""
+    """The replica answered 5xx. The client receives that answer unchanged; this error only records
+    it.
+    """
 
     code = "replica_5xx"
 
 
 class ReplicaTimeout(ReplicaError):
-    """The first byte, or the next one, took too long."""
+    """The first byte or a later one exceeded its timeout."""
 
     code = "replica_timeout"
     status = 504
 
 
 class ShuttingDown(ReplicaError):
-    """No fault of the replica: the gateway ends before the answer does."""
+    """The gateway shuts down before the answer is complete. Not a fault of the replica."""
 
     code = "shutting_down"
     status = 503

@@ -1,4 +1,4 @@
-"""How long a prompt without messages is, before the engine has counted it. No I/O."""
+"""Estimates the length of a prompt without messages, before the engine has counted it. No I/O."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _MAX_MODELS: Final = 1024
 
 
 class PromptEstimator:
-    """Body bytes per token of prompts that are one raw text, learned per model as a moving average
-    of what engines report. Messages are counted otherwise (`weft_gateway.engine.tokens`): one
-    picture in them would make texts of any length look short.
+    """Body bytes per token of single-text prompts, learned per model as a moving average of the
+    engines' counts. `weft_gateway.engine.tokens` counts messages: one image in them would make
+    texts of any length seem short.
     """
 
     def __init__(self) -> None:
         self._ratio: dict[str, float] = {}
 
     def estimate(self, model: str, body_bytes: int) -> int:
-        """Prompt tokens of a call with a body of that size, at least 1."""
+        """Return the estimated prompt tokens of a call with `body_bytes` body bytes, at least 1."""
         return max(1, round(body_bytes / self._ratio.get(model, PRIOR_BYTES_PER_TOKEN)))
 
     def learn(self, model: str, body_bytes: int, prompt_tokens: int) -> None:
-        """Take in what an engine counted. Reports without tokens are ignored."""
+        """Update the average from an engine's count. Reports without tokens are ignored."""
         if prompt_tokens <= 0 or body_bytes <= 0:
             return
         known = self._ratio.get(model)

@@ -1,4 +1,4 @@
-"""Telling engines of programs that have ended by their silence. Off the hot path."""
+"""Notifies engines of programs that ended by inactivity. Off the hot path."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from weft_gateway.model import EndedProgram, ProgramKey
 
 _AT_ONCE: Final = 8
 _MOST: Final = 10_000
-# Later than that others have taken the blocks, or the program is back through another gateway.
+# After this time other programs have taken the blocks, or the program has returned through another
+# gateway.
 _PATIENCE_S: Final = 30.0
 
 
 class EvictionNotifier:
-    """However many programs end at once, few requests are on their way, and a bounded number waits:
-    beyond it those that ended first are not told of, nor what has waited for too long.
+    """Sends few concurrent requests and keeps a bounded queue, however many programs end at once.
+    If the queue is full, the oldest entries are dropped. Entries that have waited too long are
+    skipped.
 
-    is_back: whether a program has begun anew, as far as this gateway knows. Engines are told
-    nothing then.
+    is_back: whether a program has started again, as far as this gateway knows. If so, engines are
+    not notified.
     """
 
     def __init__(
@@ -38,15 +40,15 @@ class EvictionNotifier:
         self._come = asyncio.Event()
 
     def add(self, gone: Iterable[EndedProgram]) -> None:
-        """These programs have ended."""
+        """Queue programs that have ended."""
         until = asyncio.get_running_loop().time() + self._patience_s
         self._waiting.extend((until, program) for program in gone if program.replicas)
         if self._waiting:
             self._come.set()
 
     async def run(self) -> None:
-        """Tell of whoever comes, until cancelled."""
-        # If one of them fails, the group ends the others, so that a restart begins with none.
+        """Send queued notifications until cancelled."""
+        # If a task fails, the group cancels the others, so that a restart begins with no tasks.
         async with asyncio.TaskGroup() as group:
             for _ in range(_AT_ONCE):
                 group.create_task(self._tell())
@@ -61,5 +63,5 @@ class EvictionNotifier:
             if now() < until and not self._is_back(gone.key):
                 await self._advisor.forget(gone.key, gone.replicas)
             else:
-                # However many are passed over, others have their turn.
+                # Other tasks must run even while many entries are skipped.
                 await asyncio.sleep(0)

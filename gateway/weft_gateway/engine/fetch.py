@@ -1,7 +1,7 @@
-"""What an engine answers to a question of the gateway's own, with limits on size and time.
+"""Sends the gateway's own requests to an engine, with limits on size and time.
 
-The engine chooses the size and the pace of its answer, so both are bounded: an answer without end
-must not fill the memory, and one that drips must not hold the task that asked.
+The engine controls the size and the pace of its answer, so both are bounded: an endless answer must
+not fill the memory, and a slow one must not block the task.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from typing import Any, Final, NamedTuple
 import httpx
 import orjson
 
-# A list of some thousand models with their permissions is smaller.
+# A list of several thousand models with their permissions is smaller.
 MAX_BYTES: Final = 4_194_304
 
 
 class Fetched(NamedTuple):
-    """An answer. body: b"" where only the status was wanted."""
+    """An answer. body: b"" if only the status was requested."""
 
     status: int
     body: bytes
 
     def json(self) -> Any:
-        """The parsed body. ValueError where it is not JSON; NaN and infinity are not."""
+        """Return the parsed body. Raises ValueError if it is not JSON; NaN and infinity are
+        invalid.
+        """
         return orjson.loads(self.body)
 
 
@@ -37,9 +39,10 @@ async def fetch(
     method: str = "GET",
     message: Any = None,
 ) -> Fetched:
-    """Ask `url`; `message` is sent as JSON. httpx.HTTPError where nothing usable comes:
-    httpx.TimeoutException where the whole answer does not come within `within_s` seconds."""
-    # A compressed answer may be of any size once it is unpacked.
+    """Request `url`; `message` is sent as JSON. Raises httpx.HTTPError if the answer is unusable,
+    and httpx.TimeoutException if it is not complete within `within_s` seconds.
+    """
+    # A compressed answer has no size limit once it is decompressed.
     headers = {**headers, "accept-encoding": "identity"}
     try:
         async with (
@@ -47,7 +50,7 @@ async def fetch(
             client.stream(method, url, headers=headers, json=message, timeout=within_s) as answer,
         ):
             if "content-encoding" in answer.headers:
-                raise httpx.DecodingError("compressed, though that was not accepted")
+                raise httpx.DecodingError("compressed, although the request accepts no compression")
             body = bytearray()
             async for part in answer.aiter_bytes():
                 body += part

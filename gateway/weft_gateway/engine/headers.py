@@ -1,9 +1,9 @@
-"""Which headers cross the gateway, both ways. Pure.
+"""Selects the headers that pass through the gateway in both directions. Pure.
 
-Allow lists both ways. To the engine: what an engine reads, and nothing that could carry a
-credential under a name that we do not know. To the client: what describes the answer or its limits.
-Everything else that an engine may send concerns its own host or its own connection: cookies, CORS,
-HSTS and redirects would act on the gateway's host, in its clients' browsers.
+Both directions use allow lists. Towards the engine: headers that engines read, and none that could
+carry a credential under an unknown name. Towards the client: headers that describe the answer or
+its limits. Other headers concern the engine's host or its connection: cookies, CORS, HSTS and
+redirects would apply to the gateway's host in clients' browsers.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _TO_ENGINE: Final = frozenset(
     }
 )
 _TO_ENGINE_PREFIXES: Final = (b"x-vllm-", b"anthropic-", b"openai-")
-# An Anthropic or OpenAI prefix does not make a credential harmless.
-# `x-vllm-priority` is read as a hint: vLLM's priority policy would order all tenants by it.
+# An Anthropic or OpenAI prefix does not make a credential harmless. `x-vllm-priority` is used as a
+# hint: vLLM's priority policy would order all tenants by it.
 _NOT_TO_ENGINE: Final = re.compile(
     rb"key|token|secret|auth|cookie|organization|project|x-vllm-priority"
 )
@@ -61,11 +61,11 @@ _TO_CLIENT_PREFIXES: Final = (
     b"x-vllm-",
 )
 
-# What a URL's query may be (RFC 3986, 3.4): no other byte is written into a request line.
+# Bytes allowed in a URL's query (RFC 3986, 3.4). A request line contains no other bytes.
 _QUERY: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,2048}")
-# What is written into a request line: one path and query without spaces.
+# A request target: one path and query without spaces.
 _TARGET: Final = re.compile(rb"/[!-~]*")
-# Bytes that no field of a head may have. A tab may stand inside of a value.
+# Bytes that no header field may contain. A tab is valid inside a value.
 _CONTROLS: Final = bytes([*range(0x09), *range(0x0A, 0x20), 0x7F])
 
 _SANE_ID: Final = re.compile(rb"[!-~]{1,128}")
@@ -73,11 +73,11 @@ _VALUE_SAFE: Final = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) != "%")
 
 
 class UnsafeHead(ValueError):
-    """A request head that an engine could read as something else than is meant."""
+    """An engine could interpret the request head differently than intended."""
 
 
 def for_engine(headers: Headers) -> Headers:
-    """The client's headers that go on. Names must be in lower case (as ASGI has them)."""
+    """Return the client's headers to forward. Names must be in lower case, as in ASGI."""
     return [
         pair
         for pair in headers
@@ -89,16 +89,16 @@ def for_engine(headers: Headers) -> Headers:
 def request_head(
     method: str, prefix: bytes, target: bytes, own: bytes, fields: Headers, length: int
 ) -> bytes:
-    """The head of a request: every head that the gateway writes to an engine is made here.
+    """Build the head of a request. The gateway writes every request head to an engine here.
 
-    prefix: of the engine's base URL. target: path and query. own: complete lines that hold nothing
-    of a client's. length: of the body, bytes. Raises UnsafeHead for a target with other bytes than
-    printable ASCII, and for a control byte in a field: it would end the field, or the head.
+    prefix: path of the engine's base URL. target: path and query. own: complete lines without
+    client data. length: body size in bytes. Raises UnsafeHead for a target with bytes other than
+    printable ASCII, and for a control byte in a field: it would end the field or the head.
     """
     if not _TARGET.fullmatch(target):
-        raise UnsafeHead("The request's target has bytes that no request line can carry.")
+        raise UnsafeHead("The request target has bytes that are not allowed in a request line.")
     written = b"".join([b"%b: %b\r\n" % pair for pair in fields])
-    # Each line has its own two; one more of them is a client's.
+    # Each line has two control bytes (CR LF). Any further one comes from a client.
     if len(written) - len(written.translate(None, _CONTROLS)) != 2 * len(fields):
         raise UnsafeHead("A header has control bytes.")
     return b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
@@ -112,17 +112,18 @@ def request_head(
 
 
 def query_of(raw: bytes) -> bytes:
-    """A client's query string with its question mark, b"" where there is none. UnsafeHead for bytes
-    that a query may not have (RFC 3986, 3.4), and for more than 2,048 of them."""
+    """Return a client's query string with its question mark, b"" if empty. Raises UnsafeHead for
+    bytes that are invalid in a query (RFC 3986, 3.4) and for more than 2,048 bytes.
+    """
     if not raw:
         return b""
     if not _QUERY.fullmatch(raw):
-        raise UnsafeHead("The URL's query is too long, or has bytes that must be percent-encoded.")
+        raise UnsafeHead("The URL's query is too long or has bytes that must be percent-encoded.")
     return b"?" + raw
 
 
 def for_client(headers: Headers) -> tuple[Headers, bytes | None]:
-    """The engine's headers that go on, and the value of the report header, if there is one."""
+    """Return the engine's headers to forward, and the value of the report header, if present."""
     report = None
     kept = []
     for pair in headers:
@@ -135,12 +136,12 @@ def for_client(headers: Headers) -> tuple[Headers, bytes | None]:
 
 
 def sane_request_id(value: bytes | None) -> bytes | None:
-    """A client's request id if it is printable ASCII without spaces, at most 128 bytes."""
+    """Return a client's request id if it is at most 128 printable ASCII bytes without spaces."""
     return value if value is not None and _SANE_ID.fullmatch(value) else None
 
 
 def header_safe(text: str) -> bytes:
-    """`text` as a header value: percent-encoded UTF-8 where it is not plain ASCII already."""
+    """Return `text` as a header value: percent-encoded UTF-8 unless it is plain ASCII."""
     if text.isascii() and text.isprintable() and " " not in text and "%" not in text:
         return text.encode()
     return quote(text, safe=_VALUE_SAFE, errors="surrogatepass").encode("ascii")

@@ -1,4 +1,4 @@
-"""Health checks: is a replica up, what does it serve, does it run our plugin. Cold: httpx."""
+"""Health checks: replica state, served models, presence of the plugin. Off the hot path."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from weft_gateway.engine.registry import Registry, Replica
 log = logging.getLogger(__name__)
 
 SECRET_HEADER: Final = "x-weft-secret"
-# What a replica serves changes rarely (LoRA adapters): it is asked again every so many checks.
+# Served models change rarely (LoRA adapters), so they are requested only every 15 checks.
 _LEARN_EVERY: Final = 15
-# How a server says that it has no /weft/state.
+# Statuses of a server without /weft/state.
 _NO_ROUTE: Final = (404, 405, 501)
 
 
 class HealthLoop:
-    """Checks every replica each `interval_s` seconds, and sooner when one is suspected."""
+    """Checks every replica each `interval_s` seconds, and earlier after a failed call."""
 
     def __init__(
         self,
@@ -33,16 +33,16 @@ class HealthLoop:
         secret: str = "",
         within_s: float = 5.0,
     ) -> None:
-        """within_s: what any one answer may take, from the connection to its last byte."""
+        """within_s: timeout of one answer, from the connection to its last byte."""
         self._registry = registry
         self._client = client
         self._interval_s = interval_s
         self._secret = secret
         self._within_s = within_s
         self._round = 0
-        # Replicas that could not be asked everything.
+        # Replicas whose models or kind are not fully known.
         self._unsure: set[str] = set()
-        # Replicas of which the log says that their kind is not known.
+        # Replicas with a logged warning about their unknown kind.
         self._warned: set[str] = set()
 
     async def run(self) -> None:
@@ -51,7 +51,7 @@ class HealthLoop:
         while True:
             try:
                 await asyncio.wait_for(suspicion.wait(), self._interval_s)
-                # One check for a burst of failures, and never a tight loop.
+                # One check per burst of failures, and no tight loop.
                 await asyncio.sleep(min(0.2, self._interval_s))
             except TimeoutError:
                 pass
@@ -59,7 +59,7 @@ class HealthLoop:
             await self.check_all()
 
     async def check_all(self) -> None:
-        """One round over all replicas, at once. Never raises."""
+        """Check all replicas concurrently. Never raises."""
         learn = self._round % _LEARN_EVERY == 0
         self._round += 1
         await asyncio.gather(*(self._check(replica, learn) for replica in self._registry))
@@ -69,9 +69,9 @@ class HealthLoop:
         error, sure, gone = "health_check", True, False
         try:
             status = (await self._get(replica, "/health")).status
-            # A server without /health answers 404, and is up.
+            # A server without /health answers 404 and is up.
             good = status < 500
-            # So vLLM says that its engine process has died. Others say 503 when they are busy.
+            # vLLM answers 503 when its engine process has died. Other servers answer 503 when busy.
             gone = status == 503 and replica.kind in (ReplicaKind.WEFT, ReplicaKind.VLLM)
         except httpx.HTTPError as failure:
             good, error = False, f"health_check: {type(failure).__name__}"
@@ -89,14 +89,16 @@ class HealthLoop:
                 log.info("replica %s is up", replica.name)
             else:
                 log.warning("replica %s is down (%s)", replica.name, error)
-            # Who comes back may be another process, with an empty cache.
+            # The process may be a new one, with an empty cache.
             self._registry.prefixes.forget(replica.name)
         if before.alive and not replica.circuit.alive and replica.kind is ReplicaKind.STOCK:
-            # It may be vLLM, and tenants' salts must not be left out until that is known.
+            # It may be vLLM now, so calls must carry tenant salts until its kind is known.
             replica.kind = ReplicaKind.UNKNOWN
 
     async def _learn(self, replica: Replica) -> None:
-        """Models and kind. What cannot be learned now stays as it was, and is asked again."""
+        """Learn models and kind. Values that cannot be learned now stay unchanged until the next
+        check.
+        """
         self._unsure.add(replica.name)
         try:
             models = await self._get(replica, "/v1/models")
@@ -104,8 +106,8 @@ class HealthLoop:
                 replica,
                 models.status in (401, 403),
                 "api_key",
-                f"GET /v1/models: WEFT_REPLICA_API_KEY {self._ours(replica.api_key)}. It will "
-                "refuse calls, too",
+                f"GET /v1/models: WEFT_REPLICA_API_KEY {self._ours(replica.api_key)}. Calls to "
+                "this replica will fail, too",
             )
             if "api_key" in replica.refuses:
                 return
@@ -116,9 +118,9 @@ class HealthLoop:
                 replica,
                 state.status in (401, 403),
                 "engine_secret",
-                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._secret)}. If Weft's plugin "
-                "runs there, set the variable to one value for it and for the gateway; until then "
-                "the replica is used as one without the plugin",
+                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._secret)}. If the "
+                "replica runs Weft's plugin, set the variable to the same value on both sides; "
+                "until then the gateway treats the replica as one without the plugin",
             )
             kind = self._kind(replica.name, state, owners(cards))
         except (httpx.HTTPError, ValueError) as failure:
@@ -132,12 +134,13 @@ class HealthLoop:
             self._tell_if_unknown(replica, f"GET /weft/state answered {state.status}")
 
     def _kind(self, name: str, state: Fetched, owners: frozenset[str | None]) -> ReplicaKind:
-        """What runs there, by both answers; UNKNOWN where they do not tell. ValueError where the
-        plugin's own answer is malformed."""
+        """Return the kind according to both answers, UNKNOWN if they are inconclusive. Raises
+        ValueError if the plugin's answer is malformed.
+        """
         if state.status == 200:
             answer = state.json()
             if not runs_plugin(answer):
-                raise ValueError("GET /weft/state answered something else than the plugin does")
+                raise ValueError("GET /weft/state answered, but not with the plugin's state")
             room = cache_room(answer)
             if room is not None:
                 self._registry.prefixes.room(name, room)
@@ -149,19 +152,21 @@ class HealthLoop:
         return ReplicaKind.UNKNOWN
 
     def _tell_if_unknown(self, replica: Replica, why: str) -> None:
-        """Warn once of a replica that may be vLLM, and may not."""
+        """Warn once about a replica whose kind is unknown."""
         if replica.kind is ReplicaKind.UNKNOWN and replica.name not in self._warned:
             self._warned.add(replica.name)
             log.warning(
-                "replica %s at %s does not tell what it is (%s): until it does, it is used as vLLM "
-                "without the plugin, and gets a cache salt for each tenant",
+                "replica %s at %s does not identify itself (%s): until it does, the gateway treats "
+                "it as vLLM without the plugin and sends a cache salt for each tenant",
                 replica.name,
                 replica.upstream.authority,
                 why,
             )
 
     def _tell_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
-        """Warn once of what a replica does not take; it is in its state as long as that is so."""
+        """Warn once about a credential that a replica refuses. `replica.refuses` holds it until
+        accepted.
+        """
         if not refused:
             replica.refuses -= {what}
         elif what not in replica.refuses:
@@ -171,7 +176,7 @@ class HealthLoop:
 
     @staticmethod
     def _ours(value: str) -> str:
-        return "is another one here" if value else "is not set here"
+        return "differs from the replica's value" if value else "is not set on the gateway"
 
     async def _get(
         self, replica: Replica, path: str, headers: dict[str, str] | None = None
@@ -181,7 +186,7 @@ class HealthLoop:
 
 
 def secret_headers(replica: Replica, secret: str) -> dict[str, str]:
-    """What proves to a replica that the gateway asks."""
+    """Return the headers that authenticate the gateway to a replica."""
     headers = {SECRET_HEADER: secret} if secret else {}
     if replica.api_key:
         headers["authorization"] = f"Bearer {replica.api_key}"

@@ -1,4 +1,4 @@
-"""Connections to replicas, kept and reused. One pool serves the whole process."""
+"""Pools and reuses connections to replicas. One pool serves the whole process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from weft_gateway.engine.errors import (
 )
 
 # Less than the 5 s after which uvicorn, and so vLLM, closes an idle connection: a request should
-# not meet the close on its way.
+# not cross the close on the wire.
 MAX_IDLE_S: Final = 3.0
 MAX_ANSWER_BYTES: Final = 268_435_456
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a replica may take: to connect, to its first body byte, between bytes. lost_s: how
-    long its open calls may stay silent once its process seems to be gone. Seconds."""
+    """Limits on a replica's response times, in seconds: until the connection, until the first body
+    byte, and between bytes. lost_s: allowed silence of open calls once the replica's process seems
+    to be gone.
+    """
 
     connect_s: float
     first_byte_s: float
@@ -38,8 +40,9 @@ class Timeouts:
 
 
 class Upstream:
-    """The connections to one replica. The idle ones form a stack: the warmest is used first, the
-    others age until they are dropped."""
+    """The connections to one replica. Idle ones form a stack: the most recently used is taken
+    first, the others age until they are dropped.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,9 @@ class Upstream:
         context: ssl.SSLContext | None = None,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
     ) -> None:
-        """`url`: http:// or https://, host, optional port and path prefix. max_answer_bytes: what
-        is kept of an answer that is read whole."""
+        """`url`: http:// or https://, host, optional port and path prefix. max_answer_bytes: size
+        limit of an answer that is read whole.
+        """
         parts = urlsplit(url)
         self.timeouts = timeouts
         self.max_answer_bytes = max_answer_bytes
@@ -57,7 +61,8 @@ class Upstream:
         self.authority = parts.netloc.rpartition("@")[2]
         self.busy: set[Connection] = set()
         self._idle: list[Connection] = []
-        # Since when the process seems to be gone, and each exchange of then with its deadline.
+        # The time since which the process seems to be gone, and the exchanges open at that time
+        # with their deadlines.
         self._gone_since = math.inf
         self._marked: list[tuple[Connection, float]] = []
         self._host = parts.hostname or ""
@@ -65,7 +70,7 @@ class Upstream:
         self._port = parts.port or (443 if self._ssl else 80)
 
     def take_idle(self) -> Connection | None:
-        """An idle connection that still looks open, or None."""
+        """Return an idle connection that still seems open, or None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.still_open():
@@ -74,7 +79,7 @@ class Upstream:
         return None
 
     async def connect(self) -> Connection:
-        """A new connection. Raises ConnectFailed; then nothing has changed."""
+        """Open a connection. Raises ConnectFailed and then leaves the state unchanged."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self.timeouts.connect_s):
@@ -87,13 +92,13 @@ class Upstream:
         return connection
 
     def give(self, connection: Connection) -> None:
-        """Return a connection after its exchange: kept if it can be reused, else closed."""
+        """Return a connection after its exchange. It is kept if reusable, otherwise closed."""
         self.busy.discard(connection)
         if connection.release():
             self._idle.append(connection)
 
     def drop_idle(self, older_than: float = math.inf) -> None:
-        """Close the idle connections last used before loop time `older_than`."""
+        """Close idle connections last used before loop time `older_than`."""
         kept = []
         for connection in self._idle:
             if connection.idle_since < older_than:
@@ -103,31 +108,33 @@ class Upstream:
         self._idle = kept
 
     def close(self) -> None:
-        """Close every connection; whoever waits on one gets ReplicaClosed."""
+        """Close every connection. Waiting tasks receive ReplicaClosed."""
         self.drop_idle()
         for connection in tuple(self.busy):
             connection.fail(ReplicaClosed("The gateway is shutting down."))
 
     def seems_gone(self, now: float) -> None:
-        """Nothing listens at the address any more. Every byte that comes moves an exchange's
-        deadline; one whose deadline is the same `lost_s` later has been silent, and is lost."""
+        """Record that no process listens at the address. Each arriving byte moves an exchange's
+        deadline. An exchange with the same deadline `lost_s` later has been silent and is lost.
+        """
         if self._gone_since == math.inf:
             self._gone_since = now
             self._marked = [(c, c.deadline) for c in self.busy if c.deadline < math.inf]
 
     def is_there(self) -> None:
-        """The process answers, or may only be late."""
+        """Record that the process answers, or may only be late."""
         self._gone_since = math.inf
         self._marked = []
 
     def sweep(self, now: float) -> None:
-        """Fail the exchanges whose deadline has passed and those that are lost, drop connections
-        idle for too long."""
+        """Fail exchanges that are past their deadline or lost. Drop connections that were idle too
+        long.
+        """
         if now >= self._gone_since + self.timeouts.lost_s:
             for connection, deadline in self._marked:
                 if connection in self.busy and connection.deadline == deadline:
                     connection.fail(ReplicaLost(LOST))
-            # The next bad check marks those that are left.
+            # The next bad check marks the remaining exchanges.
             self.is_there()
         for connection in [c for c in self.busy if c.deadline < now]:
             connection.fail(ReplicaTimeout("The replica did not answer in time."))
@@ -140,7 +147,7 @@ class Upstream:
 
 
 class Exchange:
-    """One request to one replica and its answer. `close` always frees what it holds."""
+    """One request to one replica and its answer. `close` always frees the connection."""
 
     __slots__ = ("_cancelled", "_connection", "_end_by", "_upstream")
 
@@ -153,11 +160,11 @@ class Exchange:
     async def start(self, head: bytes, body: bytes) -> None:
         """Send the request and wait for status and headers. Raises ReplicaError.
 
-        ConnectFailed means that no byte was sent, and only then may another replica get the call.
-        Once bytes were written they are not written again, because a request that crashes one
-        engine would crash the next. The one exception is a kept connection that the replica had
-        closed before the request came: when the kernel proves that it read nothing
-        (`weft_gateway.engine.kernel`), the request is sent once more, to the same replica.
+        ConnectFailed means that no byte was sent. In all other cases no other replica may receive
+        the call: a request that crashes one engine would crash the next. One exception exists: if
+        the replica had closed a reused connection before the request arrived, and the kernel proves
+        that it read nothing (`weft_gateway.engine.kernel`), the request is sent once more, to the
+        same replica.
         """
         upstream = self._upstream
         connection = upstream.take_idle()
@@ -169,7 +176,7 @@ class Exchange:
             except ReplicaClosed:
                 if not connection.unread:
                     raise
-            # What one kept connection suffered, its neighbours are likely to have suffered too.
+            # The replica has probably closed its other idle connections too.
             upstream.give(connection)
             self._connection = None
             upstream.drop_idle()
@@ -193,36 +200,38 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        """The answer's status code, after `start`."""
+        """The answer's status code. Valid after `start`."""
         assert self._connection is not None
         return self._connection.machine.status
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The answer's headers, names in lower case, after `start`."""
+        """The answer's headers, names in lower case. Valid after `start`."""
         assert self._connection is not None
         return self._connection.machine.headers
 
     @property
     def complete(self) -> bool:
-        """Whether the whole answer has arrived and was read."""
+        """Whether the whole answer has arrived and has been read."""
         if self._connection is None:
             return False
         machine = self._connection.machine
         return machine.complete and not machine.buffered
 
     def read(self, most: int = 0) -> Awaitable[bytes]:
-        """What has arrived of the body, waiting for some; b"" at its end. most: at most so many
-        bytes; 0: all. Raises ReplicaError."""
+        """Wait for body bytes and return those that have arrived; b"" at the end of the answer.
+        most: maximum number of bytes; 0: no limit. Raises ReplicaError.
+        """
         connection = self._connection
         assert connection is not None
         if isinstance(self._cancelled, ClientGone) and not connection.machine.complete:
-            raise self._cancelled  # No client is left for what has arrived.
+            raise self._cancelled  # The client is gone.
         return connection.read(most)
 
     async def read_all(self) -> bytes:
-        """The whole body. Raises ReplicaError; ReplicaAnswerTooLarge once more than the upstream's
-        `max_answer_bytes` have come."""
+        """Return the whole body. Raises ReplicaError, and ReplicaAnswerTooLarge if the body exceeds
+        the upstream's `max_answer_bytes`.
+        """
         connection, limit = self._connection, self._upstream.max_answer_bytes
         assert connection is not None
         machine = connection.machine
@@ -239,29 +248,31 @@ class Exchange:
         return b"".join(parts)
 
     def expect_end_within(self, seconds: float) -> None:
-        """Allow the rest of the answer `seconds` from the first time that this is called. To be
-        called again after each read, which would allow it more."""
+        """Limit the rest of the answer to `seconds` from the first call of this method. Call it
+        again after each read, since a read extends the deadline.
+        """
         if self._end_by == math.inf:
             self._end_by = asyncio.get_running_loop().time() + seconds
         if self._connection is not None:
             self._connection.deadline = min(self._connection.deadline, self._end_by)
 
     def cancel(self, error: Exception) -> None:
-        """Drop the connection now; whoever waits on this exchange gets `error`."""
+        """Drop the connection at once. The waiting task receives `error`."""
         self._cancelled = error
         if self._connection is not None:
             self._connection.fail(error)
 
     def close(self) -> None:
-        """Give the connection back, or drop it where the answer is not complete."""
+        """Return the connection to the pool; it is dropped if the answer is incomplete."""
         connection, self._connection = self._connection, None
         if connection is not None:
             self._upstream.give(connection)
 
 
 async def watch(upstreams: Iterable[Upstream], timeouts: Timeouts) -> None:
-    """Enforce the deadlines of `upstreams` until cancelled. An error is late by one tick at most:
-    an eighth of the shortest timeout, between 20 ms and 1 s."""
+    """Enforce the deadlines of `upstreams` until cancelled. Errors are late by at most one tick: an
+    eighth of the shortest timeout, between 20 ms and 1 s.
+    """
     shortest = min(timeouts.first_byte_s, timeouts.idle_s, timeouts.lost_s)
     tick = min(1.0, max(0.02, shortest / 8))
     loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
-"""What a call's prompt begins with, as marks that calls of one prefix cache share. No I/O.
+"""Computes marks of a prompt's prefix that calls of one prefix cache share. No I/O.
 
-A mark stands for the bytes of the body's prompt up to it: for what a model's template is given, and
-not for what it makes of that. Two bodies that say the same in other JSON have no mark in common.
+A mark is a hash of the prompt's bytes up to a position. It covers the input of the model's chat
+template, not the output. Two bodies with the same content but different JSON share no mark.
 """
 
 from __future__ import annotations
@@ -13,31 +13,33 @@ import orjson
 
 from weft_gateway.model import PromptPrefix
 
-# About 512 tokens: long against a cache's blocks, short against what is worth being placed by.
+# About 512 tokens: long compared with a cache block, short compared with prefixes that affect
+# placement.
 STEP_BYTES: Final = 2048
-# Programs that have more in common than this are not told apart from those that have as much.
+# Longer common prefixes count as this long.
 _MOST_BYTES: Final = 128 * STEP_BYTES
-# What prompts are made of in the bodies of all endpoints, what comes first in a prompt first.
+# Prompt fields of all endpoints, in their order within a prompt.
 _FIELDS: Final = ("tools", "functions", "system", "instructions", "messages", "input", "prompt")
 
 
 def prefix_of(
     body: Mapping[str, Any], model: str, salt: str, bytes_per_token: float
 ) -> PromptPrefix | None:
-    """The beginning of a call's prompt; None where it is shorter than a step, or not in the body.
+    """Return the prefix of a call's prompt. Return None if the prompt is shorter than one step or
+    not in the body.
 
-    salt: the tenant's, which divides the engines' prefix caches, as the client's own does; "" for
-    anonymous clients. Marks hold in this process alone.
+    salt: the tenant's salt. Like the client's own salt, it divides the engines' prefix caches; ""
+    for anonymous clients. Marks are valid in this process only.
     """
     if body.get("previous_response_id"):
         return None
     try:
         data = _written(body)
-    except TypeError:  # Nested too deep, or text that is no Unicode.
+    except TypeError:  # Nested too deep, or invalid Unicode.
         return None
     own = body.get("cache_salt")
-    # Python's own hash: keyed anew in each process, so that nobody can make two texts of one mark,
-    # and as fast as a checksum.
+    # Python's hash is keyed per process, so clients cannot construct collisions, and it is as fast
+    # as a checksum.
     before = hash((salt, own if isinstance(own, str) else "", model))
     marks = []
     for end in range(STEP_BYTES, min(len(data), _MOST_BYTES) + 1, STEP_BYTES):
@@ -48,7 +50,7 @@ def prefix_of(
 
 
 def _written(body: Mapping[str, Any]) -> bytes:
-    """The prompt as JSON. Of a conversation, which may be long, as much as marks are made of."""
+    """Return the prompt as JSON. Long conversations are cut after the bytes that marks need."""
     data = bytearray()
     for value in filter(None, map(body.get, _FIELDS)):
         pieces = value if isinstance(value, list) and isinstance(value[0], dict) else (value,)

@@ -1,4 +1,4 @@
-"""The replicas: their connections, what they serve, and whether they may get calls."""
+"""The replicas: their connections, served models and health."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Replica:
-    """One engine. models: what it serves, by id, as it described them; empty: not yet learned.
-    refuses: which of ours it did not take when it was asked last, `api_key` or `engine_secret`."""
+    """One engine. models: served models by id, as the engine describes them; empty: not yet
+    learned. refuses: the gateway's credentials that the engine last refused, `api_key` or
+    `engine_secret`.
+    """
 
     name: str
     url: str
@@ -37,12 +39,12 @@ class Replica:
     _view: ReplicaView | None = None
 
     def learn(self, cards: Sequence[Mapping[str, object]]) -> None:
-        """Take over the entries of its /v1/models, each with an `id` that is a text."""
+        """Store the entries of the replica's /v1/models. Each has a string `id`."""
         self.models = {str(card["id"]): card for card in cards}
         self.served = frozenset(self.models)
 
     def view(self, in_flight: int) -> ReplicaView:
-        """This replica as policies see it; the same object while nothing has changed."""
+        """Return this replica as seen by policies; the same object while nothing has changed."""
         view = self._view
         if (
             view is None
@@ -55,19 +57,20 @@ class Replica:
         return view
 
     def request_head(self, method: str, target: bytes, fields: Headers, length: int) -> bytes:
-        """The head of a request to this replica. `target`: path and query; `length`: of the body,
-        bytes. UnsafeHead."""
+        """Return the head of a request to this replica. `target`: path and query; `length`: body
+        size in bytes. Raises UnsafeHead.
+        """
         return request_head(method, self.upstream.prefix, target, self.head, fields, length)
 
 
 class Registry:
     """All replicas, in the order of the settings.
 
-    urls: their base URLs by name. A name is the same for all gateways (`weft_gateway.urls`), since
-    homes and counts in a shared process table go by it. cache_tokens: what a prefix cache has room
-    for, of a replica that does not tell. max_answer_bytes: of an answer that is not a stream.
-    prefixes: of the prompts that each was sent; code that learns that a replica has lost its
-    cache says so there.
+    urls: base URLs by name. All gateways use the same names (`weft_gateway.urls`), since homes and
+    counts in a shared process table refer to them. cache_tokens: prefix cache capacity of replicas
+    that do not report one. max_answer_bytes: size limit of an answer that is not a stream.
+    prefixes: prompt prefixes sent to each replica; call `forget` on it when a replica has lost its
+    cache.
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class Registry:
     ) -> None:
         self.prefixes = PrefixAffinityIndex(cache_tokens)
         self._replicas: dict[str, Replica] = {}
-        # Set when a call has failed, so that the next health check need not wait its turn.
+        # Set when a call has failed, so that the next health check runs at once.
         self.suspicion = asyncio.Event()
         for name, url in urls.items():
             upstream = Upstream(url, timeouts, max_answer_bytes=max_answer_bytes)
@@ -101,27 +104,31 @@ class Registry:
         return self._replicas[name]
 
     def get(self, name: str) -> Replica | None:
-        """The replica of that name, None where the settings have it no longer."""
+        """Return the replica of that name, None if the settings no longer contain it."""
         return self._replicas.get(name)
 
     def views(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
-        """The replicas as policies see them. `in_flight`: calls open per replica."""
+        """Return the replicas as seen by policies. `in_flight`: open calls per replica."""
         return tuple([r.view(in_flight.get(r.name, 0)) for r in self._replicas.values()])
 
     def able(self) -> list[Replica]:
-        """The replicas that calls can go to: the healthy ones, else those that are alive."""
+        """Return the replicas that can receive calls: the healthy ones, otherwise those that are
+        alive.
+        """
         healthy = [replica for replica in self if replica.circuit.healthy]
         return healthy or [replica for replica in self if replica.circuit.alive]
 
     def last_resort(self, in_flight: Mapping[str, int]) -> tuple[ReplicaView, ...]:
-        """As `views`, with those that are alive for healthy: failing calls may be the calls' own
-        fault, and refusing all of them would help nobody. For a call that no healthy one takes."""
+        """Return the same as `views`, but count replicas that are alive as healthy. For a call that
+        no healthy replica takes: the failures may be caused by the calls, and refusing all of them
+        helps no client.
+        """
         return tuple(
             ReplicaView(r.name, r.served, r.circuit.alive, in_flight.get(r.name, 0)) for r in self
         )
 
     def models(self) -> dict[str, Mapping[str, object]]:
-        """Every model that a replica serves, by id; the first replica's description wins."""
+        """Return every served model by id. The first replica's description takes precedence."""
         union: dict[str, Mapping[str, object]] = {}
         for replica in self:
             for name, card in replica.models.items():
@@ -129,7 +136,7 @@ class Registry:
         return union
 
     def knows(self, model: str) -> bool:
-        """Whether some replica serves `model`, or may: nobody has yet asked a healthy one."""
+        """Whether a replica serves `model` or may serve it because its models are not yet known."""
         known = False
         for replica in self:
             if model in replica.served or (not replica.served and replica.circuit.healthy):
@@ -138,7 +145,7 @@ class Registry:
         return not known
 
     def failed(self, name: str, error: ReplicaError, tenant: str = "") -> None:
-        """Mark a replica that failed a call of `tenant`."""
+        """Record that a replica failed a call of `tenant`."""
         replica = self._replicas[name]
         before = replica.circuit
         replica.circuit = before.failed(error, tenant)
@@ -148,7 +155,7 @@ class Registry:
         self.suspicion.set()
 
     def succeeded(self, name: str, tenant: str = "") -> None:
-        """Note that a replica answered a call of `tenant`."""
+        """Record that a replica answered a call of `tenant`."""
         replica = self._replicas[name]
         replica.circuit = replica.circuit.succeeded(tenant)
 

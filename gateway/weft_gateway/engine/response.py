@@ -1,6 +1,6 @@
-"""An HTTP/1.1 response as a sans-I/O machine: bytes in, status, headers and body parts out.
+"""Parses an HTTP/1.1 response without I/O: bytes in; status, headers and body parts out.
 
-One machine serves one connection; `expect` prepares it for the next response. Bodies may be framed
+One machine serves one connection; `expect` prepares it for the next response. A body may be framed
 by Content-Length, by chunks, or by the end of the connection.
 """
 
@@ -18,11 +18,11 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class ResponseMachine:
-    """The state of the response that a connection waits for.
+    """The state of the expected response.
 
-    status, headers (names in lower case) are valid once `head_complete`. `started` says whether any
-    byte of the response has come; `complete` that all have; `keep_alive` that the connection can
-    carry another request afterwards. `buffered` is the size of the parts not yet taken, bytes.
+    status, headers (names in lower case) are valid once `head_complete`. `started`: a byte of the
+    response has arrived. `complete`: all bytes have arrived. `keep_alive`: the connection can carry
+    another request afterwards. `buffered`: size of the body parts not yet taken, in bytes.
     """
 
     __slots__ = (
@@ -45,7 +45,7 @@ class ResponseMachine:
         self.expect()
 
     def expect(self) -> None:
-        """Forget the last response and wait for the next one."""
+        """Reset the state and expect the next response."""
         self.status = 0
         self.headers: Headers = []
         self.head_complete = False
@@ -59,7 +59,9 @@ class ResponseMachine:
         self._head_bytes = 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes from the wire. ReplicaGarbage if they are not the response waited for."""
+        """Process bytes from the connection. Raises ReplicaGarbage if they are not the expected
+        response.
+        """
         self.started = True
         if not self.head_complete:
             self._head_bytes += len(data)
@@ -68,10 +70,10 @@ class ResponseMachine:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             raise ReplicaGarbage("The replica's answer is not HTTP.") from None
         if not self.head_complete and self._head_bytes > MAX_HEAD_BYTES:
-            raise ReplicaGarbage("The replica's answer has no end to its headers.")
+            raise ReplicaGarbage("The headers of the replica's answer have no end.")
 
     def feed_eof(self) -> None:
-        """The connection has ended. ReplicaClosed if the response has not."""
+        """Process the end of the connection. Raises ReplicaClosed if the response is incomplete."""
         if self.complete:
             return
         if not self.head_complete or self._framed:
@@ -80,8 +82,9 @@ class ResponseMachine:
         self.keep_alive = False
 
     def take(self, most: int = 0) -> bytes:
-        """The body bytes that have arrived and were not taken, in one piece; b"" if none. most: at
-        most so many bytes of them; 0: all."""
+        """Return and remove the body bytes that have arrived, in one piece; b"" if none. most:
+        maximum number of bytes; 0: no limit.
+        """
         parts = self._parts
         if not parts:
             return b""
@@ -94,7 +97,7 @@ class ResponseMachine:
     def _take_some(self, most: int) -> bytes:
         first = self._parts[0]
         if len(first) > most:
-            # All slices are made at once: each byte is copied once.
+            # All slices are made at once, so each byte is copied once.
             self._parts[:1] = [first[at : at + most] for at in range(0, len(first), most)]
         count = size = 0
         for part in self._parts:
@@ -110,7 +113,7 @@ class ResponseMachine:
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
-        if self.complete:  # Bytes after the answer: nobody asked for them.
+        if self.complete:  # Unrequested bytes after the answer.
             self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -1,13 +1,12 @@
-"""The engine's report taken out of a stream of server-sent events. Sans-I/O.
+"""Extracts the engine's report from a stream of server-sent events. Without I/O.
 
-Everything passes as it came but for `: weft-report {json}` comments with their blank line. Where
-the bytes were split across reads changes neither what passes in the end nor the report.
+Everything passes unchanged except `: weft-report {json}` comments with their blank line. The
+positions at which reads split the bytes affect neither the output nor the report.
 
-Frames (events, in the words of the HTML standard, section 9.2) pass whole: of one that has only
-begun a client can make nothing, and one that breaks off would be taken together with the error
-event that follows. The frame that ends the answer for the client (`data: [DONE]` and its kin) also
-waits for the report or the end of the stream, so that a client's next call finds the process table
-up to date.
+Frames (events in the HTML standard, section 9.2) pass whole: a client cannot use a partial frame,
+and a frame that breaks off would merge with the error event after it. The frame that ends the
+answer for the client (`data: [DONE]` and similar) also waits for the report or the end of the
+stream, so that the client's next call finds an updated process table.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from weft_engine.wire import REPORT_COMMENT, CallReport
 
 from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage, ReplicaWrongCall
 
-# The ids that gateways give to calls.
+# Format of the call ids that gateways assign.
 CALL_ID: Final = re.compile(r"call-[0-9a-f]{12}-[0-9a-f]{1,16}")
 MAX_REPORT_BYTES: Final = 16_384
-# A frame can hold a whole answer (`response.completed`), or a picture in it.
+# A frame can hold a whole answer (`response.completed`) or an image.
 MAX_FRAME_BYTES: Final = 33_554_432
 _LARGE_FRAME_BYTES: Final = 65_536
-# What may follow the frame that ends the answer: comments, and `data: [DONE]` after an event.
+# Limit on the data after the terminal frame: comments, and `data: [DONE]` after an event.
 MAX_TAIL_BYTES: Final = 65_536
 
 _LF, _CR, _COLON = b"\n\r:"
@@ -36,9 +35,10 @@ _ENDS: Final = (b"\n\n", b"\n\r\n")
 
 
 class _Endings(NamedTuple):
-    """How the streams of an endpoint end. line: a line that ends the answer; None if none does.
-    starts, markers: what a frame of one line begins with, and what any read contains, where a
-    closer look is needed."""
+    """The end of an endpoint's streams. line: pattern of a line that ends the answer; None if no
+    such line exists. starts: prefixes of a one-line frame that needs inspection. markers: byte
+    strings of a read that needs inspection.
+    """
 
     line: re.Pattern[bytes] | None
     starts: tuple[bytes, ...]
@@ -53,7 +53,7 @@ def _endings(terminals: tuple[bytes, ...]) -> _Endings:
         field, _, value = terminal.partition(b": ")
         values.append(value)
         lines += (terminal, field + b":" + value)
-        if field == b"event":  # Servers that do not name their events tell the type first.
+        if field == b"event":  # Servers that do not name their events put the type first.
             lines += (b'data: {"type":"%b"' % value, b'data: {"type": "%b"' % value)
     pattern = b"^(?:" + b"|".join(map(re.escape, lines)) + b")"
     return _Endings(
@@ -64,8 +64,9 @@ def _endings(terminals: tuple[bytes, ...]) -> _Endings:
 
 
 class StreamFilter:
-    """One stream's filter. report: the last one seen, or None. dropped: how many reports were
-    malformed. ended: the terminal frame came."""
+    """The filter of one stream. report: the last report, or None. dropped: number of malformed
+    reports. ended: the terminal frame has arrived.
+    """
 
     __slots__ = (
         "_between",
@@ -81,22 +82,24 @@ class StreamFilter:
     )
 
     def __init__(self, terminals: tuple[bytes, ...], call: str = "") -> None:
-        """`terminals`: how the line that ends the answer may begin; () if none is known. call: the
-        id that reports must have; "": any."""
+        """`terminals`: prefixes of the line that ends the answer; () if unknown. call: the id that
+        reports must have; "": any.
+        """
         self._call = call
         self.report: CallReport | None = None
         self.dropped = 0
         self.ended = False
         self._endings = _endings(terminals)
-        self._between = True  # Nothing is held, and the answer has not ended.
-        self._held: list[bytes] = []  # The frame that has begun.
+        self._between = True  # No frame is held, and the answer has not ended.
+        self._held: list[bytes] = []  # The incomplete frame.
         self._held_bytes = 0
-        self._tail: list[bytes] = []  # From the terminal frame on, until the report is there.
-        self._tail_bytes = 0  # Of what came after the terminal frame.
+        self._tail: list[bytes] = []  # The terminal frame and later ones, until the report arrives.
+        self._tail_bytes = 0  # Bytes after the terminal frame.
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes; return those to forward now, possibly none. ReplicaGarbage for a frame that
-        has no end; ReplicaWrongCall for the report of another call."""
+        """Process bytes; return those to forward now, possibly none. Raises ReplicaGarbage for a
+        frame without end, and ReplicaWrongCall for the report of another call.
+        """
         if self._between and data.endswith(_ENDS):
             _, starts, markers = self._endings
             if data.find(b"\n") == len(data) - 2:  # One line: nearly every read of a chat.
@@ -109,8 +112,9 @@ class StreamFilter:
         return self._slow(data)
 
     def finish(self) -> bytes:
-        """The stream has ended by itself. Return the rest to forward. ReplicaClosed if it should
-        have ended with a terminal frame and has not."""
+        """Process the regular end of the stream. Return the remaining bytes to forward. Raises
+        ReplicaClosed if a terminal frame is required and has not arrived.
+        """
         rest, line = b"".join(self._held), self._endings.line
         if line is not None and not self.ended:
             if not line.search(rest):
@@ -119,7 +123,7 @@ class StreamFilter:
         return self.cut() + rest
 
     def cut(self) -> bytes:
-        """The stream broke off. Return the rest to forward: whole frames only."""
+        """Process the premature end of the stream. Return the remaining whole frames."""
         rest = b"".join(self._tail)
         self._tail, self._held = [], []
         return rest
@@ -155,16 +159,18 @@ class StreamFilter:
         return b"".join(passed)
 
     def _ordinary(self, data: bytes) -> int:
-        """Where the whole frames at the beginning of `data` end, if none of them is a report or the
-        end of the answer; else 0. Much cheaper than a look at each frame."""
+        """Return the end of the whole frames at the beginning of `data` if none of them is a report
+        or a terminal frame; otherwise 0. Much cheaper than inspecting each frame.
+        """
         for marker in self._endings.markers:
             if marker in data:
                 return 0
         return max(data.rfind(end) + len(end) if end in data else 0 for end in _ENDS)
 
     def _may_end(self, data: bytes) -> bool:
-        """Whether `data` may hold the end of the frame that has begun. Large frames are joined once
-        only: to join them for each line would take quadratic time."""
+        """Whether `data` may contain the end of the incomplete frame. Large frames are joined only
+        once: joining per line would take quadratic time.
+        """
         if self._held_bytes < _LARGE_FRAME_BYTES or self._held[0].startswith(b":"):
             return b"\n" in data
         before = self._held[-1][-2:]
@@ -183,7 +189,7 @@ class StreamFilter:
         if self.ended:
             self._tail_bytes += len(frame)
             if self._tail_bytes > MAX_TAIL_BYTES:
-                raise ReplicaGarbage("The replica's stream goes on after its end.")
+                raise ReplicaGarbage("The replica's stream continues after its end.")
         else:
             line = self._endings.line
             self.ended = line is not None and line.search(frame) is not None
@@ -192,14 +198,15 @@ class StreamFilter:
     def _take(self, text: bytes) -> None:
         report = read_report(text, self._call)
         if report is None:
-            self.dropped += 1  # Still a comment of ours, and of no use to the client.
+            self.dropped += 1  # The comment is Weft's and of no use to the client.
         else:
             self.report = report
 
 
 def read_report(text: bytes, call: str) -> CallReport | None:
-    """The report of `call`; None where the text is malformed. ReplicaWrongCall where it is the
-    report of another call."""
+    """Return the report of `call`, or None if the text is malformed. Raises ReplicaWrongCall if it
+    is the report of another call.
+    """
     try:
         report = CallReport.from_mapping(orjson.loads(text))
     except ValueError:
@@ -212,8 +219,9 @@ def read_report(text: bytes, call: str) -> CallReport | None:
 
 
 def _frame_end(data: bytes, begin: int) -> int:
-    """Where the frame that starts at `begin` ends, 0 if that has not come. Blank lines and comments
-    between frames are frames of their own: a comment keeps the client's connection alive."""
+    """Return the end of the frame that starts at `begin`, 0 if it has not arrived. Blank lines and
+    comments between frames are separate frames: a comment keeps the client's connection alive.
+    """
     first = data[begin]
     if first == _LF:
         return begin + 1

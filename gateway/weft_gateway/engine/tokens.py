@@ -1,15 +1,15 @@
-"""Where each section of a prompt ends, in tokens, without a tokenizer. No I/O.
+"""Estimates where each section of a prompt ends, in tokens, without a tokenizer. No I/O.
 
-Three sources, the best first:
+Three sources, best first:
 
-1. Exact: what an engine counted for a prompt is where these very sections end in any later prompt
-   that begins with them, as each next call of a thread does.
-2. Learned per section: the same text comes back in other prompts. What an engine counted beyond
-   our count is shared out over the sections in proportion to how uncertain each was; a long system
-   prompt takes nearly all of it, and is known after its first call.
-3. Tokens per byte of this model's prompts, for what is new.
+1. Exact: an engine's count of a prompt is where the same sections end in any later prompt that
+   begins with them, as the next calls of a thread do.
+2. Learned per section: the same text recurs in other prompts. The difference between the engine's
+   count and the estimate is distributed over the sections in proportion to their variance. A long
+   system prompt takes nearly all of it and is known after its first call.
+3. Tokens per byte of the model's prompts, for new text.
 
-Keyed by hashes: no text is kept.
+Keys are hashes: no text is kept.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import Final, Generic, TypeVar
 from weft_gateway.model.record import record
 from weft_gateway.policies.tags_sections import Section
 
-# Before any engine has counted: tokens per byte, as counted over so many bytes.
+# Prior rate in tokens per byte, and its weight in bytes.
 _PRIOR_RATE: Final = 0.25
 _PRIOR_BYTES: Final = 1000.0
-# Earlier counts lose this share of their weight with each new one.
+# Share of their weight that earlier counts lose with each new one.
 _FADE: Final = 0.02
-# Text that is shorter says little about the rate.
+# Shorter text gives an unreliable rate.
 _LEAST_BYTES: Final = 64
 # Tokens of a section's markup, and of a tool or a tool call in it.
 _MARKUP: Final = 4.0
 _EXTRA: Final = 14.0
 # Standard deviation of an estimate, as a share of its tokens.
 _SPREAD: Final = 0.08
-# What templates write after the last message, so that the model answers: 0 to 5 tokens.
+# Tokens that templates append after the last message to start the model's answer: 0 to 5.
 GENERATION_PROMPT: Final = 3.0
 _MEDIA_TOKENS: Final = 600.0
-# How far a tool's markup strays from the fit, tokens.
+# Standard deviation of a tool's markup, in tokens.
 _EXTRA_SPREAD: Final = 6.0
-# What is uncertain of any count: tokens that merge over borders, markup. Tokens, squared.
+# Variance of every count, in tokens squared: tokens that merge across borders, markup.
 _NOISE: Final = 4.0
-# An error of so many standard deviations is none of ours: the prompt was another.
+# An error of more standard deviations is no estimation error: the prompt was a different one.
 _IMPOSSIBLE: Final = 6.0
 _MAX_MODELS: Final = 64
 _GENERATION: Final = 16_384
@@ -48,8 +48,10 @@ _V = TypeVar("_V")
 
 
 class Recent(Generic[_V]):
-    """A bounded map that forgets what was not asked for lately: two generations, the older of which
-    goes when the younger is full. At most 2 * `generation` entries; every operation is O(1)."""
+    """A bounded map that drops entries that were not recently read. It has two generations: the
+    older one is dropped when the younger is full. At most 2 * `generation` entries; every operation
+    is O(1).
+    """
 
     __slots__ = ("_generation", "_old", "_young")
 
@@ -62,30 +64,33 @@ class Recent(Generic[_V]):
         return len(self._young) + len(self._old)
 
     def get(self, key: int) -> _V | None:
-        """The value, None where it is not known."""
+        """Return the value, None if unknown."""
         found = self._young.get(key)
         if found is None and (found := self._old.pop(key, None)) is not None:
             self.put(key, found)
         return found
 
     def put(self, key: int, value: _V) -> None:
-        """Keep a value."""
+        """Store a value."""
         if len(self._young) >= self._generation:
             self._young, self._old = {}, self._young
         self._young[key] = value
 
     def drop(self, key: int) -> None:
-        """Forget a value."""
+        """Remove a value."""
         self._young.pop(key, None)
         self._old.pop(key, None)
 
 
 @record
 class Counted:
-    """A prompt, counted. ends: the token before which each section ends, never falling. model, and
-    the rest, are for learning: the chain of hashes at the prompt's end and at the last exact end,
-    that end, the sections since then as (key, tokens, variance), and the bytes and the tokens of
-    those that were new, 0 if their rate is not to be learned.
+    """A prompt with estimated section ends.
+
+    ends: end of each section in tokens, non-decreasing. The other fields are for learning. model:
+    the model. chain: hash of the whole prompt. origin, start: hash and token position of the last
+    exact end. since: the sections after it as (key, tokens, variance). new_bytes, new_tokens: bytes
+    and estimated tokens of the new sections among them; new_bytes is 0 if the rate must not be
+    learned.
     """
 
     ends: list[float]
@@ -104,7 +109,7 @@ class Counted:
 
 
 class _Rate:
-    """Tokens per byte of one model's text, a mean in which earlier counts fade."""
+    """Tokens per byte of one model's text: a mean with fading weights."""
 
     __slots__ = ("_bytes", "_tokens")
 
@@ -123,8 +128,9 @@ class _Rate:
 
 
 class TokenCounter:
-    """Counts prompts, and learns from what engines count; per model. At most 64 models and 65,536
-    remembered numbers, about 8 MB. For one event loop."""
+    """Estimates prompt tokens and learns from engines' counts, per model. Holds at most 64 models
+    and 65,536 values, about 8 MB. For one event loop.
+    """
 
     def __init__(self) -> None:
         self._rates: dict[str, _Rate] = {}
@@ -132,8 +138,9 @@ class TokenCounter:
         self._exact = Recent[float](_GENERATION)
 
     def count(self, model: str, sections: Sequence[Section]) -> Counted:
-        """Where the sections of a prompt end. The time is linear in their number, and limited in
-        their length."""
+        """Estimate where the sections of a prompt end. Time is linear in the number of sections and
+        bounded in their length.
+        """
         rate = self._rate(model).value
         get, exact = self._sections.get, self._exact.get
         seed = chain = hash(model)
@@ -172,12 +179,12 @@ class TokenCounter:
                 media = False
             ends.append(end)
         if media:
-            # Tokens of a picture would count as tokens of its text.
+            # Image tokens would count as text tokens.
             new_bytes = 0
         return Counted(ends, model, chain, origin, start, since, new_bytes, new_tokens)
 
     def learn(self, counted: Counted, prompt_tokens: int) -> None:
-        """Take in what an engine counted for a prompt. Nothing, or no sections: ignored."""
+        """Learn from an engine's count of a prompt. Ignored if either is empty."""
         if prompt_tokens <= 0 or not counted.ends:
             return
         end = max(1.0, prompt_tokens - GENERATION_PROMPT)
@@ -188,15 +195,16 @@ class TokenCounter:
         if impossible and counted.start:
             self._exact.drop(counted.origin)
             since = []
-        elif -error <= end / 2:  # Else the engine had not all of the prompt.
+        elif -error <= end / 2:  # Otherwise the engine received only part of the prompt.
             self._rate(counted.model).learn(counted.new_bytes, counted.new_tokens + error)
         if impossible:
             if -error > end / 2:
-                # The engine had not all of what we read. What was thought of it is forgotten.
+                # The engine received only part of the prompt. The estimates of these sections are
+                # dropped.
                 for key, _, _ in since:
                     self._sections.drop(key)
                 since = []
-            # Some estimate was too certain, and it is not known which.
+            # An estimate had too small a variance, but which one is unknown.
             since = [(key, mean, (_SPREAD * mean) ** 2) for key, mean, _ in since]
             variance = _NOISE + sum([doubt for _, _, doubt in since])
         share = error / variance
@@ -219,7 +227,7 @@ def _size(text: str) -> int:
 
 
 def _lower(ends: list[float], limit: float) -> None:
-    """What was thought to end beyond an exact end ends there."""
+    """Lower estimated ends that exceed an exact end."""
     number = len(ends) - 1
     while number >= 0 and ends[number] > limit:
         ends[number] = limit

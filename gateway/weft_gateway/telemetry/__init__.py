@@ -1,1 +1,1 @@
-"""What the gateway tells about itself."""
+"""Metrics, receipts, event listeners and background tasks."""

@@ -1,8 +1,8 @@
-"""What receipts add to the process table's rows: programs that have ended, how each is known, and
-calls that have turned out to be another program's. Pure.
+"""Derives data from receipts that process table rows lack: ended programs, their sources, and calls
+that were reassigned to another program. Pure.
 
-The process table forgets a program when it ends; its receipts stay for a while. Nothing else is
-kept for this: it is put together when somebody asks.
+The process table drops a program when it ends; its receipts remain for a limited time. The result
+is computed on request, and no other state is kept.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from weft_gateway.model import Program
 from weft_gateway.telemetry.receipts import Receipt
 from weft_gateway.telemetry.threads import critical_path
 
-# A row may begin a moment after the call that it begins with has arrived.
+# A row's start may be slightly later than the arrival of its first call.
 _MOMENT_S: Final = 1.0
 
 
 def known_by(receipts: Sequence[Receipt]) -> dict[str, str]:
-    """How each program was found, by its id: the name that said so, of its latest call."""
+    """Return the source of each program's identity, by program id, from its latest call."""
     return {one.key.program: one.source for one in receipts if one.source and one.listed}
 
 
 def regrouped(program: Program, receipts: Sequence[Receipt]) -> Program:
-    """The row with the calls that were counted for another program and are its own, and without
-    those that were counted for it and are another's. receipts: as in `finished`."""
+    """Return the row corrected for reassigned calls: calls counted for another program are added,
+    and calls that belong to another program are subtracted. receipts: as in `finished`.
+    """
     key, since_s = program.key, program.arrival_s - _MOMENT_S
     signs: list[tuple[int, Receipt]] = []
     for one in receipts:
@@ -51,9 +52,10 @@ def regrouped(program: Program, receipts: Sequence[Receipt]) -> Program:
 
 
 def finished(receipts: Sequence[Receipt], alive: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Sessions of programs that are not `alive`, by their ids, as the API shows sessions. Programs
-    of one call that nobody could name are left out, and so are refused calls. receipts: a tenant's,
-    in the order of arrival."""
+    """Return the sessions of programs that are not `alive`, by id, in the API's format. Single-call
+    programs without an identity and refused calls are left out. receipts: a tenant's receipts in
+    the order of arrival.
+    """
     found: dict[str, list[Receipt]] = {}
     for one in receipts:
         name = one.key.program

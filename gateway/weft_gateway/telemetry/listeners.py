@@ -1,5 +1,6 @@
-"""Who listens to a program: `register_streaming_callback` (Sutradhara, Table 1), as queues of
-events. A listener that does not keep up loses the oldest, and is told how many."""
+"""Listeners of a program's events: `register_streaming_callback` (Sutradhara, Table 1), as event
+queues. A slow listener loses its oldest events and receives the number of lost ones.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from weft_gateway.model import ProgramKey
 from weft_gateway.policies.fair_lru import FairLRU
 
 MAX_WAITING: Final = 1024
-# A tool call may have a megabyte of arguments. One event waits whatever its size.
+# A tool call may have a megabyte of arguments. A queue always holds at least one event, of any
+# size.
 MAX_WAITING_BYTES: Final = 4 << 20
 
 
 class Listener:
-    """One listener's events, oldest first. limit, limit_bytes: of those that wait."""
+    """One listener's event queue, oldest first. limit, limit_bytes: maximum size of the queue."""
 
     def __init__(self, limit: int = MAX_WAITING, limit_bytes: int = MAX_WAITING_BYTES) -> None:
         self.lost = 0
@@ -31,7 +33,7 @@ class Listener:
         self._came = asyncio.Event()
 
     def put(self, event: bytes) -> None:
-        """One more. Never waits."""
+        """Queue an event. Drop the oldest ones if the queue is full. Never waits."""
         self._events.append(event)
         self._bytes += len(event)
         while len(self._events) > 1 and (
@@ -42,12 +44,12 @@ class Listener:
         self._came.set()
 
     def close(self) -> None:
-        """There will be no more."""
+        """Close the queue: no more events follow."""
         self._closed = True
         self._came.set()
 
     async def get(self) -> bytes | None:
-        """The next one, once there is one; None after the last."""
+        """Wait for the next event and return it; None after the last one."""
         while not self._events:
             if self._closed:
                 return None
@@ -59,8 +61,10 @@ class Listener:
 
 
 class Listeners:
-    """All listeners, by program. limit: of one program's. per_tenant: of all programs of a tenant.
-    in_all: of all tenants; the one that has most gives way to others: its oldest listener ends."""
+    """All listeners, by program. limit: maximum per program. per_tenant: maximum per tenant.
+    in_all: maximum in total; beyond it, the oldest listener of the tenant with most listeners is
+    closed.
+    """
 
     def __init__(self, limit: int = 64, per_tenant: int = 256, in_all: int = 4096) -> None:
         self._limit = limit
@@ -74,14 +78,14 @@ class Listeners:
         return key in self._of
 
     def full(self, key: ProgramKey) -> bool:
-        """Whether the program, or its tenant, has as many listeners as it may."""
+        """Whether the program or its tenant has reached its limit."""
         return (
             len(self._of.get(key, ())) >= self._limit
             or self._tenants[key.tenant] >= self._per_tenant
         )
 
     def add(self, key: ProgramKey) -> Listener | None:
-        """A new listener, None where the program, or its tenant, has as many as it may."""
+        """Add a listener. Return None if the program or its tenant has reached its limit."""
         if self.full(key):
             return None
         listener = Listener()
@@ -97,7 +101,7 @@ class Listeners:
         return listener
 
     def remove(self, key: ProgramKey, listener: Listener) -> None:
-        """It listens no more."""
+        """Remove a listener."""
         if listener in self._of.get(key, ()):
             self._room.drop(key.tenant, (key, listener))
             self._forget(key, listener)
@@ -112,7 +116,7 @@ class Listeners:
             del self._tenants[key.tenant]
 
     def tell(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
-        """An event of the program, for all who listen, as JSON."""
+        """Send an event of the program to all its listeners, as JSON."""
         there = self._of.get(key)
         if there:
             written = orjson.dumps(event)
@@ -120,8 +124,9 @@ class Listeners:
                 listener.put(written)
 
     def close(self) -> None:
-        """The gateway ends: so do all listeners, now or when they come, with what waits for them.
-        They would wait for calls that cannot come any more."""
+        """Close all current and future listeners when the gateway shuts down, after their queued
+        events. No more calls can arrive.
+        """
         self._closed = True
         for there in self._of.values():
             for listener in there:

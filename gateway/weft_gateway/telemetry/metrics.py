@@ -1,4 +1,4 @@
-"""Prometheus metrics. Every label has bounded values: endpoints, outcomes, replicas, our codes."""
+"""Prometheus metrics. Every label has bounded values: endpoint, outcome, replica, error code."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _OVERHEAD: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0
 
 
 class CallMetrics:
-    """The children for one (endpoint, replica), bound once: finding them costs more than using
-    them."""
+    """The labelled metrics of one (endpoint, replica), bound once: the lookup costs more than the
+    update.
+    """
 
     __slots__ = (
         "cached",
@@ -52,7 +53,7 @@ class CallMetrics:
         output: int,
         preemptions: int,
     ) -> None:
-        """Add what one call used, as its engine reported it."""
+        """Add the usage of one call, as reported by its engine."""
         self.service.value += service_s
         self.waiting.value += waiting_s
         self.prompt.value += prompt
@@ -62,41 +63,51 @@ class CallMetrics:
 
 
 class Metrics:
-    """The gateway's metrics in a registry of their own, so that several gateways fit a process."""
+    """The gateway's metrics. Each instance has a registry, so that one process can hold several
+    gateways.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         r = self.registry
         self.calls = Tallies("weft_calls", "Calls closed", ("endpoint", "outcome", "replica"), r)
-        self.errors = Counter("weft_errors", "Errors of the gateway's own", ("code",), registry=r)
+        self.errors = Counter(
+            "weft_errors", "Errors that the gateway returned or detected", ("code",), registry=r
+        )
         self.task_failures = Counter(
             "weft_task_failures",
-            "Failures of background tasks, which were restarted, and of work behind calls",
+            "Failures of background tasks (which restart) and of work after calls",
             ("task",),
             registry=r,
         )
         self.in_flight = Gauge(
-            "weft_calls_in_flight", "Calls open, over all gateways", ("replica",), registry=r
+            "weft_calls_in_flight", "Open calls, all gateways", ("replica",), registry=r
         )
         self.latency = Distributions(
-            "weft_call_seconds", "From request to end", ("endpoint",), _LATENCY, r
+            "weft_call_seconds",
+            "Seconds from the request to the end of the answer",
+            ("endpoint",),
+            _LATENCY,
+            r,
         )
         self.first_byte = Distributions(
             "weft_first_byte_seconds",
-            "From request to the first byte of the answer",
+            "Seconds from the request to the first byte of the answer",
             ("endpoint",),
             _LATENCY,
             r,
         )
         self.overhead = Distributions(
             "weft_overhead_seconds",
-            "The gateway's own time before a call is on its way to a replica",
+            "Seconds that the gateway spends on a call before it sends it to a replica",
             (),
             _OVERHEAD,
             r,
         ).labels()
-        self.service = Tallies("weft_service_seconds", "Attained service", ("replica",), r)
-        self.waiting = Tallies("weft_waiting_seconds", "Time in engine queues", ("replica",), r)
+        self.service = Tallies(
+            "weft_service_seconds", "Attained service in seconds", ("replica",), r
+        )
+        self.waiting = Tallies("weft_waiting_seconds", "Seconds in engine queues", ("replica",), r)
         self.prompt = Tallies("weft_prompt_tokens", "Prompt tokens", ("replica",), r)
         self.cached = Tallies(
             "weft_cached_tokens", "Prompt tokens found in the prefix cache", ("replica",), r
@@ -105,26 +116,24 @@ class Metrics:
         self.preemptions = Tallies("weft_preemptions", "Preemptions", ("replica",), r)
         self.dropped = Tallies(
             "weft_reports_dropped",
-            "Reports of engines that were malformed or about another call",
+            "Engine reports that were malformed or named another call",
             ("replica",),
             r,
         )
         self.saved = Tallies(
             "weft_saved_seconds",
-            "Seconds that overlaps of tools with the engine took off programs",
+            "Program seconds saved by overlapping tools with the engine",
             ("overlap",),
             r,
         )
-        self.programs = Gauge("weft_programs", "Programs alive, over all gateways", registry=r)
+        self.programs = Gauge("weft_programs", "Live programs, all gateways", registry=r)
         self.begun = Tallies(
-            "weft_programs_begun", "Programs begun, over all gateways", (), r
+            "weft_programs_begun", "Programs started, all gateways", (), r
         ).labels()
-        self.ended = Tallies(
-            "weft_programs_ended", "Programs ended, over all gateways", (), r
-        ).labels()
+        self.ended = Tallies("weft_programs_ended", "Programs ended, all gateways", (), r).labels()
         self.local = Gauge(
             "weft_table_local",
-            "1 while the process table's store is away and this gateway goes on by its own view",
+            "1 while the process table's store is unreachable and this gateway uses its local view",
             registry=r,
         )
         self.healthy = Gauge("weft_replica_healthy", "1 if healthy", ("replica",), registry=r)
@@ -134,9 +143,9 @@ class Metrics:
         return CallMetrics(self, endpoint, replica)
 
     def error(self, code: str) -> None:
-        """Count an error of ours."""
+        """Count an error of the gateway."""
         self.errors.labels(code).inc()
 
     def render(self) -> bytes:
-        """The text exposition format."""
+        """Return all metrics in the text exposition format."""
         return generate_latest(self.registry)

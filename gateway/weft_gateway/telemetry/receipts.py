@@ -1,7 +1,7 @@
-"""Receipts: why a call went where it went and in what order, kept a while for people to read.
+"""Receipts: the reasons for a call's placement and order, kept for a limited time.
 
-Keeping one is a few references put together; what people see is looked for, and written, when they
-ask. Bounded in number and age. A gateway has the receipts of the calls that it served.
+Storing a receipt only collects references; the API's output is built on request. Receipts are
+bounded in number and age. A gateway has the receipts of the calls that it served.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from weft_gateway.policies.fair_lru import FairLRU
 
 @dataclass(slots=True, eq=False)
 class Receipt:
-    """One call. It grows while the call runs; `outcome` is "" until it has ended.
+    """One call. It is updated while the call runs; `outcome` is "" until the call ends.
 
-    source: the name that said whose call it is. arrived_s: Unix time, seconds. decision: the
-    router's; replica: where the process table sent the call; reason: why, where it was not the
-    router who said. told: what the engine was told.
-    predicted_tokens, predicted_service_s: what was expected before the engine knew, None where
-    there was nothing to go by. failed: replicas that could not be reached, with the error.
-    error: the code of the gateway's own error that the client was told, "" for none.
-    begun: when the request arrived, on the performance counter. overhead_s, first_byte_s, total_s:
-    since then. listed: its program shows among finished sessions. hints: each hint and its fate.
-    saved_s: seconds that overlaps took off this call's program, by overlap. tools: those that were
-    dispatched before the answer had ended, and by how many seconds. joined: threads of the program
-    whose answers its prompt holds, as lineage has found them. lineage: the program, the thread and
-    the parent under which lineage remembers the call, where it has placed it. counted: the program
-    that the process table has counted it for, where that has turned out to be another one's.
+    source: the source of the call's identity. arrived_s: Unix time in seconds. decision: the
+    router's decision. replica: where the process table placed the call. reason: why, if the router
+    did not decide. predicted_tokens, predicted_service_s: estimates before the engine reported;
+    None without a basis. failed: unreachable replicas with the error. error: code of the gateway's
+    error that the client received, "" for none. begun: arrival time of the request on the
+    performance counter. overhead_s, first_byte_s, total_s: seconds since then. listed: the program
+    appears among finished sessions. hints: each hint and its outcome. saved_s: seconds that
+    overlaps saved for this call's program, by overlap. tools: tools dispatched before the end of
+    the answer, and how many seconds before. joined: threads of the program whose answers the prompt
+    contains, as found by lineage. lineage: program, thread and parent under which lineage stores
+    the call, if it placed the call. counted: the program for which the process table counted the
+    call, if lineage later reassigned it.
     """
 
     request_id: str
@@ -49,7 +48,7 @@ class Receipt:
     predicted_tokens: int
     predicted_service_s: float | None
     reason: str = ""
-    told: CallContext | None = None
+    told: CallContext | None = None  # The context sent to the engine.
     report: CallReport | None = None
     status: int = 0
     outcome: str = ""
@@ -71,8 +70,9 @@ class Receipt:
     def refused(
         cls, request_id: str, call: str, key: ProgramKey, endpoint: str, arrived_s: float
     ) -> Receipt:
-        """The receipt of a call that was refused before it had a place. key: with the program "",
-        where that was not known yet."""
+        """Return the receipt of a call that was refused before placement. key: program "" if
+        unknown at that time.
+        """
         nowhere = Decision("", False, frozenset(), "refused")
         receipt = cls(
             request_id, call, key, "", "", "", endpoint, "", arrived_s, nowhere, "", 0, None
@@ -81,13 +81,15 @@ class Receipt:
         return receipt
 
     def fail(self, status: int, code: str, now: float) -> None:
-        """The gateway has told the client of an error itself. now: on the performance counter."""
+        """Record an error that the gateway returned to the client. now: time on the performance
+        counter.
+        """
         self.status = self.status or status
         self.error = code
         self.total_s = self.total_s or now - self.begun
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it. Durations in seconds, tokens as counts."""
+        """Return the receipt in the API's format. Durations are in seconds, tokens are counts."""
         return {
             "object": "receipt",
             "request_id": self.request_id,
@@ -136,7 +138,7 @@ class Receipt:
         return f"home of its program; {self.decision.replica} was proposed"
 
     def _order(self) -> dict[str, Any] | None:
-        """What the engine ordered the call by."""
+        """Return the values by which the engine ordered the call."""
         told, report = self.told, self.report
         if told is None:
             return None
@@ -173,16 +175,16 @@ class Receipt:
 
 
 class Receipts:
-    """The last receipts. limit: how many, 0 for none at all; the tenant that has most gives way to
-    others. max_age_s: older ones are gone.
+    """The most recent receipts. limit: maximum number, 0 to keep none; beyond it, the tenant with
+    most receipts loses its oldest. max_age_s: maximum age in seconds.
 
-    There is no index: one for each way to ask cost a call more than all else of its receipt, and
-    whoever asks waits some 50 ns for each one that his tenant has.
+    No index exists: an index per query type cost a call more than the rest of its receipt. A query
+    takes about 50 ns per receipt of the tenant.
     """
 
     def __init__(self, limit: int, max_age_s: float) -> None:
         self.on: Final = limit > 0
-        """Whether any are kept."""
+        """Whether receipts are kept."""
         self._room = FairLRU[Receipt](max(1, limit))
         self._max_age_s = max_age_s
 
@@ -190,13 +192,14 @@ class Receipts:
         return len(self._room)
 
     def add(self, receipt: Receipt) -> None:
-        """Keep one; another may go."""
+        """Store a receipt. It may evict another one."""
         if self.on:
             self._room.put(receipt.key.tenant, receipt)
 
     def find(self, tenant: str, request_id: str, now_s: float) -> Receipt | None:
-        """The receipt of a tenant's request, None where there is none (any more). Of two requests
-        with one id it is the later one's."""
+        """Return the receipt of a tenant's request, None if it is unknown or expired. Of two
+        requests with one id, return the later one.
+        """
         self._expire(tenant, now_s)
         for receipt in reversed(self._room.of(tenant)):
             if receipt.request_id == request_id:
@@ -204,16 +207,17 @@ class Receipts:
         return None
 
     def story(self, key: ProgramKey, now_s: float) -> list[Receipt]:
-        """A program's receipts, in the order of their calls' arrival."""
+        """Return a program's receipts in the order of the calls' arrival."""
         self._expire(key.tenant, now_s)
         return [receipt for receipt in self._room.of(key.tenant) if receipt.key == key]
 
     def move(
         self, tenant: str, owner: str, program: str, shown: Callable[[str, str, str], str]
     ) -> None:
-        """What lineage has found out late: `owner` is a part of `program`, or on its own where both
-        are the same. Its calls are told of there from now on. `shown`: the name of a thread, by its
-        owner, its name there and the program."""
+        """Reassign calls after a late result of lineage: `owner` is part of `program`, or separate
+        if both are the same. `shown` returns a thread's displayed name from its owner, its name
+        there and the program.
+        """
         for receipt in self._room.of(tenant):
             if receipt.lineage is None or receipt.key.program == program:
                 continue
@@ -225,20 +229,21 @@ class Receipts:
                 receipt.parent = shown(own, parent, program) if parent else ""
 
     def of(self, tenant: str, now_s: float) -> list[Receipt]:
-        """All of a tenant's, in the order of their calls' arrival."""
+        """Return all receipts of a tenant in the order of the calls' arrival."""
         self._expire(tenant, now_s)
         return list(self._room.of(tenant))
 
     def unlist(self, key: ProgramKey, now_s: float) -> bool:
-        """A program's handle was deleted: its calls so far make no finished session. Whether they
-        made one."""
+        """Remove a program's calls so far from the finished sessions, because its handle was
+        deleted. Return whether any call was listed.
+        """
         listed = [one for one in self.story(key, now_s) if one.listed]
         for receipt in listed:
             receipt.listed = False
         return bool(listed)
 
     def _expire(self, tenant: str, now_s: float) -> None:
-        """Forget a tenant's old ones, before anybody looks."""
+        """Drop a tenant's expired receipts before a query."""
         while (oldest := self._room.oldest(tenant)) is not None:
             if oldest.arrived_s >= now_s - self._max_age_s:
                 return

@@ -1,7 +1,7 @@
-"""Numbers that calls add to, and metrics made of them when somebody asks. One thread writes.
+"""Sums and histograms that calls update, exported as metrics on scrape. One thread writes.
 
-Prometheus' own counters take a lock for each addition, and a call makes a dozen: that cost more
-than routing it.
+Prometheus counters take a lock per addition, and a call makes a dozen additions: that cost more
+than routing the call.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Tally:
 
 
 class Distribution:
-    """How many of the observed values lie in each bucket, and their sum."""
+    """Number of observed values per bucket, and their sum."""
 
     __slots__ = ("_bounds", "_counts", "created_s", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        """`bounds`: the buckets' upper bounds, inclusive, ascending; one without end is added."""
+        """`bounds`: ascending inclusive upper bounds of buckets. An unbounded bucket is added."""
         self._bounds = (*bounds, _INF)
         self._counts = [0] * len(self._bounds)
         self.sum = 0.0
@@ -51,13 +51,13 @@ class Distribution:
         self._counts[bisect_left(self._bounds, value)] += 1
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound, number of values up to it) of each bucket, as Prometheus has them."""
+        """Return (upper bound, cumulative count) of each bucket, in Prometheus' format."""
         bounds = map(floatToGoString, self._bounds)
         return list(zip(bounds, accumulate(map(float, self._counts)), strict=True))
 
 
 class Tallies(Collector):
-    """One counter with its labelled parts."""
+    """One counter metric with its labelled children."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry
@@ -67,7 +67,7 @@ class Tallies(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> Tally:
-        """The part with these values of the labels, in their order."""
+        """Return the child with these label values, in the order of the labels."""
         part = self._parts.get(values)
         if part is None:
             part = self._parts[values] = Tally()
@@ -82,7 +82,9 @@ class Tallies(Collector):
 
 
 class Distributions(Collector):
-    """One histogram with its labelled parts. Without labels, it has one: that of `labels()`."""
+    """One histogram metric with its labelled children. Without labels, `labels()` returns its only
+    child.
+    """
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class Distributions(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> Distribution:
-        """The part with these values of the labels, in their order."""
+        """Return the child with these label values, in the order of the labels."""
         part = self._parts.get(values)
         if part is None:
             part = self._parts[values] = Distribution(self._bounds)

@@ -1,7 +1,7 @@
-"""Background tasks that a failure does not end, and work that runs once behind a client's back.
+"""Background tasks that restart after a failure, and one-time work outside a client's request.
 
 A supervised task runs until `Supervisor.stop`. If it raises, returns, or is cancelled by its own
-code, the supervisor logs the failure, counts it and starts the task again after a pause.
+code, the supervisor logs the failure, counts it and restarts the task after a pause.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# Pauses before restarts, seconds: the first one, and the longest. The longest is short beside the
-# default WEFT_CALL_LEASE_S, so that a task that renews leases and fails has many attempts in one.
+# First and longest pause before a restart, in seconds. The longest is short compared with the
+# default WEFT_CALL_LEASE_S, so a failing task that renews leases has many attempts within one
+# lease.
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 5.0
-# A task that has run for so long since its last failure counts as recovered.
+# A task that has run this long since its last failure counts as recovered.
 RECOVERED_AFTER_S: Final = 30.0
 _CANCEL_AGAIN_S: Final = 0.5
 
 
 @dataclass(slots=True)
 class TaskState:
-    """A supervised task. failures: since the start. in_a_row: failures without a recovery between
-    them. failed_s: time of the last failure on the loop's clock. last_error: the exception's type;
-    its message may hold secrets and is in the log only."""
+    """A supervised task. failures: since the start. in_a_row: consecutive failures without a
+    recovery. failed_s: time of the last failure on the loop's clock. last_error: the exception's
+    type; its message may contain secrets and is only logged.
+    """
 
     name: str
     failures: int = 0
@@ -60,23 +62,23 @@ class Supervisor:
         self._stopping = False
 
     def start(self, name: str, work: Work) -> None:
-        """Run `work` until `stop`. ValueError if a task of this name runs."""
+        """Run `work` until `stop`. Raises ValueError if a task of this name runs."""
         if name in self._states:
-            raise ValueError(f"a task named {name} runs already")
+            raise ValueError(f"a task named {name} is already running")
         state = self._states[name] = TaskState(name)
         self._failures.labels(name)  # Scraped as 0 before the first failure.
         self._tasks.add(asyncio.get_running_loop().create_task(self._keep(state, work), name=name))
 
     def failing(self) -> list[TaskState]:
-        """The tasks that have failed and not recovered since, in the order of their start."""
+        """Return the tasks that have failed and not yet recovered, in the order of their start."""
         now_s = asyncio.get_running_loop().time()
         return [state for state in self._states.values() if self._is_failing(state, now_s)]
 
     async def stop(self) -> None:
         """Cancel all tasks and wait until they have ended. Logs nothing.
 
-        A library that bounds its own waiting with a cancellation can mistake ours for that and
-        swallow it, so the tasks are cancelled again until they have ended.
+        A library that uses cancellation for its timeouts can swallow this one, so the tasks are
+        cancelled repeatedly until they have ended.
         """
         self._stopping = True
         left = self._tasks
@@ -105,7 +107,9 @@ class Supervisor:
             await asyncio.sleep(pause_s)
 
     def _failed(self, state: TaskState, error: BaseException | None) -> float:
-        """Log and count a failure; None: the task returned. The pause before the restart."""
+        """Log and count a failure; None: the task returned. Return the pause before the restart, in
+        seconds.
+        """
         now_s = asyncio.get_running_loop().time()
         state.in_a_row = state.in_a_row + 1 if self._is_failing(state, now_s) else 1
         state.failures += 1
@@ -133,8 +137,9 @@ def _name(error: BaseException | None) -> str:
 
 
 class Spawner:
-    """Work that runs once, beside the request that caused it. `name`: the value of the label
-    `task` under which `failures` counts exceptions."""
+    """One-time work outside the request that caused it. `name`: value of the label `task` under
+    which `failures` counts exceptions.
+    """
 
     def __init__(self, name: str, failures: Counter) -> None:
         self._name = name
@@ -143,13 +148,13 @@ class Spawner:
         failures.labels(name)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it. Its exceptions are logged and counted."""
+        """Run `work`. Its exceptions are logged and counted."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def settle(self, timeout_s: float) -> None:
-        """Wait for what runs, at most `timeout_s` seconds."""
+        """Wait at most `timeout_s` seconds for running work."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=timeout_s)
 
@@ -160,4 +165,4 @@ class Spawner:
             error = task.exception()
         if error is not None:
             self._failures.labels(self._name).inc()
-            log.error("work of %s failed", self._name, exc_info=error)
+            log.error("background work of %s failed", self._name, exc_info=error)

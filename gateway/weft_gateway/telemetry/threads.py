@@ -1,6 +1,6 @@
-"""A program's threads, forks, joins and critical path, read out of its receipts. Pure.
+"""Derives a program's threads, forks, joins and critical path from its receipts. Pure.
 
-Nothing is kept for this while calls run: what receipts know is put together when somebody asks.
+The result is computed on request; no state is kept while calls run.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any, Final
 
 from weft_gateway.telemetry.receipts import Receipt
 
-# Threads that are shown, those that began last, and calls of the critical path, the last ones.
+# Maximum number of listed threads (the latest started) and of calls on the critical path (the
+# last).
 MAX_SHOWN: Final = 256
 
 
 @dataclass(slots=True)
 class ThreadStory:
-    """One thread: its calls as far as receipts have them. Instants are Unix times, durations
-    seconds. parent: the thread that began it, or "". ended_s: when the last of its calls did, None
-    while one is in flight; ended: that call's outcome. joined_by: threads that have gone on with
-    its answer. reported: an engine has said what a call used; else that is not known."""
+    """One thread and its calls, as far as receipts exist. Points in time are Unix times; durations
+    are in seconds. parent: the thread that started it, or "". ended_s: end of its last call, None
+    while a call is in flight; ended: that call's outcome. joined_by: threads that continued with
+    its answer. reported: an engine has reported usage; otherwise it is unknown.
+    """
 
     thread: str
     parent: str
@@ -37,7 +39,7 @@ class ThreadStory:
     reported: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the thread in the API's format."""
         return {
             "thread": self.thread,
             "parent": self.parent or None,
@@ -54,12 +56,14 @@ class ThreadStory:
 
 
 def threads_of(receipts: Sequence[Receipt]) -> list[ThreadStory]:
-    """A program's threads in the order of their first calls. receipts: in the order of arrival."""
+    """Return a program's threads in the order of their first calls. receipts: in the order of
+    arrival.
+    """
     found: dict[str, ThreadStory] = {}
     for receipt in receipts:
         name, at_s = receipt.thread, receipt.arrived_s
         if receipt.outcome == "refused":
-            continue  # It was in no thread.
+            continue  # A refused call belongs to no thread.
         story = found.get(name)
         if story is None:
             story = found[name] = ThreadStory(name, receipt.parent, at_s, at_s)
@@ -81,12 +85,13 @@ def threads_of(receipts: Sequence[Receipt]) -> list[ThreadStory]:
 
 
 def critical_path(receipts: Sequence[Receipt]) -> tuple[float, list[Receipt]]:
-    """The longest path of calls of which each came after the one before it had ended, by service
-    (Agentix, Algorithm 1, line 4): its seconds, and its calls. receipts: in the order of arrival;
-    calls in flight are in no path yet."""
+    """Return the seconds and calls of the longest path of calls, by service, in which each call
+    starts after the end of the one before (Agentix, Algorithm 1, line 4). receipts: in the order of
+    arrival; calls in flight are on no path.
+    """
     longest_s, last = 0.0, -1
     before: dict[int, int] = {}
-    # (when it ends, number, the path up to and with it)
+    # (end time, number, path length including this call)
     running: list[tuple[float, int, float]] = []
     for number, receipt in enumerate(receipts):
         while running and running[0][0] <= receipt.arrived_s:
@@ -108,7 +113,7 @@ def critical_path(receipts: Sequence[Receipt]) -> tuple[float, list[Receipt]]:
 
 
 def to_json(receipts: Sequence[Receipt]) -> dict[str, Any]:
-    """Both, as parts of a program's story."""
+    """Return threads and critical path as parts of a program's trace."""
     threads = threads_of(receipts)
     seconds, path = critical_path(receipts)
     return {

@@ -79,7 +79,7 @@ async def test_sighup_lets_calls_in_flight_finish(engine: Any, until: Any) -> No
         go.set()
         assert (await call).json()["id"] == "x"
         assert await stopped == 0
-        assert b"SIGHUP: no new connections" in gateway.said
+        assert b"SIGHUP: accepting no new connections" in gateway.said
         assert b"Traceback" not in gateway.said
 
 
@@ -114,7 +114,7 @@ async def test_a_call_that_outlives_the_drain_is_told_so_in_the_shape_of_its_api
         assert got.status_code == 503
         assert got.headers["content-type"] == "application/json"
         assert await stopped == 0
-        assert b"2 calls took longer than 0.5 s and are cut" in gateway.said
+        assert b"2 calls took longer than 0.5 s and are aborted" in gateway.said
         assert b"Traceback" not in gateway.said
 
 

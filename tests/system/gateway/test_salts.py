@@ -29,7 +29,7 @@ async def test_while_a_replica_does_not_tell_what_it_is_tenants_are_kept_apart(
         for _ in range(5):
             gateway.parts.registry.suspicion.set()
             await gateway.call()
-    warnings = [r for r in caplog.records if "does not tell what it is" in r.message]
+    warnings = [r for r in caplog.records if "does not identify itself" in r.message]
     assert len(warnings) == 1
 
 

@@ -65,7 +65,9 @@ def test_it_ends_on_a_signal(server: subprocess.Popen[str], number: signal.Signa
     assert server.stderr is not None
     said = server.stderr.read()
     assert "Traceback" not in said
-    assert f"{number.name}: no new connections; calls in flight may take 30 s" in said
+    assert (
+        f"{number.name}: accepting no new connections; calls in flight have 30 s to finish" in said
+    )
     assert said.splitlines()[-1].endswith("stopped")
 
 
@@ -100,9 +102,9 @@ def test_a_variable_that_is_read_by_nothing_is_a_warning(port: int) -> None:
         holder.bind(("127.0.0.1", port))
         holder.listen()
         done = run([*COMMAND, "--port", str(port)], WEFT_DRAIN="3", WEFT_ENGINE_SETTINGS="{}")
-    warnings = [line for line in done.stderr.splitlines() if "read by nothing" in line]
+    warnings = [line for line in done.stderr.splitlines() if "is not a known setting" in line]
     assert warnings == [
-        "weft serve: warning: WEFT_DRAIN is read by nothing; did you mean WEFT_DRAIN_S?"
+        "weft serve: warning: WEFT_DRAIN is not a known setting; did you mean WEFT_DRAIN_S?"
     ]
 
 
@@ -110,7 +112,7 @@ def test_a_misspelt_key_ends_the_start() -> None:
     done = run(SERVE, WEFT_API_KEY="sk-secret")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line == "weft serve: WEFT_API_KEY is read by nothing; did you mean WEFT_API_KEYS?"
+    assert line == "weft serve: WEFT_API_KEY is not a known setting; did you mean WEFT_API_KEYS?"
 
 
 def test_an_open_address_without_keys_is_a_warning(port: int) -> None:
@@ -127,4 +129,4 @@ def test_a_gateway_without_replicas_says_so(port: int) -> None:
         holder.bind(("127.0.0.1", port))
         holder.listen()
         done = run([*SERVE, "--port", str(port)])
-    assert "no replica is named (--replica or WEFT_REPLICAS)" in done.stderr
+    assert "no replica is configured (--replica or WEFT_REPLICAS)" in done.stderr

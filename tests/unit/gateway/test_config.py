@@ -134,11 +134,11 @@ def test_empty_lists_are_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_a_variable_that_nobody_reads_is_told_with_the_nearest(name: str, nearest: str) -> None:
     (told,) = unread({name: "x", "PATH": "/"})
-    assert told == f"{name} is read by nothing; did you mean {nearest}?"
+    assert told == f"{name} is not a known setting; did you mean {nearest}?"
 
 
 def test_a_variable_that_is_like_no_other_is_told_alone() -> None:
-    assert unread({"WEFT_QQQQ": "x"}) == ["WEFT_QQQQ is read by nothing"]
+    assert unread({"WEFT_QQQQ": "x"}) == ["WEFT_QQQQ is not a known setting"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_misspelt_key_is_refused(
     with pytest.raises(SettingsError) as raised:
         load()
     (line,) = str(raised.value).splitlines()
-    assert line.startswith(f"{name} is read by nothing")
+    assert line.startswith(f"{name} is not a known setting")
     assert line.endswith(nearest)
     assert "very-secret" not in line
 

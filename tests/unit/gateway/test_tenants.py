@@ -49,7 +49,7 @@ def test_without_a_file_every_tenant_has_the_default() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[default", "is not TOML"),
+        ("[default", "is not valid TOML"),
         ("[defaults]", "did you mean default?"),
         (
             "[default]\nweigth = 2",
@@ -60,9 +60,9 @@ def test_without_a_file_every_tenant_has_the_default() -> None:
         ("[default]\nweight = true", "default.weight"),
         ("[default]\nrequests_per_minute = -1", "default.requests_per_minute: must be a whole"),
         ("[default]\ncalls_in_flight = 1.5", "default.calls_in_flight"),
-        ("[tenants.a]\nweight = 2", "tenants.a: give either key or key_digest"),
-        ('[tenants.a]\nkey = "k"\nkey_digest = "0123456789abcdef"', "give either key or"),
-        ('[tenants.a]\nkey = ""', "tenants.a.key: must be a text"),
+        ("[tenants.a]\nweight = 2", "tenants.a: set either key or key_digest"),
+        ('[tenants.a]\nkey = "k"\nkey_digest = "0123456789abcdef"', "set either key or"),
+        ('[tenants.a]\nkey = ""', "tenants.a.key: must be a non-empty string"),
         ('[tenants.a]\nkey_digest = "xyz"', "tenants.a.key_digest: must be 16 hexadecimal"),
         ('[tenants.a]\nkey = "k"\n[tenants.b]\nkey = "k"', "tenants.b: another entry has the same"),
         ("tenants = 3", "tenants must be a table"),

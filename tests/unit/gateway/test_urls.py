@@ -144,7 +144,7 @@ def test_names_of_long_addresses_are_short_stable_and_differ() -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "-a", "x" * 65, 'a"b', "n\u00e9", "a,b"])
 def test_a_wrong_name_is_told(name: str) -> None:
-    with pytest.raises(ValueError, match=r"not a replica's name: .* letters, digits"):
+    with pytest.raises(ValueError, match=r"not a valid replica name: .* letters, digits"):
         named_replica(f"{name}=http://h")
 
 

@@ -71,7 +71,7 @@ async def test_a_replica_that_does_not_tell_what_it_is_may_be_vllm(
     replica = await checked(router, rounds=40)
     told = owner == "vllm" and status in (301, 401, 403, 429)
     assert replica.kind is (ReplicaKind.VLLM if told else ReplicaKind.UNKNOWN)
-    records = [r for r in caplog.records if "does not tell what it is" in r.message]
+    records = [r for r in caplog.records if "does not identify itself" in r.message]
     assert [r.levelname for r in records] == ([] if told else ["WARNING"])
 
 
@@ -214,7 +214,8 @@ async def test_what_is_known_is_not_asked_each_time() -> None:
 
 @pytest.mark.parametrize("status", [401, 403])
 @pytest.mark.parametrize(
-    ("secret", "problem"), [("", "is not set here"), ("wrong", "is another one here")]
+    ("secret", "problem"),
+    [("", "is not set on the gateway"), ("wrong", "differs from the replica's value")],
 )
 async def test_a_refused_secret_is_told_once(
     status: int, secret: str, problem: str, caplog: pytest.LogCaptureFixture
@@ -238,7 +239,7 @@ async def test_a_refused_key_is_told_once_and_is_in_the_replicas_state(
     (record,) = (r for r in caplog.records if "KEY" in r.message)
     assert record.levelname == "WARNING"
     assert "r0 at engine" in record.message
-    assert "WEFT_REPLICA_API_KEY is another one here" in record.message
+    assert "WEFT_REPLICA_API_KEY differs from the replica's value" in record.message
     assert "sk-replica" not in caplog.text
 
 
