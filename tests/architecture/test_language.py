@@ -70,7 +70,6 @@ gateway/weft_gateway/engine
 gateway/weft_gateway/model
 gateway/weft_gateway/overlap
 gateway/weft_gateway/policies
-gateway/weft_gateway/programs
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/attack
 loadgen/weft_bench/cli
