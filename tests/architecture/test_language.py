@@ -67,8 +67,6 @@ gateway/weft_gateway
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
-gateway/weft_gateway/model
-gateway/weft_gateway/overlap
 gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/attack

@@ -246,7 +246,7 @@ def _are_tokens(prompt: list[Any]) -> bool:
 
 
 def _json(value: Any) -> str:
-    """Return the same text for equal values; "" for a value that is nested too deeply to serialize."""
+    """Return the same text for equal values; "" for a value that is nested too deeply."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:

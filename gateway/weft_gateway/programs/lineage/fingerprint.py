@@ -148,7 +148,7 @@ class Fingerprint:
         return End(_point(state), cut, len(text))
 
     def recent(self) -> dict[int, int]:
-        """Return pieces after the model's last message, as fingerprints with their sizes in bytes."""
+        """Return pieces after the model's last message, as fingerprints with sizes in bytes."""
         if self.turn:
             return keys(pieces(self._messages[self.turn :]))
         self._own = pieces(self._messages)

@@ -143,7 +143,7 @@ class MemoryLineage:
 
 
 def _added(mark: Mark, there: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """Add a mark before existing ones, with the result of `merged`. Most threads have no mark yet."""
+    """Add a mark before existing ones, as `merged` does. Most threads have no mark yet."""
     program, thread, tail = mark.program, mark.thread, mark.tail
     for other in there:
         if other.program == program and other.thread == thread and other.tail == tail:

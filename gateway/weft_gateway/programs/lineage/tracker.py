@@ -89,7 +89,7 @@ class Lineage:
         await self._store.put(call.tenant, entries, (), now_s)
 
     async def failed(self, call: Asked, now_s: float) -> None:
-        """Record that the call ended without an answer, so that the same request counts as a retry."""
+        """Record that the call ended without an answer, so that a repeated request is a retry."""
         verdict = call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
         await self._store.put(call.tenant, left(call.prompt.end(), mark), (), now_s)
