@@ -101,7 +101,7 @@ async def _go_on(pending: Awaitable[None], hooks: Sequence[Hook], call: Call) ->
 
 
 def taps(hooks: Iterable[HeadHook], call: Call) -> list[Tap]:
-    """Notify observers of the answer's begin. Returns the taps for its chunks."""
+    """Notify observers that the answer has begun. Returns the taps for its chunks."""
     found = []
     for hook in hooks:
         try:

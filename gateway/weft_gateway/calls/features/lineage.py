@@ -1,4 +1,4 @@
-"""Lineage: identifies calls without an id by their text, and learns from their answers."""
+"""Lineage: identifies calls without an identity by their text, and learns from their answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LineageObserver(CallObserver):
-    """Joins calls without an id to the programs whose messages they continue (row 5 of the alias
+    """Joins calls without an identity to the programs whose messages they continue (row 5 of the alias
     table). If the store is away, a call stays a separate program.
     """
 

@@ -71,7 +71,7 @@ class ReceiptsObserver(CallObserver):
             receipt.predicted_tokens = counted.tokens
 
     def head(self, call: Call) -> None:
-        """Record the begin of the answer."""
+        """Record the start of the answer."""
         if call.receipt is not None:
             call.receipt.first_byte_s, call.receipt.status = call.first_byte_s, call.status
 
