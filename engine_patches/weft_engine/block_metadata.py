@@ -1,4 +1,4 @@
-"""What is known of a KV block's content, and the place in the queue that follows from it. Pure."""
+"""Metadata of KV blocks, and the eviction tier that follows from it. Pure."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from typing import Any, Final, NamedTuple
 
 from weft_engine.tags import Tag
 
-# Tier 0 holds what is empty or untagged, then one a tag, then the pinned.
+# Tier 0 holds empty and untagged blocks; then one tier per tag; the last tier holds pinned blocks.
 TIERS: Final = len(Tag) + 1
 PINNED: Final = TIERS - 1
 LOWEST_PRIORITY: Final = -4
 HIGHEST_PRIORITY: Final = 4
-# Unused while the whole cache was reused so many times, a block's tag loses its worth; a tenant
-# without a call for as long is idle.
+# A block's tag expires, and a tenant counts as idle, after the whole cache was reused this many
+# times without a use or a call.
 AGES: Final = 4
 
-# A tenant, and a tier of its blocks.
+# A tenant and one of its tiers.
 Home = tuple[str | None, int]
-# Of blocks without known content: they belong to no tenant and are reused before all others.
+# The home of blocks without known content: no tenant owns them, and they are reused first.
 NOWHERE: Final[Home] = (None, 0)
 
 
 class BlockMeta(NamedTuple):
-    """What is known of a block's content. Marks never change: another one takes its place. Blocks
-    in a row share one, so that work is done once a row.
+    """Metadata of a block's content. Immutable and shared by neighbouring blocks, so that a run of
+    blocks is handled at once.
 
-    tenant: whose share of the cache the block counts against, the tenant of its last call. owner:
-    the only program whose calls have used it, "" for several. tag: the highest but
-    PARTIAL_PREFILL. priority: what its program asked for. partial: programs that have prefilled it
-    ahead of the call that will use it. home: where all this puts it, unless it is pinned.
+    tenant: the tenant of its last call; the block counts against its share of the cache. owner: the
+    only program that has used it, "" for several. tag: the highest tag except PARTIAL_PREFILL.
+    priority: the priority that its program requested. partial: programs that prefilled it ahead of
+    a call. home: the resulting tenant and tier, unless it is pinned.
     """
 
     tenant: str
@@ -48,7 +48,7 @@ class BlockMeta(NamedTuple):
 
 
 _TIERS: Final = {
-    # Lowering takes nothing among the untagged, nor raises anything out of them.
+    # Lowering never makes a tagged block untagged, and raising never lifts an untagged one.
     (tag, priority): int(
         min(max(tag + priority, Tag.RESPONSE if tag else Tag.NONE), Tag.PARTIAL_PREFILL)
     )
@@ -57,18 +57,18 @@ _TIERS: Final = {
 }
 
 
-# Equal marks are mostly one object, which makes them quick to compare.
+# Equal metadata is usually one object, which makes comparisons fast.
 @lru_cache(maxsize=1024)
 def block_meta(
     tenant: str, owner: str, tag: Tag, priority: int, partial: frozenset[str]
 ) -> BlockMeta:
-    """A mark with its home."""
+    """Metadata with its home."""
     tier = _TIERS[Tag.PARTIAL_PREFILL if partial else tag, priority]
     return BlockMeta(tenant, owner, tag, priority, partial, (tenant, tier))
 
 
 def runs_of(items: Iterable[Any]) -> Iterator[tuple[Any, int, int]]:
-    """Each item with where it begins and ends: neighbours in a context are mostly equal."""
+    """Runs of equal items with their start and end: neighbours in a context are mostly equal."""
     begun = 0
     for item, same in groupby(items):
         end = begun + len(list(same))

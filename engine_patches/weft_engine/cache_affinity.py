@@ -1,9 +1,9 @@
-"""What an order that sees the cache is told: lookups of waiting calls, and room that is kept. Pure.
+"""Cache affinity: prefix cache lookups of waiting calls, and calls deferred for reservations. Pure.
 
-Looking up a context costs time for each of its cached blocks, so few are looked up, and only when
-something has happened: a call when it comes or is put back, and then the best of those that wait
-whenever blocks may have become free, if the end of what they found is not where it was. What waits
-further behind may have lost its context unnoticed; it is looked up before it is admitted.
+A lookup takes time for each cached block, so there are few of them: a call is looked up when it
+arrives or is preempted, and the first waiting calls again when blocks may have become free and the
+end of their cached prefix has moved. A call further back may lose its context unnoticed; it is
+looked up again before it is admitted.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from weft_engine.call_table import CallTable
 from weft_engine.rank_index import RankIndex
 from weft_engine.reservations import Admission, CacheReservations, Chain, PrefillPace
 
-# Waiting sequences that are looked up again at once, from the best down.
+# Waiting sequences that one refresh looks up again, from the first on.
 _LOOKED_UP: Final = 8
-# So many are held back at most while others that wait have not been asked yet.
+# The most calls that are deferred while other waiting calls were not considered yet.
 _MOST_HELD: Final = 64
 
 
 class ContextSnapshot(NamedTuple):
-    """Of a waiting sequence: tokens that the cache has and lacks, and how many free blocks it takes
-    to admit it."""
+    """A cache lookup of a waiting sequence: cached tokens, missing tokens, and the free blocks that
+    admitting it takes."""
 
     cached: int
     uncached: int
@@ -33,10 +33,10 @@ class ContextSnapshot(NamedTuple):
 
 
 class Cache(Protocol):
-    """An engine's cache and queue, as they are now."""
+    """The current state of an engine's cache and queues."""
 
     def waiting_names(self) -> Iterable[str]:
-        """Waiting sequences, the best first as far as they are sorted."""
+        """Waiting sequences, the first ones in order."""
         ...
 
     def waiting_count(self) -> int:
@@ -56,22 +56,21 @@ class Cache(Protocol):
         ...
 
     def chain_of(self, sequence: str) -> Chain:
-        """A sequence's context, as KeptRooms tells contexts apart. Not to be changed; grows with
-        the context."""
+        """The block hashes of a sequence's context (see CacheReservations). Read-only; the list
+        grows with the context."""
         ...
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
-        """Whether a sequence of which so many tokens were found would find as many again: the block
-        where they end is there, the one after it is not. Costs next to nothing."""
+        """Whether a lookup would find this many tokens again: the block at their end is cached and
+        the next one is not. Very cheap."""
         ...
 
 
 class CacheAffinity:
-    """Of one engine. cache_tokens: what its cache holds.
+    """Cache affinity of one engine. cache_tokens: the capacity of its cache.
 
-    admitting: how many waiting sequences may be admitted until the next look, the first ones; None
-    for any number. due: the instant at which somebody need not be held back any longer; infinite
-    where nobody is.
+    admitting: how many waiting sequences may be admitted until the next refresh; None for any
+    number. due: when a deferred call may be admitted; infinite if there is none.
     """
 
     def __init__(self, cache: Cache, call_table: CallTable, cache_tokens: int) -> None:
@@ -90,21 +89,21 @@ class CacheAffinity:
 
     @property
     def keep_s(self) -> float:
-        """How long room is kept now, seconds."""
+        """How long blocks stay reserved, seconds."""
         return self._calls.order.reserve_factor * self._pace.token_s * self._cache_tokens
 
     @property
     def kept_blocks(self) -> int:
-        """Blocks that are kept for programs between two calls."""
+        """Blocks that are reserved for programs between two calls."""
         return self._reservations.blocks
 
     @property
-    def held(self) -> int:
-        """Sequences that are held back."""
+    def deferred(self) -> int:
+        """The number of deferred sequences."""
         return len(self._deferred)
 
     def queued(self, sequence: str) -> None:
-        """A sequence waits: it is new, or was put back."""
+        """A sequence waits: it is new or was preempted."""
         self._known.pop(sequence, None)
         self._unseen.add(sequence)
         self._changed = True
@@ -119,7 +118,7 @@ class CacheAffinity:
                 self._reservations.claim(program, self._cache.chain_of(sequence))
         if self.admitting is not None:
             self.admitting -= 1
-            # The next ones are asked before the next step.
+            # Refresh before the next step.
             self._changed |= self.admitting == 0
 
     def freed(self) -> None:
@@ -127,8 +126,8 @@ class CacheAffinity:
         self._changed = True
 
     def left(self, sequence: str, blocks: int, now: float) -> None:
-        """A sequence has ended. blocks: what it had alone, in the cache from now on. To be told
-        while the ledger still knows its call, and the cache its context."""
+        """A sequence has finished. blocks: those that only it used and that stay cached. Call this
+        while the call table and the cache still know the sequence."""
         self._changed = True
         self._forget(sequence)
         call = self._calls.of(sequence)
@@ -147,7 +146,7 @@ class CacheAffinity:
         self._pace.note(tokens, sequences, duration_s)
 
     def reset(self) -> None:
-        """The cache was emptied: nothing is known."""
+        """The cache was emptied: forget all lookups."""
         self._reservations.clear()
         self._undefer()
         self._warm.clear()
@@ -155,14 +154,14 @@ class CacheAffinity:
         self._unseen = set(self._cache.waiting_names())
         self._changed = True
 
-    def look(self, now: float) -> None:
-        """Look up who is new and who is next, and hold back who would take kept room."""
-        # What has moved is forgotten when the queues are sorted, which comes next.
+    def refresh(self, now: float) -> None:
+        """Look up new and next calls, and defer calls that would take reserved blocks."""
+        # The queues are sorted next, which clears `moved`.
         self._warm.invalidate(self._calls.moved)
         if not (self._changed or now >= self.due):
             return
         self._changed = False
-        # The queue was sorted last while these were held, and has them at its end.
+        # The queue was last sorted with these calls at its end.
         before = self._deferred
         self._undefer()
         new, self._unseen = self._unseen, set()
@@ -171,7 +170,7 @@ class CacheAffinity:
         rank = self._calls.rank
         best = list(islice(self._cache.waiting_names(), _LOOKED_UP))
         if self._reservations.blocks:
-            # Warm ones are let in past those that are held back.
+            # Cached calls are admitted past deferred ones.
             self._warm.invalidate(self._calls.moved)
             best += self._warm.best(_LOOKED_UP)
             best += sorted(before)
@@ -191,14 +190,14 @@ class CacheAffinity:
         strays = (self._unseen | self._warm.names() | self._deferred | self._known.keys()) - set(
             waiting
         )
-        return [f"the cache is watched for {sorted(strays)[:5]}, which do not wait"] * bool(strays)
+        return [f"cache lookups of {sorted(strays)[:5]}, which do not wait"] * bool(strays)
 
     def _look_up(self, name: str, now: float) -> ContextSnapshot:
         known = self._known.get(name)
         if known is not None and self._cache.still_cached(name, known.cached):
             return known
         context = self._known[name] = self._cache.context_of(name)
-        self._calls.look(name, context.cached, context.uncached, now)
+        self._calls.update_context(name, context.cached, context.uncached, now)
         if context.cached > context.uncached:
             self._warm.add(name)
         else:
@@ -206,7 +205,7 @@ class CacheAffinity:
         return context
 
     def _defer(self, blocks: dict[str, int], now: float) -> None:
-        """blocks: that the next ones would take, the best first."""
+        """blocks: the blocks that the next calls would take, in order."""
         keep_s = self.keep_s
         asking = []
         for name, wanted in blocks.items():
@@ -214,7 +213,7 @@ class CacheAffinity:
             program = name if call is None else call.context.program
             max_hold_s = self._calls.max_hold_s(name, keep_s, now)
             if self._calls.shares.contended and call is not None:
-                # Room of one tenant keeps calls of another one waiting no longer than it is kept.
+                # A reservation delays calls of other tenants no longer than it lasts.
                 waited_s = now - call.view(now).queued_s
                 max_hold_s = min(max_hold_s, keep_s - waited_s)
             chain = self._cache.chain_of(name) if self._reservations.of(program) else ()
@@ -230,10 +229,10 @@ class CacheAffinity:
         self.admitting = len(asking) - len(held)
         max_hold_s = min(one.max_hold_s for one in asking if one.sequence in self._deferred)
         soonest = math.nextafter(now, math.inf)
-        # Later than now: else this would be asked again for ever in one instant.
+        # Later than now: otherwise this would repeat in one instant for ever.
         self.due = max(min(self._reservations.next_end(), now + max_hold_s), soonest)
         if not self.admitting and len(held) < min(_MOST_HELD, self._cache.waiting_count()):
-            # Calls behind these may fit. They are next once the queue is sorted.
+            # Calls further back may fit. They are next once the queue is sorted.
             self.due = soonest
 
     def _undefer(self) -> None:

@@ -1,8 +1,8 @@
-"""What one call has used and waited in the engine, by events. Pure: instants are handed in.
+"""The service and waiting time of one call, updated by events. Pure: callers pass the time.
 
-A call may be several sequences (`n` above 1, several prompts). It waits while one of them is in
-the queue and none is running; its service is the duration of the steps in which at least one was
-scheduled, each step counted once.
+A call may have several sequences (`n` above 1, several prompts). It waits while one of them is
+queued and none runs. Its service is the duration of the steps in which at least one of them was
+scheduled; each step counts once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from weft_engine.wire import CallContext, CallReport
 
 @dataclass(slots=True)
 class CallState:
-    """Running totals of a call. Instants are of one monotonic clock, seconds.
+    """The totals of a call so far. Instants are seconds on one monotonic clock.
 
-    place, rank, order_in_queue: what it is sorted by. context_cached, context_uncached: tokens of
-    its context that the prefix cache had and lacked when it was last looked up. promoted: its last
-    standing was given for starving.
+    place, rank, order_in_queue: the sort key. context_cached, context_uncached: tokens of its
+    context that were in the prefix cache and not, at the last lookup. promoted: the anti-starvation
+    rule put it into its queue. served_step: the number of the last step that was charged to it.
     """
 
     context: CallContext
@@ -54,45 +54,45 @@ class CallState:
 
     @property
     def alive(self) -> bool:
-        """Whether a sequence of the call is still in the engine."""
+        """Whether a sequence of the call is in the engine."""
         return bool(self.waiting or self.running)
 
     def stand(self, standing: QueueState, order_in_queue: int) -> None:
-        """Move to a queue's end."""
+        """Move the call to the end of a queue."""
         self.queue = standing.queue
         self.quantum_left_s = standing.quantum_left_s
         self.order_in_queue = order_in_queue
         self.queue_path.append(standing.queue)
         self.promoted = standing.promoted
         if standing.promoted:
-            # Algorithm 1, line 29: only the call's own two numbers start again.
+            # Algorithm 1, line 29: only T_c and W_c of the call are reset.
             self.call_service_s = 0.0
             self.call_waiting_s = 0.0
 
     def enqueue(self, sequence: str, now: float) -> None:
-        """A sequence has come into the waiting queue, new or preempted."""
+        """A sequence entered the waiting queue, new or preempted."""
         self.running.discard(sequence)
         self.waiting.add(sequence)
         self._settle(now)
 
     def start(self, sequence: str, now: float) -> None:
-        """A sequence has been scheduled."""
+        """A sequence was scheduled."""
         self.waiting.discard(sequence)
         self.running.add(sequence)
         self._settle(now)
 
     def leave(self, sequence: str, now: float) -> None:
-        """A sequence has finished or was aborted."""
+        """A sequence finished or was aborted."""
         self.waiting.discard(sequence)
         self.running.discard(sequence)
         self._settle(now)
 
     def tell(self, hints: Iterable[str]) -> None:
-        """Note what became of hints; of several sequences with the same outcome once."""
+        """Record the outcomes of hints; equal outcomes of several sequences once."""
         self.hints.extend(hint for hint in hints if hint not in self.hints)
 
     def view(self, now: float, program_tokens: float = 0.0) -> CallView:
-        """What an order may see of this call. program_tokens: of its program, weighted."""
+        """The call as an order sees it. program_tokens: weighted tokens of its program."""
         pending = 0.0 if self.waiting_since is None else max(0.0, now - self.waiting_since)
         context = self.context
         return CallView(
@@ -117,7 +117,7 @@ class CallState:
         )
 
     def report(self) -> CallReport:
-        """The totals so far, as they go back with the answer."""
+        """The report with the totals so far."""
         return CallReport(
             call=self.context.call,
             service_s=round(self.service_s, 6),
@@ -136,7 +136,7 @@ class CallState:
         )
 
     def settle_wait(self, now: float) -> None:
-        """Book the wait so far; the call goes on waiting from now."""
+        """Add the current wait to the totals; the call continues to wait."""
         if self.waiting_since is not None:
             waited = max(0.0, now - self.waiting_since)
             self.waiting_s += waited

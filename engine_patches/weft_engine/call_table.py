@@ -1,9 +1,8 @@
-"""The calls in an engine and where they stand: Algorithm 1 as events. Pure: instants are handed in.
+"""The calls in an engine and their queues: Algorithm 1 as events. Pure: callers pass the time.
 
-The scheduler tells what happens (arrive, start, serve, preempt, leave); the ledger asks the order
-and keeps everybody's standing. Work is done at events, not at every step for every call: a call's
-demotion is looked at when it was served, its promotion when the wait that it takes is over (a heap
-of instants), so that a step with nothing new costs nothing here.
+The scheduler reports events (arrive, start, serve, preempt, leave). The table asks the order and
+keeps the queue of every call. A demotion is checked when the call was served, a promotion when the
+wait that it needs is over (a heap of instants), so a step without events costs almost nothing.
 """
 
 from __future__ import annotations
@@ -22,20 +21,19 @@ from weft_engine.wire import CallContext
 
 Rank = tuple[int, float, int]
 
-# Finished calls whose totals are kept, in case another sequence of the same call still comes
-# (several prompts in one request).
+# Finished calls whose totals are kept: another sequence of the same call may still arrive (several
+# prompts in one request).
 _REMEMBERED_CALLS: Final = 1024
 _FIRST: Final[Rank] = (-1, 0.0, 0)
-# The place of calls that are held back, behind every queue.
+# The place of deferred calls, behind every queue.
 DEFERRED: Final = 2**31
 
 
 class CallTable:
-    """Accounts of all calls in one engine under one order.
+    """All calls in one engine, under one order.
 
-    moved: sequences whose rank or place has changed; whoever sorts by ranks clears it.
-    promotions, demotions: how many there were. shares: what each tenant was given, and whose turn
-    it is.
+    moved: sequences whose rank or queue has changed; the code that sorts the queues clears it.
+    promotions, demotions: counts. shares: the fair shares of the tenants.
     """
 
     def __init__(self, order: Order) -> None:
@@ -51,18 +49,18 @@ class CallTable:
         self._step = 0
         self._starving: list[tuple[float, int, CallState]] = []
         self._counters = TokenCounters()
-        # Programs served since ranks were last refreshed, under a moving order.
+        # Programs that were served since the last refresh, if service changes ranks.
         self._served: set[str] = set()
 
     # -- events ------------------------------------------------------------------------------
 
     def arrive(self, sequence: str, context: CallContext, now: float) -> CallState:
-        """A sequence came into the queue; its call's account, new or known."""
+        """A sequence entered the queue. Returns its call, new or known."""
         self.shares.arrive(sequence, context.tenant, context.weight)
         call = self._calls.get(context.call) or self._finished.pop(context.call, None)
         if call is None:
             if self.order.counts_tokens:
-                # A tenant's programs are compared with each other alone.
+                # Counters are compared among the programs of one tenant only.
                 calls = (a.context for a in self._calls.values())
                 active = {c.program for c in calls if c.tenant == context.tenant}
                 self._counters.arrive(context.program, active)
@@ -85,7 +83,7 @@ class CallTable:
             self.shares.start(sequence)
             call.start(sequence, now)
             self.moved.add(sequence)
-            # Siblings that still wait belong to a call that runs now.
+            # The call now counts as running, also for its sequences that still wait.
             if self.order.cache_aware:
                 self._rank(call, now)
 
@@ -97,7 +95,7 @@ class CallTable:
             self.shares.stop(sequence)
             call.enqueue(sequence, now)
             self._watch(call, now)
-            # It was put before its siblings, of equal rank, and stays there.
+            # vLLM put it before the other waiting sequences of its call, which have the same rank.
             self.moved |= call.waiting
 
     def serve(
@@ -107,8 +105,8 @@ class CallTable:
         now: float,
         prefill: Mapping[str, int] | None = None,
     ) -> None:
-        """A step took this long; tokens: how many it computed for each sequence. prefill: those of
-        prompts, None where that is not known."""
+        """A step took this long. tokens: what it computed for each sequence. prefill: the prompt
+        tokens among them, None if unknown."""
         self.shares.advance(duration_s, prefill)
         self._step += 1
         step, of = self._step, self._of
@@ -134,19 +132,19 @@ class CallTable:
             for sequence, count in tokens.items():
                 call = self._of.get(sequence)
                 if call is not None:
-                    # A step of one token writes it; a longer one reads a prompt.
+                    # A step of one token is a decode; a longer one is prefill.
                     read, written = (count, 0) if count > 1 else (0, 1)
                     self._counters.serve(call.context.program, read, written)
 
     def leave(self, sequence: str, now: float) -> CallState | None:
-        """A sequence finished or was aborted. The account if it was the call's last one."""
+        """A sequence finished or was aborted. Returns the call if this was its last sequence."""
         call = self._of.pop(sequence, None)
         if call is None:
             return None
         self.shares.leave(sequence)
         call.leave(sequence, now)
         if call.alive:
-            # Siblings of the last one that ran wait from now on.
+            # The call waits from now on if its other sequences do.
             self._watch(call, now)
             if self.order.cache_aware:
                 self._rank(call, now)
@@ -158,14 +156,14 @@ class CallTable:
         return call
 
     def promote(self, now: float) -> None:
-        """Promote whoever has waited long enough by now (lines 24 to 30)."""
+        """Promote the calls that have waited long enough (lines 24 to 30)."""
         while self._starving and self._starving[0][0] <= now:
             _, _, call = heapq.heappop(self._starving)
             if call.waiting_since is not None and not self._review(call, now):
                 self._watch(call, now)
 
     def switch(self, order: Order, now: float) -> None:
-        """Go on under another order: everybody enters it anew."""
+        """Switch to another order: all calls enter it anew."""
         self.order = order
         self._starving.clear()
         self._served.clear()
@@ -174,7 +172,7 @@ class CallTable:
             self._stand(call, order.enter(self._view(call, now)), now)
 
     def refresh(self, now: float) -> None:
-        """Ask a moving order for the ranks of calls whose programs were served."""
+        """Update the ranks of calls whose programs were served, if service changes ranks."""
         if not self.order.rank_changes:
             return
         for call in self._calls.values():
@@ -182,9 +180,8 @@ class CallTable:
                 self._rank(call, now)
         self._served.clear()
 
-    def look(self, sequence: str, cached: int, uncached: int, now: float) -> None:
-        """A waiting sequence's context was looked up in the cache: so many tokens are there, so
-        many would have to be computed."""
+    def update_context(self, sequence: str, cached: int, uncached: int, now: float) -> None:
+        """Record a prefix cache lookup of a waiting sequence: cached and missing tokens."""
         call = self._of.get(sequence)
         if call is None:
             return
@@ -203,18 +200,18 @@ class CallTable:
             self._move(call)
 
     def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
-        """Seconds for which the order lets a sequence's call be held back from now on."""
+        """Seconds for which a sequence's call may be deferred from now on."""
         call = self._of.get(sequence)
         return 0.0 if call is None else self.order.max_hold_s(self._view(call, now), keep_s)
 
     # -- questions ---------------------------------------------------------------------------
 
     def of(self, sequence: str) -> CallState | None:
-        """The account of a sequence's call."""
+        """The call of a sequence."""
         return self._of.get(sequence)
 
     def rank(self, sequence: str) -> Rank:
-        """What to sort by, the best first; sequences that are unknown come before all."""
+        """The sort key of a sequence, the lowest first. Unknown sequences come first."""
         call = self._of.get(sequence)
         if call is None:
             return _FIRST
@@ -222,11 +219,11 @@ class CallTable:
 
     @property
     def starves_at(self) -> float:
-        """The next instant at which a promotion may be due; infinite if none is in sight."""
+        """The next instant at which a promotion may be due; infinite if there is none."""
         return self._starving[0][0] if self._starving else math.inf
 
     def waiting_by_queue(self) -> dict[int, int]:
-        """Waiting sequences in each queue. May be asked from another thread."""
+        """The number of waiting sequences in each queue. Safe to call from another thread."""
         found: dict[int, int] = {}
         for call in list(self._calls.values()):
             if call.waiting:
@@ -234,14 +231,14 @@ class CallTable:
         return dict(sorted(found.items()))
 
     def violations(self, alive: Iterable[str]) -> list[str]:
-        """What is inconsistent, in words; empty if nothing is. alive: the engine's sequences."""
+        """Inconsistencies, in words. alive: the sequences in the engine."""
         found = self.shares.violations()
         known, real = set(self._of), set(alive)
         if known != real:
             found.append(f"sequences differ: {sorted(known ^ real)[:5]}")
         for name, call in self._calls.items():
             if not call.alive:
-                found.append(f"call {name} has no sequence and is still here")
+                found.append(f"call {name} has no sequence and was not removed")
             if min(call.service_s, call.waiting_s) < 0:
                 found.append(f"call {name} has a negative time")
         return found
@@ -252,8 +249,8 @@ class CallTable:
         return call.view(now, self._counters.of(call.context.program))
 
     def _review(self, call: CallState, now: float) -> bool:
-        """Whether the order gave the call another standing."""
-        # Twice at most: who is demoted may starve there at once.
+        """Whether the order moved the call."""
+        # At most twice: a demoted call may starve in its new queue at once.
         for changes in range(2):
             standing = self.order.review(self._view(call, now))
             if standing is None:
@@ -276,7 +273,7 @@ class CallTable:
         self._watch(call, now)
 
     def _rank(self, call: CallState, now: float) -> None:
-        """Ask the order again; all of the call's sequences have the rank."""
+        """Ask the order for the rank again. All sequences of the call share it."""
         rank = self.order.rank(self._view(call, now))
         if rank != call.rank:
             call.rank = rank
@@ -287,12 +284,12 @@ class CallTable:
         self.moved |= call.running
 
     def _watch(self, call: CallState, now: float) -> None:
-        """Remember when this wait would be long enough for a promotion."""
+        """Schedule a review for when the wait is long enough for a promotion."""
         if call.waiting_since is None:
             return
         wait = self.order.starves_in(self._view(call, now))
         if math.isfinite(wait):
             self._entries += 1
-            # Later than now: a wait of no length promotes nobody.
+            # Later than now: a wait of zero length promotes no call.
             due = max(now + wait, math.nextafter(now, math.inf))
             heapq.heappush(self._starving, (due, self._entries, call))

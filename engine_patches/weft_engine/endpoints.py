@@ -124,11 +124,10 @@ async def kv(request: Request) -> JSONResponse:
     if refused is not None:
         return refused
     try:
-        advice = KvCommand.from_body(json.loads(await request.body()))
+        command = KvCommand.from_body(json.loads(await request.body()))
     except ValueError as error:
         return _refusal(400, str(error), "bad_command")
-    told = asdict(advice)
-    message = {"do": "kv", "kv": told.pop("action"), **told}
+    message = {"do": "kv", "kv": asdict(command)}
     try:
         engines = await request.app.state.weft_hub.command(message)
     except EngineLinkError as error:

@@ -1,10 +1,10 @@
-"""The scheduler's end of the channel between the engine-core process and the API server.
+"""The scheduler's end of the link between the engine-core process and the API server.
 
-vLLM carries no per-call report to streamed answers and has no way to reach the scheduler from an
-HTTP route, so the scheduler opens two ZMQ DEALER sockets of its own to a ROUTER that the API
-server binds: one to push reports, used by the scheduler's thread, one to take commands, used by a
-daemon thread, since an idle engine does not step. Commands wait for the next `schedule()`. The
-thread also pushes the scheduler's state once a second, for the API server's `/metrics`.
+vLLM has no per-call report for streamed answers and no way to reach the scheduler from an HTTP
+route. Therefore the scheduler opens two ZMQ DEALER sockets to a ROUTER that the API server binds:
+one pushes reports from the scheduler's thread; the other one takes commands in a daemon thread,
+because an idle engine does not step. Commands wait for the next `schedule()`. The daemon thread
+also pushes the scheduler's state once a second for `/metrics`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from typing import Any, Final
 
 import zmq
 
+from weft_engine.kv_command import KvCommand
 from weft_engine.wire import CallReport
 
 logger = logging.getLogger("vllm.weft")
 
-# A report that cannot be sent at once is dropped: the engine never waits for its listeners.
+# A report that cannot be sent at once is dropped: the engine never waits for the API server.
 _HIGH_WATER_MARK: Final = 100_000
 _POLL_MS: Final = 200
 # Prometheus asks every few seconds at most.
@@ -34,27 +35,21 @@ _STATS_INTERVAL_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A change asked for over HTTP, carried out between two steps.
+    """A change that was requested over HTTP and takes effect between two steps.
 
-    kv: "", "retain", "release", "give_up", "forget" or "priority", for the blocks of `program`;
-    ttl_s: how long to retain, or until the priority ends, seconds; 0: a priority without an end.
-    priority: tiers to raise or lower. tokens: only the first so many of a context are to be
-    retained, None for all.
+    policy: the name of the new order, "" to keep the current one. kv: a command for one program's
+    blocks.
     """
 
     policy: str = ""
     reset_cache: bool = False
-    kv: str = ""
-    program: str = ""
-    ttl_s: float = 0.0
-    priority: int = 0
-    tokens: int | None = None
+    kv: KvCommand | None = None
 
 
 class EngineLink:
-    """Sends reports, takes commands, answers questions about the state.
+    """Sends reports, receives commands and answers state queries.
 
-    validate: raises ValueError for a policy that cannot be had.
+    validate: raises ValueError for an unknown policy.
     """
 
     def __init__(
@@ -68,7 +63,7 @@ class EngineLink:
         self._state = state
         self._validate = validate
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        # The order that a waiting command asks for: what an idle engine will begin with.
+        # The order that a queued command asks for, which an idle engine starts with.
         self._coming = ""
         self._reports = self._connect("reports")
         self._closed = threading.Event()
@@ -76,14 +71,14 @@ class EngineLink:
         self._thread.start()
 
     def send_report(self, report: CallReport) -> None:
-        """Push one report; drop it if nobody drains the channel."""
+        """Push one report; drop it if the API server does not read."""
         try:
             self._reports.send_multipart([b"report", report.to_json().encode()], zmq.DONTWAIT)
         except zmq.Again:
-            logger.warning("nobody reads the report channel; dropped the report of a call")
+            logger.warning("the API server does not read; dropped the report of a call")
 
     def take_commands(self) -> list[Command]:
-        """Commands that have come since the last step."""
+        """Commands that arrived since the last step."""
         taken: list[Command] = []
         while True:
             try:
@@ -127,24 +122,23 @@ class EngineLink:
         socket.close(linger=0)
 
     def _send_stats(self, socket: Any) -> None:
-        """Push the state for `/metrics`; drop it if nobody drains the channel."""
+        """Push the state for `/metrics`; drop it if the API server does not read."""
         try:
             socket.send_multipart([b"stats", json.dumps(self._state()).encode()], zmq.DONTWAIT)
         except zmq.Again:
-            logger.debug("nobody reads the channel; dropped the engine's state")
-        except Exception:  # an engine that is just being built has no state yet
+            logger.debug("the API server does not read; dropped the engine's state")
+        except Exception:  # an engine under construction has no state yet
             logger.debug("the engine's state could not be read", exc_info=True)
 
     def _answer(self, message: dict[str, Any]) -> dict[str, Any]:
         if message.get("do") == "state":
             return self._state_to_come()
         if message.get("do") == "kv":
-            fields = ("kv", "program", "ttl_s", "priority", "tokens")
-            self._commands.put(Command(**{name: message[name] for name in fields}))
+            self._commands.put(Command(kv=KvCommand(**message["kv"])))
             return {"accepted": True}
         policy = str(message.get("policy", ""))
         if policy:
-            # Here, where it can be answered: the scheduler must not meet a wrong one.
+            # Validate here, where an error can be answered.
             self._validate(policy)
             self._coming = policy
         command = Command(policy=policy, reset_cache=bool(message.get("reset_cache", False)))
@@ -152,8 +146,8 @@ class EngineLink:
         return {"policy": self._state_to_come()["policy"], "reset_cache": command.reset_cache}
 
     def _state_to_come(self) -> dict[str, Any]:
-        """The state, with the order of the next step, and how many commands wait for that step: an
-        idle engine takes none, since it takes no steps."""
+        """The state, with the order of the next step and the number of queued commands. An idle
+        engine takes no steps and so executes none."""
         state = self._state()
         waiting = {"commands_waiting": self._commands.qsize()}
         return state | waiting | ({"policy": self._coming} if self._coming else {})

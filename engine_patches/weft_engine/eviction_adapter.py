@@ -10,8 +10,8 @@ from weft_engine.block_metadata import AGES, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from weft_engine.compat import SchedulerHooks
 from weft_engine.compat_kv import contents_of
 from weft_engine.endings import Endings
-from weft_engine.engine_link import Command
 from weft_engine.eviction_policy import EvictionPolicy
+from weft_engine.kv_command import KvCommand
 from weft_engine.tags import TagSpans
 from weft_engine.wire import (
     XARG_PRIORITY,
@@ -118,18 +118,18 @@ class EvictionAdapter:
             return []
         return [f"{XARG_RETAIN}=applied to {pinned} of {len(wanted)} blocks: pin_share is used up"]
 
-    def obey(self, command: Command, now: float) -> None:
+    def obey(self, command: KvCommand, now: float) -> None:
         """Carry out `POST /weft/kv`."""
-        if command.kv == "retain":
+        if command.action == "retain":
             self._retain(command.program, command.ttl_s, now, command.tokens)
-        elif command.kv == "release":
+        elif command.action == "release":
             self.policy.release(command.program)
-        elif command.kv == "give_up":
+        elif command.action == "give_up":
             self.policy.give_up(command.program)
-        elif command.kv == "forget":
+        elif command.action == "forget":
             self._endings.drop(command.program)
             self.policy.forget(command.program)
-        elif command.kv == "priority":
+        elif command.action == "priority":
             self._prioritise(command.program, command.priority, command.ttl_s, now)
 
     def expire(self, now: float) -> None:

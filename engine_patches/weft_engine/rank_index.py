@@ -1,4 +1,4 @@
-"""Names in the order of their ranks, of which few change at a time. Pure."""
+"""A sorted set of names whose ranks change, a few at a time. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from weft_engine.call_table import Rank
 
 
 class RankIndex:
-    """A set that knows its best ones. To be told of whoever may have another rank (`stir`): it is
-    asked for that rank when the best are wanted, and nobody else is."""
+    """Names in the order of their ranks. After `invalidate`, the rank of a name is read again at
+    the next query. Not a heap, because names leave from the middle and queries do not consume."""
 
     def __init__(self, rank: Callable[[str], Rank]) -> None:
         self._rank = rank
@@ -25,44 +25,44 @@ class RankIndex:
         return len(self._filed)
 
     def names(self) -> set[str]:
-        """All of them."""
+        """All names."""
         return set(self._filed)
 
     def add(self, name: str) -> None:
-        """Take one in, by its rank of now."""
+        """Add a name with its current rank."""
         self.discard(name)
         rank = self._filed[name] = self._rank(name)
         insort(self._order, (rank, name))
 
     def fill(self, names: Iterable[str]) -> None:
-        """Take in many at once, by their ranks of now, in the place of all that were here."""
+        """Replace all names, with their current ranks."""
         self.clear()
         self._filed = {name: self._rank(name) for name in names}
         self._order = sorted((rank, name) for name, rank in self._filed.items())
 
     def discard(self, name: str) -> None:
-        """Forget one, if it is here."""
+        """Remove a name, if it is in the set."""
         rank = self._filed.pop(name, None)
         if rank is not None:
             del self._order[bisect_left(self._order, (rank, name))]
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all names."""
         self._filed.clear()
         self._order.clear()
         self._stale.clear()
 
     def invalidate(self, names: Iterable[str]) -> None:
-        """These may have other ranks from now on, whether they are here or not."""
+        """The ranks of these names may have changed. Names outside the set are ignored."""
         self._stale.update(self._filed.keys() & names)
 
     def best(self, count: int) -> list[str]:
-        """So many of the best, the best first; of equal ranks by name."""
+        """The first names by rank; equal ranks by name."""
         self._settle()
         return [name for _, name in self._order[:count]]
 
     def ordered(self, start: int = 0) -> Iterator[str]:
-        """All of them but for so many of the best, the best first; not to be changed meanwhile."""
+        """The names by rank, from position `start` on. Do not change the set meanwhile."""
         self._settle()
         return (self._order[at][1] for at in range(start, len(self._order)))
 

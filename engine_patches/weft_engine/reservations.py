@@ -1,10 +1,10 @@
-"""Room kept in the cache for programs between two of their calls, and who waits for it. Pure.
+"""Cache reservations for programs between two calls, and the calls that they defer. Pure.
 
-A program that calls again soon finds its context where it left it, if nobody was let in meanwhile
-who needed its blocks. To leave b of n blocks unused for t seconds costs b/n of what the engine can
-do in t; to compute them again costs b/n of a prefill of the whole cache. So it pays to wait for a
-program about as long as that prefill takes, however long its context is: the break-even rule of
-renting or buying, at most twice as dear as knowing when the program will be back.
+A program that calls again soon finds its context in the cache if no other call took its blocks.
+Leaving b of n blocks unused for t seconds costs b/n of what the engine can do in t; computing them
+again costs b/n of a prefill of the whole cache. So it pays to wait for a program about as long as
+that prefill takes, whatever the length of its context: the break-even rule of renting or buying,
+which costs at most twice as much as knowing when the program returns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# A hash for each full block of a context, of the block and all before it.
+# A hash for each full block of a context, which covers the block and all blocks before it.
 Chain = Sequence[Any]
 
 # A step that computes so many tokens is one of prefill: its time is that of its arithmetic.
@@ -48,7 +48,7 @@ class PrefillPace:
 class Admission:
     """A waiting sequence that would be admitted. blocks: free ones that it takes. warm: most of
     its context is cached. patience_s: how much longer it may be held back, seconds. chain: as in
-    KeptRooms; needed where its program has rooms."""
+    CacheReservations; needed where its program has rooms."""
 
     sequence: str
     program: str

@@ -219,9 +219,9 @@ class WeftScheduler(SchedulerHooks):
             self._forgetting = True
             self._forget()
         if command.kv and self._eviction is not None:
-            self._eviction.obey(command, self.clock())
-        if command.kv == "forget" and self._affinity is not None:
-            self._affinity.ended(command.program)
+            self._eviction.obey(command.kv, self.clock())
+        if command.kv and command.kv.action == "forget" and self._affinity is not None:
+            self._affinity.ended(command.kv.program)
 
     def state(self) -> dict[str, Any]:
         """The answer of `GET /weft/state`. Another thread calls this, so it only reads counts."""
@@ -237,7 +237,7 @@ class WeftScheduler(SchedulerHooks):
             "kv_usage": self.get_kv_cache_usage(),
             "cache_tokens": self.cache_tokens(),
             "swap": None if self._swap is None else self._swap.state(),
-            "held_back": 0 if self._affinity is None else self._affinity.held,
+            "held_back": 0 if self._affinity is None else self._affinity.deferred,
             "kept_blocks": 0 if self._affinity is None else self._affinity.kept_blocks,
             "kv": None if self._eviction is None else self._eviction.policy.state(),
         }
@@ -291,7 +291,7 @@ class WeftScheduler(SchedulerHooks):
             # The waiting queue was not sorted before.
             self.calls.moved.update(self._sequences)
         if self._affinity is not None:
-            self._affinity.look(now)
+            self._affinity.refresh(now)
         self._sort()
         if contended:
             self._admit_by_tenant(now)

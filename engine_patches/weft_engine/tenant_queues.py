@@ -1,8 +1,7 @@
-"""Whose waiting sequence is next where several tenants contend. Pure.
+"""The waiting sequences of each tenant while several tenants contend. Pure.
 
-`TenantShares` says which tenant; inside a tenant the engine's order decides, as if that tenant were
-alone. Each tenant's waiting sequences are kept in the order of their ranks while tenants contend,
-and only those that moved are ranked again.
+`TenantShares` selects the tenant; within a tenant the engine's order decides. Each tenant's waiting
+sequences stay sorted by rank, and only those that moved are ranked again.
 """
 
 from __future__ import annotations
@@ -14,27 +13,27 @@ from typing import Final
 from weft_engine.call_table import DEFERRED, CallTable
 from weft_engine.rank_index import RankIndex
 
-# Sequences of one tenant beyond those wanted that are asked at one decision whether they could be
-# admitted: the best ones, and as many further behind.
+# In one decision, readiness is checked for this many sequences of a tenant beyond the wanted ones,
+# and for as many further back in its queue.
 _ASKED: Final = 32
 
 
 class TenantQueues:
-    """Waiting sequences by tenant. dirty: tenants of which something moved since somebody asked."""
+    """Waiting sequences by tenant. dirty: tenants that changed since the last preemption."""
 
     def __init__(self, call_table: CallTable) -> None:
         self._calls = call_table
         self._queues: dict[str, RankIndex] = {}
-        # Where to look next in the queues of tenants whose best sequences are not ready.
+        # The position to check next in the queues of tenants whose first sequences are not ready.
         self._further: dict[str, int] = {}
         self.dirty: set[str] = set()
 
     def invalidate(self, moved: Collection[str]) -> None:
-        """These may wait, or not, or have other ranks, from now on."""
+        """These sequences may have started or stopped waiting, or have other ranks."""
         shares = self._calls.shares
         for name in moved:
             if self._calls.of(name) is None:
-                # It has left, and its tenant is not known.
+                # It has left, and its tenant is unknown.
                 continue
             tenant = shares.tenant_of(name)
             self.dirty.add(tenant)
@@ -49,18 +48,17 @@ class TenantQueues:
                 queue.add(name)
 
     def clear(self) -> None:
-        """Tenants no longer contend: nothing is kept in order."""
+        """Tenants no longer contend: drop all queues."""
         self._queues.clear()
         self._further.clear()
         self.dirty.clear()
 
     def of(self, tenant: str, start: int = 0) -> Iterator[str]:
-        """The tenant's waiting sequences that are not held back, the best first. start: so many of
-        the best are passed over."""
+        """The tenant's waiting sequences that are not deferred, by rank, from `start` on."""
         shares, rank = self._calls.shares, self._calls.rank
         waiting = shares.waiting_of(tenant)
         queue = self._queues.get(tenant)
-        # What was aborted is not told apart from what waits until the queue is built anew.
+        # Aborted sequences stay in the index until it is rebuilt.
         if queue is None or len(queue) > 2 * len(waiting) + _ASKED:
             queue = self._queues[tenant] = RankIndex(rank)
             queue.fill(waiting)
@@ -73,8 +71,7 @@ class TenantQueues:
             yield name
 
     def next(self, count: int, ready: Callable[[str], bool]) -> list[str]:
-        """So many sequences that are to be served next, the first first. ready: whether the engine
-        would admit a sequence now."""
+        """The next sequences to serve, in order. ready: whether the engine would admit one now."""
         shares = self._calls.shares
         taken: dict[str, int] = {}
         without: set[str] = set()
@@ -97,9 +94,9 @@ class TenantQueues:
         return chosen
 
     def _ready(self, tenant: str, first: int, ready: Callable[[str], bool]) -> Iterator[str]:
-        """The tenant's sequences that are ready: of the first ones, and of a few behind them. Where
-        none is found there, the next decision looks further behind, so that each is asked in the
-        end and no decision asks them all."""
+        """The tenant's ready sequences among the first ones and a few further back. If none of the
+        latter is ready, the next decision looks further back, so that every sequence is checked in
+        the end and no decision checks all of them."""
         yield from filter(ready, islice(self.of(tenant), first))
         start = max(first, self._further.get(tenant, 0))
         asked, found = 0, False
@@ -109,7 +106,7 @@ class TenantQueues:
                 found = True
                 yield name
         if asked < _ASKED:
-            # The end: from the beginning next time.
+            # The end of the queue: start over next time.
             self._further.pop(tenant, None)
         elif not found:
             self._further[tenant] = start + asked

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine
@@ -169,19 +170,19 @@ def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):
     e.add("c", program="P", prompt=PROMPT, tokens=9)
     e.step()
     e.add("d", prompt=PROMPT, tokens=9)
-    commands = [Command(kv="retain", program="P", ttl_s=100.0)]
+    commands = [Command(kv=KvCommand("retain", "P", ttl_s=100.0))]
     policy = e.scheduler._eviction.policy
 
     class Channel:
         def take_commands(self) -> list[Command]:
             return [commands.pop()] if commands else []
 
-    e.scheduler._channel = Channel()
+    e.scheduler._link = Channel()
     flying = bool(e.scheduler._begun)
     output = e.scheduler.schedule()
     assert len(policy.pins) == (0 if flying else 1)
     e._flying.append((output, dict.fromkeys(output.num_scheduled_tokens, 7)))
     e.land_all()
     assert len(policy.pins) == 1
-    e.scheduler._channel = None
+    e.scheduler._link = None
     e.run()

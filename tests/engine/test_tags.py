@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine
@@ -85,7 +86,7 @@ def test_a_pin_keeps_a_context_that_would_have_gone(engine):
         e.add("first", program="P", prompt=prompt(1, tools=False), tokens=2)
         e.run()
         if pinned:
-            e.scheduler.obey(Command(kv="retain", program="P", ttl_s=1000.0))
+            e.scheduler.obey(Command(kv=KvCommand("retain", "P", ttl_s=1000.0)))
         for program, tools in ((2, False), (3, True)):
             e.add(f"other{program}", prompt=prompt(program, tools), tokens=2)
             e.run()
@@ -119,7 +120,7 @@ def test_a_pin_of_the_first_tokens_is_of_the_blocks_that_end_within_them(
     )
     e.run()
     if asked == "by command":
-        e.scheduler.obey(Command(kv="retain", program="P", ttl_s=500.0, tokens=tokens))
+        e.scheduler.obey(Command(kv=KvCommand("retain", "P", ttl_s=500.0, tokens=tokens)))
     assert pinned_blocks(e) == blocks
     assert e.scheduler.violations() == []
     for program in (2, 3):
@@ -272,7 +273,7 @@ def test_what_ended_programs_tagged_does_not_outlive_them(engine, told):
               prompt=list(range(1000 * number, 1000 * number + 160)), extra=system)  # fmt: skip
         e.run()
         if told:
-            e.scheduler.obey(Command(kv="forget", program=f"dead{number}"))
+            e.scheduler.obey(Command(kv=KvCommand("forget", f"dead{number}")))
     found = 0
     for number in range(24):
         context = list(range(90_000 + 5000 * (number % 2), 90_000 + 5000 * (number % 2) + 640))
@@ -312,7 +313,7 @@ def test_a_pinned_context_loses_its_end_first(engine):
     e = engine(policy="fcfs", blocks=9, pin_share=1.0)
     e.add("first", program="P", prompt=prompt(1, tools=False), tokens=2)
     e.run()
-    e.scheduler.obey(Command(kv="retain", program="P", ttl_s=1000.0))
+    e.scheduler.obey(Command(kv=KvCommand("retain", "P", ttl_s=1000.0)))
     e.add("other", prompt=prompt(2, tools=True)[:90], tokens=2)
     e.run()
     e.add("again", program="P", prompt=prompt(1, tools=False), tokens=1)
@@ -359,7 +360,7 @@ def test_the_books_agree_after_every_step_whatever_is_asked(engine, seed):
         if draws.random() < 0.2:
             kind = draws.choice(["retain", "release", "priority"])
             reach = draws.choice([None, 0, 20, 50])
-            command = Command(kv=kind, program=program, ttl_s=9.0, priority=2, tokens=reach)
+            command = Command(kv=KvCommand(kind, program, ttl_s=9.0, priority=2, tokens=reach))
             e.scheduler.obey(command)
         if draws.random() < 0.1:
             e.abort(alive.pop(draws.randrange(len(alive))))

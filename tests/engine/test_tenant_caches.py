@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 from weft_engine.tags import Tag
 
 pytestmark = pytest.mark.engine
@@ -108,8 +109,8 @@ def test_priority_over_http_is_bounded_as_well(engine):
     honest_round(e, 0)
     for number in range(12):
         attack(e, f"x{number}", {})
-        e.scheduler.obey(Command(kv="priority", program=f"x{number}", priority=4))
-        e.scheduler.obey(Command(kv="retain", program=f"x{number}", ttl_s=3600.0))
+        e.scheduler.obey(Command(kv=KvCommand("priority", f"x{number}", priority=4)))
+        e.scheduler.obey(Command(kv=KvCommand("retain", f"x{number}", ttl_s=3600.0)))
     for number in range(1, ROUNDS):
         honest_round(e, number)
     assert hit_rate(e) > 0.9

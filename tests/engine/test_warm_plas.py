@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 
 pytestmark = pytest.mark.engine
 
@@ -153,7 +154,7 @@ def test_nobody_is_held_back_by_a_program_that_has_ended(engine):
     e.add("a/0", program="a", prompt=text(1, 640))
     while len(e.reports) < 1:
         e.step()
-    e.scheduler.obey(Command(kv="forget", program="a"))
+    e.scheduler.obey(Command(kv=KvCommand("forget", "a")))
     e.add("cold", program="cold", prompt=text(2, 480))
     e.run()
     assert next(r for r in e.reports if r.call == "cold").waiting_s <= 1.0
@@ -190,10 +191,10 @@ def test_without_a_prefix_cache_it_is_plas_by_programs(engine, monkeypatch):
 
 
 @pytest.mark.parametrize("reserve_factor", [0.0, 0.25, 50.0])
-def test_a_storm_ends_with_every_token_whatever_is_kept(engine, keep_share):
-    options = {"first_quantum_s": 2.0, "beta": 5.0, "reserve_factor": keep_share}
+def test_a_storm_ends_with_every_token_whatever_is_kept(engine, reserve_factor):
+    options = {"first_quantum_s": 2.0, "beta": 5.0, "reserve_factor": reserve_factor}
     e = engine(policy="warm_plas", options=options, max_num_seqs=3, blocks=60, step_tokens=320)
-    random = Random(keep_share)
+    random = Random(reserve_factor)
     wanted: dict[str, int] = {}
     lengths = [40] * 9
     alive: list[str] = []

@@ -208,7 +208,7 @@ class Batcher:
         self._ledger.promote(now)
         self._ledger.refresh(now)
         if self._affinity is not None:
-            self._affinity.look(now)
+            self._affinity.refresh(now)
         self._sort()
         crowded = self._affinity is not None and self._affinity.admitting is not None
         if self._ledger.order.preempts and self._waiting and self._running and not crowded:

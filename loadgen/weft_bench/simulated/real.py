@@ -84,14 +84,7 @@ class RealScheduler:
 
     def advise(self, advice: KvCommand) -> None:
         """See Engine."""
-        command = Command(
-            kv=advice.action,
-            program=advice.program,
-            ttl_s=advice.ttl_s,
-            priority=advice.priority,
-            tokens=advice.tokens,
-        )
-        self._obey(command, self._replica.now)
+        self._obey(Command(kv=advice), self._replica.now)
 
     def _obey(self, command: Command, now: float) -> None:
         self._replica.now = now

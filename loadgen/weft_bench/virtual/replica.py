@@ -12,6 +12,7 @@ from typing import Any, Final
 from vllm import SamplingParams
 from vllm.v1.request import Request, RequestStatus
 from weft_engine.engine_link import Command
+from weft_engine.kv_command import KvCommand
 from weft_engine.wire import CallContext, CallReport
 
 from weft_bench.costs.presets import EngineShape
@@ -168,7 +169,7 @@ class Replica:
     def tell(self, kv: str, program: str, now: float) -> float | None:
         """What is to become of a program's KV blocks, as over `POST /weft/kv`: carried out before
         the next step. Returns as `interrupt`."""
-        self._told.append(Command(kv=kv, program=program))
+        self._told.append(Command(kv=KvCommand(kv, program)))
         return self._cut(now)
 
     def abort(self, call: str, now: float) -> CallReport | None:

@@ -205,7 +205,7 @@ async def test_a_priority_ends_although_the_gateway_that_told_of_it_is_gone(
             real.finish(now)
         if name == command.program:
             real.advise(command)
-        known = real._replica.scheduler._caches.retention._programs.get(command.program)
+        known = real._replica.scheduler._eviction.policy._programs.get(command.program)
         assert known.priority == (0 if name == "later" else 2)
 
 

@@ -106,10 +106,10 @@ def test_the_warm_one_goes_first_and_is_not_looked_up_while_nothing_happens():
     scene = Scene()
     scene.come("cold", 0, 5000)
     scene.come("warm", 5000, 10)
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     assert scene.order() == ["warm", "cold"]
     scene.cache.asked.clear()
-    scene.affinity.look(1.0)
+    scene.affinity.refresh(1.0)
     assert scene.cache.asked == []
 
 
@@ -117,11 +117,11 @@ def test_what_has_lost_its_context_loses_its_place_when_blocks_move():
     scene = Scene()
     scene.come("a", 5000, 10)
     scene.come("b", 4000, 10)
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     assert scene.order() == ["a", "b"]
     scene.cache.contexts["a"] = ContextSnapshot(0, 5010, 0)
     scene.affinity.freed()
-    scene.affinity.look(1.0)
+    scene.affinity.refresh(1.0)
     assert scene.order() == ["b", "a"]
 
 
@@ -129,16 +129,16 @@ def test_few_are_looked_up_at_once_but_whoever_comes_is():
     scene = Scene()
     for number in range(50):
         scene.come(f"{number:02}", 0, 5000)
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     assert len(scene.cache.asked) == 50
     scene.cache.asked.clear()
     scene.affinity.freed()
-    scene.affinity.look(1.0)
+    scene.affinity.refresh(1.0)
     assert scene.cache.asked == []
     for name in scene.cache.contexts:
         scene.cache.contexts[name] = ContextSnapshot(10, 4990, 0)
     scene.affinity.freed()
-    scene.affinity.look(2.0)
+    scene.affinity.refresh(2.0)
     assert scene.cache.asked == [f"{number:02}" for number in range(8)]
 
 
@@ -151,13 +151,13 @@ def test_room_of_a_program_that_is_away_holds_a_cold_call_back_until_its_time_is
     scene.end("away", 60, now=10.0)
     scene.come("cold", 0, 1000, 50, now=10.0)
     scene.come("small", 0, 10, 5, now=10.0)
-    scene.affinity.look(10.0)
+    scene.affinity.refresh(10.0)
     assert scene.order() == ["small", "cold"]
-    assert (scene.affinity.held, scene.affinity.admitting, scene.affinity.due) == (1, 1, 11.0)
-    scene.affinity.look(10.5)
-    assert scene.affinity.held == 1
-    scene.affinity.look(11.0)
-    assert (scene.affinity.held, scene.affinity.admitting) == (0, None)
+    assert (scene.affinity.deferred, scene.affinity.admitting, scene.affinity.due) == (1, 1, 11.0)
+    scene.affinity.refresh(10.5)
+    assert scene.affinity.deferred == 1
+    scene.affinity.refresh(11.0)
+    assert (scene.affinity.deferred, scene.affinity.admitting) == (0, None)
     assert scene.affinity.due == math.inf
     assert scene.affinity.kept_blocks == 0
 
@@ -171,8 +171,8 @@ def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
         scene.come("away", 0, 1, now=float(second))
         scene.start("away", float(second))
         scene.end("away", 60, now=float(second))
-        scene.affinity.look(float(second))
-        assert scene.affinity.held == (second < 2)
+        scene.affinity.refresh(float(second))
+        assert scene.affinity.deferred == (second < 2)
 
 
 def test_room_of_another_tenant_holds_a_call_back_no_longer_than_room_is_kept():
@@ -186,8 +186,8 @@ def test_room_of_another_tenant_holds_a_call_back_no_longer_than_room_is_kept():
         scene.come("away", 0, 1, now=now, tenant="greedy")
         scene.start("away", now)
         scene.end("away", 60, now=now)
-        scene.affinity.look(now)
-        assert scene.affinity.held == (now < 1), now
+        scene.affinity.refresh(now)
+        assert scene.affinity.deferred == (now < 1), now
 
 
 def test_threads_of_a_program_keep_their_rooms_side_by_side():
@@ -204,11 +204,11 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side():
     scene.end("b", 30)
     assert scene.affinity.kept_blocks == 70
     scene.come("cold", 0, 1000, 31)
-    scene.affinity.look(0.0)
-    assert scene.affinity.held == 1
+    scene.affinity.refresh(0.0)
+    assert scene.affinity.deferred == 1
     # The thread that goes on takes its own.
     scene.come("a2", 800, 10, 1, program="p", chain="a" * 51)
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     scene.start("a2")
     assert scene.affinity.kept_blocks == 30
     scene.affinity.ended("p")
@@ -224,24 +224,24 @@ def held_back():
     scene.start("away")
     scene.end("away", 60)
     scene.come("cold", 0, 1000, 50)
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     return scene
 
 
 def test_a_program_that_will_not_call_again_gives_its_room_back():
     scene = held_back()
-    assert scene.affinity.held == 1
+    assert scene.affinity.deferred == 1
     scene.affinity.ended("away")
-    scene.affinity.look(0.1)
-    assert scene.affinity.held == 0
+    scene.affinity.refresh(0.1)
+    assert scene.affinity.deferred == 0
 
 
 def test_an_emptied_cache_keeps_nothing_and_is_looked_up_anew():
     scene = held_back()
     scene.affinity.reset()
-    assert (scene.affinity.kept_blocks, scene.affinity.held) == (0, 0)
+    assert (scene.affinity.kept_blocks, scene.affinity.deferred) == (0, 0)
     scene.cache.asked.clear()
-    scene.affinity.look(0.1)
+    scene.affinity.refresh(0.1)
     assert scene.cache.asked == ["cold"]
 
 
@@ -265,7 +265,7 @@ def crowd(large: int, small: int) -> Scene:
 
 def admit(scene: Scene, now: float) -> int:
     """One step with slots for all: those are admitted that may be. How many."""
-    scene.affinity.look(now)
+    scene.affinity.refresh(now)
     scene.cache.sort()
     names = scene.cache.waiting_names()
     for name in names[: scene.affinity.admitting]:
@@ -279,14 +279,14 @@ def test_a_call_that_is_held_back_does_not_stop_the_small_ones_behind_it():
     assert sum(admitted) == 300
     assert min(admitted[:30]) > 0
     assert scene.order() == ["large 000"]
-    assert scene.affinity.held == 1
+    assert scene.affinity.deferred == 1
 
 
 def test_more_held_calls_than_are_looked_at_in_a_step_do_not_stop_the_others():
     scene = crowd(large=20, small=30)
     for step in range(12):
         admit(scene, 0.001 * step)
-    assert scene.affinity.held == 20
+    assert scene.affinity.deferred == 20
     assert len(scene.cache.contexts) == 20
 
 
@@ -294,16 +294,16 @@ def test_held_calls_stay_held_at_every_look_though_the_queue_has_them_last():
     scene = crowd(large=1, small=20)
     for step in range(8):
         scene.affinity.freed()
-        scene.affinity.look(0.001 * step)
-        assert scene.affinity.held == 1, step
+        scene.affinity.refresh(0.001 * step)
+        assert scene.affinity.deferred == 1, step
         scene.cache.sort()
 
 
 def test_nothing_is_looked_at_again_while_all_that_wait_are_held():
     scene = crowd(large=3, small=0)
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     scene.cache.sort()
-    assert (scene.affinity.held, scene.affinity.admitting) == (3, 0)
+    assert (scene.affinity.deferred, scene.affinity.admitting) == (3, 0)
     assert scene.affinity.due > 0.5
 
 
@@ -338,12 +338,12 @@ def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
             scene.cache.calls.preempt(name, now)
             scene.affinity.queued(name)
         else:
-            scene.affinity.look(now)
+            scene.affinity.refresh(now)
             waiting, affinity = scene.order(), scene.affinity
             if affinity.admitting is not None:
-                assert affinity.held > 0
+                assert affinity.deferred > 0
                 assert affinity.due > now
-                assert affinity.admitting + affinity.held <= len(waiting)
+                assert affinity.admitting + affinity.deferred <= len(waiting)
                 assert scene.cache.running or affinity.admitting
         assert scene.affinity.violations(scene.cache.contexts) == [], number
 
@@ -360,11 +360,11 @@ def test_a_warm_call_that_was_promoted_while_nobody_looked_is_the_next_to_be_ask
         call_table.arrive(name, context, 0.0)
         scene.affinity.queued(name)
     scene.cache.running.add("somebody")
-    scene.affinity.look(0.0)
+    scene.affinity.refresh(0.0)
     assert "w8" not in scene.affinity._warm.best(8)
     call_table.promote(2.0)
     # Nothing came or left, so nothing is looked up; then the queues are sorted.
-    scene.affinity.look(2.0)
+    scene.affinity.refresh(2.0)
     call_table.moved.clear()
     found = scene.affinity._warm.best(9)
     assert found == sorted(scene.cache.contexts, key=call_table.rank)

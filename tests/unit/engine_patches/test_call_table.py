@@ -88,7 +88,7 @@ def test_a_sequence_that_waits_for_its_turn_beside_siblings_that_run_is_as_good_
         book.arrive(name, CallContext("c", "p", arrival_s=9.0), 0.0)
     book.arrive("other", CallContext("d", "q", arrival_s=1.0), 0.0)
     for name in ("one", "other"):
-        book.look(name, 0, 5000, 0.0)
+        book.update_context(name, 0, 5000, 0.0)
     assert book.rank("other") < book.rank("two")
     book.moved.clear()
     book.start("one", 0.0)

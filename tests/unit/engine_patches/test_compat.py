@@ -83,7 +83,7 @@ def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(se
             book.arrive(name, program, now)
             waiting.append(Waiting(name))
             if book.order.cache_aware:
-                book.look(name, 700 * (number % 5), 2000, now)
+                book.update_context(name, 700 * (number % 5), 2000, now)
         elif event == "s" and waiting:
             running.append(one := find(waiting, number))
             book.start(one.request_id, now)
@@ -96,7 +96,9 @@ def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(se
         elif event == "l" and (queue := [waiting, running][number % 2]):
             book.leave(find(queue, number).request_id, now)
         elif event == "c" and waiting:
-            book.look(waiting[number % len(waiting)].request_id, 700 * (number % 5), 2000, now)
+            book.update_context(
+                waiting[number % len(waiting)].request_id, 700 * (number % 5), 2000, now
+            )
         elif event == "h" and waiting:
             book.hold(waiting[number % len(waiting)].request_id, number % 2 == 0)
         if sorts:
