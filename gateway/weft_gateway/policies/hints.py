@@ -17,7 +17,7 @@ from weft_gateway.policies.tags_sections import PREAMBLE
 
 DEFAULT_LIMITS: Final = HintLimits()
 _MARK: Final = b'"cache_control"'
-# Maximum fates per call, so that the receipt and the headers hold them.
+# Maximum fates per call, which bounds the size of a receipt.
 _MAX_FATES: Final = 96
 _SHOWN: Final = 40
 

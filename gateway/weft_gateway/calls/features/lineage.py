@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class LineageObserver(CallObserver):
-    """Joins calls without an identity to the programs whose messages they continue (row 5 of the alias
-    table). If the store is away, a call stays a separate program.
+    """Joins calls without an identity to the programs whose messages they continue (row 5 of the
+    alias table). If the store is away, a call stays a separate program.
     """
 
     def __init__(
