@@ -66,10 +66,7 @@ engine_patches/weft_engine/swap
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
-gateway/weft_gateway/model
-gateway/weft_gateway/overlap
 gateway/weft_gateway/policies
-gateway/weft_gateway/programs
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
 tests/contract

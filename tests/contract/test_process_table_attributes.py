@@ -98,9 +98,9 @@ def test_one_tenants_words_push_out_his_own_programs_only(make_table):
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        (ProgramAttribute("", "x", 1.0), "not a name"),
-        (ProgramAttribute("a\nb", "x", 1.0), "not a name"),
-        (ProgramAttribute("n" * 33, "x", 1.0), "not a name"),
+        (ProgramAttribute("", "x", 1.0), "invalid attribute name"),
+        (ProgramAttribute("a\nb", "x", 1.0), "invalid attribute name"),
+        (ProgramAttribute("n" * 33, "x", 1.0), "invalid attribute name"),
         (ProgramAttribute("tags", "x" * 16_385, 1.0), "at most 16384"),
         (ProgramAttribute("tags", "x", float("nan")), "Unix time"),
     ],

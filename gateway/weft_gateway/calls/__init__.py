@@ -1,1 +1,1 @@
-"""The life of a call, chat and prefill alike: identified, placed, opened, sent, relayed, closed."""
+"""The life of a call, chat or prefill: identify, place, open, send, relay, close."""

@@ -1,7 +1,7 @@
-"""Answers that engines make in the background (`"background": true`, Responses API).
+"""Responses that engines generate in the background (`"background": true`, Responses API).
 
-The engine answers such a call at once and goes on working. Its place among its tenant's calls in
-flight stays taken until the engine says that the answer has ended.
+The engine replies to such a call at once and continues to work. The call keeps its place among its
+tenant's calls in flight until the engine reports the end of the response.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Held(NamedTuple):
 
 
 class BackgroundCalls:
-    """The places that are held. keep_s: how long at most, seconds."""
+    """Holds the places of background calls. keep_s: maximum time, seconds."""
 
     def __init__(
         self, limits: TenantLimits, registry: Registry, client: httpx.AsyncClient, keep_s: float
@@ -41,13 +41,13 @@ class BackgroundCalls:
         self._held: dict[str, _Held] = {}
 
     def hold(self, response_id: str, replica: str, admitted: Admitted) -> None:
-        """Keep the place of a call whose answer goes on as this response of the replica."""
+        """Keep the place of a call whose response continues in the background of the replica."""
         self._held[response_id] = _Held(
             self._registry[replica], admitted, monotonic() + self._keep_s
         )
 
     async def run(self) -> None:
-        """Release the places of answers that have ended, until cancelled."""
+        """Release the places of finished responses, until cancelled."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await asyncio.gather(*(self._check(*held) for held in tuple(self._held.items())))

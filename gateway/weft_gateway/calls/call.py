@@ -1,4 +1,4 @@
-"""The state of one call: the one object that changes while the call is served."""
+"""The state of one call: the only mutable object of a call."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from weft_gateway.telemetry.receipts import Receipt
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A client. tenant: a digest of its key. salt: of the prefix cache; "" for anonymous ones,
-    who share what stock vLLM would share among them."""
+    """A client. tenant: a digest of its key. salt: of the prefix cache; "" for anonymous clients,
+    which share the cache like clients of stock vLLM.
+    """
 
     tenant: str
     salt: str
@@ -35,8 +36,9 @@ class Caller:
 
 @record
 class Placed:
-    """A proposal for the process table. reason: why it is not the router's own, else "". prefix:
-    what the prompt begins with, where the replica was chosen as a home."""
+    """A proposal for the process table. reason: why the router's choice was overridden, else "".
+    prefix: the prompt's beginning, if the replica was chosen as a home.
+    """
 
     replica: str
     sticky: bool
@@ -46,7 +48,7 @@ class Placed:
     prefix: PromptPrefix | None
 
 
-# Takes bytes of a stream; returns those for the client.
+# Takes bytes of a stream and returns the bytes for the client.
 Tap = Callable[[bytes], bytes]
 Hook = Callable[["Call"], Awaitable[None] | None]
 HeadHook = Callable[["Call"], Tap | None]
@@ -54,7 +56,7 @@ HeadHook = Callable[["Call"], Tap | None]
 
 @dataclass(slots=True)
 class Hooks:
-    """What observers do in the course of a call (`weft_gateway.calls.observers`)."""
+    """The hooks of a call's observers (`weft_gateway.calls.observers`)."""
 
     arrived: list[Hook] = field(default_factory=list)
     opened: list[Hook] = field(default_factory=list)
@@ -64,7 +66,7 @@ class Hooks:
     ended: list[Hook] = field(default_factory=list)
 
 
-# The gateway's own calls, which compute what turns begin with.
+# The gateway's own calls, which prefill the beginning of a turn.
 PREFILL: Final = replace(BY_PATH["/v1/chat/completions"], name="prefill")
 UNKNOWN_CALLER: Final = Caller("", "")
 UNIDENTIFIED: Final = Identity(ProgramKey("", ""), MAIN_THREAD, "", "none", True)
@@ -72,7 +74,7 @@ _NO_PROGRAM: Final = Program(ProgramKey("", ""), 0.0)
 
 
 def call_ids() -> Callable[[], str]:
-    """A source of call ids, unique over processes."""
+    """Return a source of call ids that are unique across processes."""
     prefix = os.urandom(6).hex()
     count = itertools.count(1)
     return lambda: f"call-{prefix}-{next(count):x}"
@@ -80,11 +82,12 @@ def call_ids() -> Callable[[], str]:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call, from its request to its last byte. Each part of the path fills in what it finds.
-    Durations are in seconds on the performance counter, since `begun`."""
+    """One call, from its request to its last byte. Each step of the path fills in its results.
+    Durations are in seconds on the performance counter, since `begun`.
+    """
 
-    # id: to engines and the process table. headers: as ASGI has them. request_id: the client's, or
-    # one made for it. begun: when the request arrived. hooks: of the endpoint.
+    # id: for engines and the process table. headers: in ASGI form. request_id: the client's, or a
+    # generated one. begun: arrival of the request. hooks: of the endpoint.
     id: str
     endpoint: Endpoint
     headers: list[tuple[bytes, bytes]]
@@ -92,10 +95,10 @@ class Call:
     begun: float
     hooks: Hooks
 
-    # The request. target: path and query for the engine. skimmed: the content of the body was too
-    # long to be read. model: "" where the engine decides. program: as the path named it.
-    # prefill_id: of the prefill that the path names. tool_dispatch: the client wants complete tool
-    # calls in its stream. tags: the only tags of the prompt.
+    # The request. target: path and query for the engine. skimmed: the body was too long to read its
+    # content. model: "" if the engine decides. program: from the path. prefill_id: from the path.
+    # tool_dispatch: the client requests complete tool calls in its stream. tags: override all other
+    # tags of the prompt.
     target: bytes = b""
     body: dict[str, Any] = field(default_factory=dict)
     caller: Caller = UNKNOWN_CALLER
@@ -108,9 +111,9 @@ class Call:
     tool_dispatch: bool = False
     tags: tuple[int, ...] | None = None
 
-    # Whose call it is. holder: the replica that stores the answer that this call continues, or "".
-    # asked: how lineage has placed the call, until it has learned the outcome. prefill: the one
-    # that this call extends. matched: the program's prefills were compared with the call.
+    # The identity. holder: the replica that stores the answer that this call continues, or "".
+    # asked: lineage's verdict, until lineage has learned the outcome. prefill: the one that this
+    # call extends. matched: the program's prefills were compared with the call.
     identity: Identity = UNIDENTIFIED
     holder: str = ""
     asked: Asked | None = None
@@ -118,14 +121,13 @@ class Call:
     matched: bool = False
     admitted: Admitted | None = None
 
-    # The prompt, once it has been counted.
+    # The prompt, once its tokens have been counted.
     sections: Sequence[Section] = ()
     counted: Counted | None = None
 
-    # The open call. placed: what was proposed, and why. replica: "" before the call is open.
-    # program: as it was when the call opened. local: the table's store was away. failed:
-    # replicas that could not be reached, with the error's code. superseded: another replica has the
-    # call now.
+    # The open call. placed: the proposal and its reason. replica: "" before the call is open.
+    # program: its state when the call opened. local: the table's store was away. failed: replicas
+    # that could not be reached, with error codes. superseded: another replica has the call now.
     placed: Placed | None = None
     replica: str = ""
     program: Program = _NO_PROGRAM
@@ -133,18 +135,18 @@ class Call:
     failed: tuple[tuple[str, str], ...] = ()
     superseded: bool = False
 
-    # What the engine was told. context: None where it does not run the plugin. fates: of hints, as
+    # The data sent to the engine. context: None for engines without the plugin. fates: of hints, as
     # `name=fate`. expected_s: mean service of the program's calls.
     context: CallContext | None = None
     fates: tuple[str, ...] = ()
     expected_s: float | None = None
     overhead_s: float = 0.0
 
-    # The answer. body_out: of an answer that is no stream, and no error. recorded: the pieces of a
-    # stream, where an observer has asked for them; none of a stream of more than record_limit
-    # bytes. response_id: of an answer that later calls can continue; stored: the replica keeps it.
-    # disowned: the answer belongs to another call. dispatched: tools that the client was told of
-    # within the stream, and when.
+    # The answer. body_out: of a non-streamed answer without an error. recorded: the pieces of a
+    # stream, if an observer requested them; empty above record_limit bytes. response_id: of an
+    # answer that later calls can continue; stored: the replica keeps it. disowned: the answer
+    # belongs to another call. dispatched: tools that the client received within the stream, and
+    # when.
     status: int = 0
     is_stream: bool = False
     first_byte_s: float = 0.0
@@ -158,7 +160,8 @@ class Call:
     dispatched: Sequence[tuple[str, float]] = ()
 
     # The end. dropped: malformed reports. saved_s: seconds by overlap. tools: those that were
-    # dispatched before the answer ended, and by how many seconds. error: what ended the call.
+    # dispatched before the answer ended, and by how many seconds. error: the error that ended the
+    # call.
     outcome: Outcome = Outcome.ERROR
     report: CallReport | None = None
     dropped: int = 0
@@ -174,26 +177,27 @@ class Call:
 
     @property
     def good(self) -> bool:
-        """Whether the engine has answered without an error."""
+        """Whether the engine replied without an error."""
         return self.status < 400
 
     def record(self, limit: int) -> None:
-        """Keep the bytes of the answer, if they are at most `limit`."""
+        """Record the bytes of the answer, if they are at most `limit`."""
         if self.recorded is None:
             self.recorded = []
         self.record_limit = max(self.record_limit, limit)
 
     def answer(self) -> bytes:
-        """What the engine has answered: the body, or the stream as far as it was recorded."""
+        """Return the engine's answer: the body, or the recorded stream."""
         return b"".join(self.recorded or ()) if self.body_out is None else self.body_out
 
     def save(self, overlap: str, seconds: float) -> None:
-        """An overlap took so many seconds off the call's program."""
+        """Set the seconds that an overlap saved the call's program."""
         self.saved_s = {**(self.saved_s or {}), overlap: seconds}
 
     def split(self, call_id: str) -> Call:
-        """The attempt so far as a call of its own, which has failed; this call goes on as a new
-        one."""
+        """Return a failed copy for the attempt so far. This call continues as a new call with the
+        given id.
+        """
         attempt = copy.copy(self)
         attempt.superseded = True
         attempt.asked = None

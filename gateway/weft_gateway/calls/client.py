@@ -1,4 +1,4 @@
-"""The client's side of a call: where its answer goes, and whether the client is still there."""
+"""The client's side of a call: sends the answer and detects a disconnect."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, Protocol
 
 from weft_gateway.engine.errors import ClientGone
 
-# As ASGI has them.
+# The types of ASGI.
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
 class Cancellable(Protocol):
-    """Something that can be stopped from outside, with a reason."""
+    """Work that can be cancelled with a reason."""
 
     def cancel(self, error: Exception) -> None:
-        """Stop; the code that waits gets `error`."""
+        """Stop; the waiting code gets `error`."""
         ...
 
 
 class Disconnect:
-    """Notices that the client has gone, and stops at once what works for it.
+    """Detects that the client has disconnected, and cancels the work for it at once.
 
-    Used after the request body has been read: all that ASGI can still bring is the disconnect.
+    Used after the request body has been read: ASGI can then only deliver the disconnect.
     """
 
     __slots__ = ("_receive", "_task", "_work", "gone")
@@ -37,19 +37,20 @@ class Disconnect:
         self._task: asyncio.Task[None] | None = None
 
     def watch(self) -> None:
-        """Watch from now on. The task ends by itself: once the answer is sent, `receive` brings the
-        disconnect too."""
+        """Start watching. The task ends by itself, because `receive` also reports a disconnect
+        after the answer was sent.
+        """
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def stops(self, work: Cancellable) -> None:
-        """Cancel `work` when the client goes. Raises ClientGone if it has already."""
+        """Cancel `work` when the client disconnects. Raises ClientGone if it already has."""
         if self.gone:
             raise ClientGone
         self._work = work
 
     def end(self, error: Exception) -> bool:
-        """Stop what works for the client with `error`. Whether anything did."""
+        """Cancel the work for the client with `error`. Returns whether there was any."""
         if self._work is None:
             return False
         self._work.cancel(error)
@@ -66,9 +67,9 @@ class Disconnect:
 class DisconnectMonitor:
     """Starts the watching of clients in batches, `tick_s` seconds apart.
 
-    ASGI reports a disconnect to a task that waits for it, and a task for each call costs more than
-    parsing its body. Most short calls are over before the next tick and never get one; for the
-    others the disconnect is noticed one tick late at most.
+    ASGI reports a disconnect only to a waiting task, and one task per call costs more than parsing
+    its body. Most short calls end before the next tick and never need one. For other calls, a
+    disconnect is detected at most one tick late.
     """
 
     def __init__(self, tick_s: float = 0.1) -> None:
@@ -76,17 +77,17 @@ class DisconnectMonitor:
         self._all: set[Disconnect] = set()
 
     def expect(self, receive: Receive) -> Disconnect:
-        """A disconnect that is watched for from the next tick on."""
+        """Return a disconnect that is watched from the next tick."""
         disconnect = Disconnect(receive)
         self._all.add(disconnect)
         return disconnect
 
     def done(self, disconnect: Disconnect) -> None:
-        """The call is over."""
+        """Stop tracking the disconnect of an ended call."""
         self._all.discard(disconnect)
 
     def end_all(self, error: Exception) -> int:
-        """Stop everything that works for a client with `error`. How many clients that were."""
+        """Cancel the work for all clients with `error`. Returns the number of clients."""
         return sum([disconnect.end(error) for disconnect in tuple(self._all)])
 
     async def run(self) -> None:

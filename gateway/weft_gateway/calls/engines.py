@@ -1,4 +1,4 @@
-"""Calls on their way to engines: what the engine is told, its body, its head."""
+"""Sends calls to engines: builds the scheduling context, the body and the head of the request."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ class Engines:
         self._tag_prompts = tag_prompts
 
     def turn(self, call: Call, size: int) -> Awaitable[None]:
-        """To be awaited before `size` bytes of the call's answer are worked on."""
+        """Return an awaitable to await before processing `size` bytes of the call's answer."""
         return self._turns.take(call.caller.tenant, size)
 
     def exchange(self, call: Call) -> Exchange:
-        """For a call that is open. To be closed by the caller."""
+        """Create the exchange of an open call. The caller must close it."""
         return Exchange(self._registry[call.replica].upstream)
 
     async def send(self, call: Call, exchange: Exchange) -> None:
-        """Send an open call, and wait for the head of the answer. ReplicaError: ConnectFailed where
-        no byte was sent. TooDeep; UnsafeHead."""
+        """Send an open call, and wait for the head of the answer. Raises ReplicaError
+        (ConnectFailed if no byte was sent), TooDeep, UnsafeHead.
+        """
         if len(call.raw) > LIGHT_BYTES:
             await self._turns.take(call.caller.tenant, len(call.raw))
         replica = self._registry[call.replica]
@@ -71,9 +72,9 @@ class Engines:
         )
         name = call.id.encode()
         fields = for_engine(call.headers)
-        # The call's id, not the client's: two requests of one engine never have the same.
+        # The call's id instead of the client's: it is unique within an engine.
         fields.append((b"x-request-id", name))
-        # Only an engine that is told of the call in its body reports on it.
+        # An engine reports on a call only if its body contains the call's context.
         if weft:
             fields.append((_CALL_FIELD, name))
         if carried:
@@ -85,8 +86,7 @@ class Engines:
         await exchange.start(head, body)
 
     def answered(self, call: Call) -> None:
-        """The whole answer is there. A replica is not at fault for what it does not implement
-        (501)."""
+        """The answer is complete. A replica is not at fault for an unimplemented endpoint (501)."""
         if call.status < 500 or call.status == 501:
             self._registry.succeeded(call.replica, call.caller.tenant)
         else:
@@ -94,18 +94,19 @@ class Engines:
             self._registry.failed(call.replica, fault, call.caller.tenant)
 
     def failed(self, call: Call, error: ReplicaError) -> None:
-        """The replica has failed the call."""
+        """Record that the replica has failed the call."""
         self._registry.failed(call.replica, error, call.caller.tenant)
 
     def broke_off(self, call: Call, error: ReplicaError) -> None:
-        """The answer broke off after the client had all of it."""
+        """The answer broke off after the client had received all of it."""
         self._registry.succeeded(call.replica, call.caller.tenant)
         if not isinstance(error, ReplicaTimeout):
             self._registry.suspicion.set()
 
     def _scheduling_context(self, call: Call, *, weft: bool) -> CallContext | None:
-        """What an engine with the plugin is told of a call: its program's past, what its prompt
-        holds, its hints. None for any other engine. In any case the hints' fates are noted."""
+        """Build the scheduling context for an engine with the plugin: the program's usage, the
+        prompt's tags, its hints. None for other engines. Always sets the hints' fates.
+        """
         program, hints = call.program, call.hints
         tags, retain_tokens, fates = call.tags, None, hints.fates
         if tags is None and weft and call.endpoint.xargs and self._tags(call):
@@ -127,8 +128,8 @@ class Engines:
             return None
         service_s, path_s = program.service_s, program.critical_path_s
         if hints.priority:
-            # A step up counts as half of what the program has used, which is a queue or so: sooner,
-            # but never before all others for good.
+            # Each step up halves the program's recorded usage, about one queue level: the call runs
+            # earlier, but never permanently before all others.
             share = 2.0**-hints.priority
             service_s, path_s = service_s * share, path_s * share
         tenant = call.identity.key.tenant
@@ -151,13 +152,14 @@ class Engines:
         )
 
     def _tags(self, call: Call) -> bool:
-        """Whether the engine is told what the prompt holds: not where the settings, or the client
-        with an empty list, say otherwise."""
+        """Whether to send the prompt's tags: not if the settings, or the client with an empty list,
+        disable them.
+        """
         own = call.body.get("weft")
         return self._tag_prompts and not (isinstance(own, dict) and own.get("tags") == [])
 
 
 def _told_before(call: Call) -> tuple[OwnTag, ...]:
-    """The tags that were told of the program before, through any gateway."""
+    """Return the tags that were set for the program before, through any gateway."""
     text = call.program.attribute(tag_codec.TAGS, time())
     return tag_codec.decode(text) if text else ()

@@ -1,4 +1,6 @@
-"""Whose call it is, by its path, headers and body, and which stored answer it continues."""
+"""Identifies a call's program by its path, headers and body, and the stored answer that it
+continues.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,14 @@ from weft_gateway.programs.table import TableUnavailable
 
 
 class Identifier:
-    """Finds the program of a call that has been read (rows 1 to 4 and 6 of the alias table)."""
+    """Finds the program of a call (rows 1 to 4 and 6 of the alias table)."""
 
     def __init__(
         self, chains: ResponseStore, registry: Registry, retry_after_s: int, *, traceparent: bool
     ) -> None:
-        """retry_after_s: for clients, while it is not known who stores an answer. traceparent: row
-        4 counts."""
+        """retry_after_s: for clients, while the replica of a stored answer is unknown. traceparent:
+        whether row 4 applies.
+        """
         self._chains = chains
         self._registry = registry
         self._retry_after_s = retry_after_s
@@ -31,8 +34,9 @@ class Identifier:
 
     def identify(self, call: Call) -> Awaitable[None] | None:
         """Set the call's model, program, thread, and the replica that stores the answer which it
-        continues. What is returned is to be awaited: stored answers and parents are looked up.
-        ApiError."""
+        continues. Returns an awaitable if it must look up stored answers or parents. Raises
+        ApiError.
+        """
         body = call.body
         if call.endpoint.chained and body.get("previous_response_id") is not None:
             return self._continued(call, body["previous_response_id"])
@@ -58,7 +62,7 @@ class Identifier:
     async def announced(
         self, tenant: str, headers: list[tuple[bytes, bytes]], body: dict[str, Any]
     ) -> Identity:
-        """Whose call it is that is announced. IdentityError."""
+        """Return the identity of an announced call. Raises IdentityError."""
         identity = resolve(
             tenant=tenant,
             headers=headers,
@@ -70,7 +74,7 @@ class Identifier:
         return await fold(self._chains, identity) if has_parent(identity) else identity
 
     def named(self, call: Call) -> Identity | None:
-        """Whose call it is by its path and headers, where its body could not be taken."""
+        """Return the identity from path and headers, for a call with an unusable body."""
         try:
             identity = self._resolve(call, {})
         except IdentityError:
@@ -78,8 +82,9 @@ class Identifier:
         return None if identity.source == "none" else identity
 
     def model_of(self, body: dict[str, Any]) -> str:
-        """The model that a call is for. Where only one is served, its engine decides what a missing
-        or malformed name means. ApiError."""
+        """Return the model of a call. If only one is served, its engine decides about a missing or
+        malformed name. Raises ApiError.
+        """
         model = body.get("model")
         if isinstance(model, str) and model:
             if not self._registry.knows(model):
@@ -102,8 +107,9 @@ class Identifier:
         )
 
     async def _holder(self, tenant: str, previous: Any) -> str:
-        """The replica that stores the answer `previous`. ApiError where this tenant has no such
-        answer, and where that is not known now: an engine does not ask whose answer it is."""
+        """Return the replica that stores the answer `previous`. Raises ApiError if this tenant has
+        no such answer or the store is away, because engines do not check the owner of an answer.
+        """
         if not isinstance(previous, str):
             raise errors.invalid_member(("previous_response_id",), "must be a string")
         if not is_response_id(previous):

@@ -1,5 +1,4 @@
-"""Opening and closing calls: each is opened once and closed once in the process table, whatever
-happens to it."""
+"""Opens and closes calls: exactly once each in the process table, in all cases."""
 
 from __future__ import annotations
 
@@ -30,10 +29,10 @@ Ask = Callable[[Call], Awaitable[CallReport | None]]
 
 
 class OpenCall:
-    """A call that is open in the process table: leaving the context closes it.
+    """A call that is open in the process table. Leaving the context closes it.
 
-    `call.outcome` and `call.report` say how it ended. If the client has gone, the engine is asked
-    what the call has used, and the closing does not delay anything.
+    `call.outcome` and `call.report` describe its end. If the client has disconnected, the engine is
+    asked for the call's usage, and the closing runs in the background.
     """
 
     __slots__ = ("_close", "call")
@@ -45,7 +44,9 @@ class OpenCall:
         self._close = close
 
     def supersede(self, call_id: str) -> None:
-        """Another replica gets the call, under a new id: this context closes the attempt so far."""
+        """Close the attempt so far with this context. The call continues on another replica under a
+        new id.
+        """
         self.call = self.call.split(call_id)
 
     async def __aenter__(self) -> Call:
@@ -61,7 +62,7 @@ class OpenCall:
 
 
 class Lifecycle:
-    """Keeps the calls in the process table equal to the calls in flight."""
+    """Keeps the open calls in the process table equal to the calls in flight."""
 
     def __init__(
         self,
@@ -72,8 +73,9 @@ class Lifecycle:
         spawner: Spawner,
         count_error: Callable[[str], None],
     ) -> None:
-        """advisor: tells engines which programs have ended. ask: what an engine says of a call that
-        gave no report. spawner: runs work beside the calls. count_error: for metrics, by code."""
+        """advisor: reports ended programs to engines. ask: requests an engine's report on a call
+        without one. spawner: runs work beside the calls. count_error: for metrics, by code.
+        """
         self._table = table
         self._placement = placement
         self._advisor = advisor
@@ -82,8 +84,9 @@ class Lifecycle:
         self._spawn = spawner.spawn
 
     async def open(self, call: Call, placed: Placed) -> OpenCall:
-        """Open a call, at the replica that the table settles on. TableUnavailable: nothing has
-        changed."""
+        """Open a call on the replica that the table chooses. Raises TableUnavailable without a
+        change.
+        """
         identity = call.identity
         opened = await self._table.open_call(
             Opening(
@@ -98,7 +101,7 @@ class Lifecycle:
                 identity.parent,
             )
         )
-        # Nothing waits from here until the context is entered.
+        # No await from here until the context is entered.
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.placed = placed
         if placed.prefix is not None:
@@ -106,15 +109,16 @@ class Lifecycle:
         return OpenCall(call, self._close)
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
-        """End a program by its handle; engines need not keep its KV for it. None if it is unknown.
-        TableUnavailable."""
+        """End a program by its handle, and let engines release its KV. None if it is unknown.
+        Raises TableUnavailable.
+        """
         program = await self._table.end(key, now_s)
         if program is not None and not program.threads:
             self._spawn(self._advisor.forget(key, program.replicas))
         return program
 
     def _close(self, call: Call, error: BaseException | None) -> Awaitable[None]:
-        """Close a call. What has to wait for others is done beside the path."""
+        """Close a call. Work that waits for others runs in the background."""
         if isinstance(error, ClientGone):
             call.outcome = Outcome.ABORTED
             self._spawn(self._ask_and_write(call))
@@ -128,11 +132,11 @@ class Lifecycle:
         try:
             call.report = await self._ask(call)
         except Exception:
-            log.exception("asking about call %s failed", call.id)
+            log.exception("the report request for call %s failed", call.id)
         await self._write(call)
 
     async def _write(self, call: Call) -> None:
-        """Tell the observers, and write the closing: later, where the table cannot be reached."""
+        """Notify the observers, and write the closing; later if the table is away."""
         try:
             pending = notify(call.hooks.closed, call)
             if pending is not None:
@@ -148,7 +152,7 @@ class Lifecycle:
     async def _write_once(self, call: Call) -> None:
         program = await self._table.close_call(_closing(call))
         if program is not None and program.ended and not program.threads:
-            # Its handle was deleted while this call, its last one, was in flight.
+            # Its handle was deleted while this last call was in flight.
             self._spawn(self._advisor.forget(call.key, (call.replica, *program.replicas)))
         elif call.identity.final:
             await self.end(call.key, time())

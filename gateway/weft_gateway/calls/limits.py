@@ -1,4 +1,4 @@
-"""Limits per API key on the way of a call: 429 with OpenAI's rate-limit headers."""
+"""Applies the limits per API key to calls: 429 with OpenAI's rate-limit headers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _WHAT: Final = {REQUESTS: "requests per minute", TOKENS: "tokens per minute"}
 
 @dataclass(slots=True)
 class Admitted:
-    """A call that counts against its tenant's limits until it is released. tokens: what was
-    estimated of its prompt. headers: for its answer."""
+    """A call that counts against its tenant's limits until it is released. tokens: the estimate of
+    its prompt. headers: for its answer.
+    """
 
     tenant: str
     rules: TenantRules
@@ -31,15 +32,16 @@ class Admitted:
 
 
 class TenantLimits:
-    """Admits calls by the limits of their tenants."""
+    """Admits calls under the limits of their tenants."""
 
     def __init__(self, tenants: Tenants, limiter: Limiter) -> None:
         self._tenants = tenants
         self._limiter = limiter
 
     async def admit(self, tenant: str, tokens: int) -> Admitted | None:
-        """Count a call with an estimated prompt of so many tokens. None for a tenant without
-        limits. ApiError 429; then nothing was counted."""
+        """Admit a call with a prompt of about `tokens` tokens. None for a tenant without limits.
+        Raises ApiError 429 without counting the call.
+        """
         rules = self._tenants.of(tenant)
         if not rules.limited:
             return None
@@ -50,11 +52,11 @@ class TenantLimits:
         return Admitted(tenant, rules, tokens, headers)
 
     def release(self, admitted: Admitted) -> None:
-        """The call has ended."""
+        """Release an ended call."""
         self._limiter.release(admitted.tenant, admitted.rules)
 
     def used(self, admitted: Admitted, tokens: int) -> None:
-        """The engine has counted what the call used: prompt and output tokens."""
+        """Correct the estimate by the engine's count of prompt and output tokens."""
         self._limiter.correct(admitted.tenant, admitted.rules, tokens - admitted.tokens)
 
 
@@ -76,7 +78,7 @@ def _refusal(rules: TenantRules, quota: Quota, tokens: int, headers: Headers) ->
 
 
 def _headers(rules: TenantRules, quota: Quota) -> Headers:
-    """OpenAI's headers: the limit, what is left of it, and when all of it is there again."""
+    """Return OpenAI's headers: the limit, the rest of it, and the time until it is full."""
     found: list[tuple[bytes, bytes]] = []
     for name, limit, left in (
         (b"requests", rules.requests_per_minute, quota.requests_left),
@@ -93,7 +95,7 @@ def _headers(rules: TenantRules, quota: Quota) -> Headers:
 
 
 def _duration(seconds: float) -> str:
-    """As OpenAI writes it: 17ms, 1.5s, 6m0s."""
+    """Format a duration like OpenAI: 17ms, 1.5s, 6m0s."""
     if seconds < 1:
         return f"{math.ceil(seconds * 1000)}ms"
     minutes, rest = divmod(round(seconds, 3), 60)

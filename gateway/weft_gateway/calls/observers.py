@@ -1,5 +1,4 @@
-"""Features observe calls while these are served. No feature is part of the path, and each can be
-left out."""
+"""Features as observers of calls. No feature is part of the path, and each one is optional."""
 
 from __future__ import annotations
 
@@ -13,35 +12,41 @@ log = logging.getLogger(__name__)
 
 
 class CallObserver:
-    """A feature. It overrides the hooks that it needs; the others cost nothing.
+    """A feature. It overrides the hooks that it needs; unused hooks cost nothing.
 
     A hook that has to wait returns an awaitable. Only `arrived` and `opened` may raise: the client
-    gets their errors. An exception of another hook is logged, and the call goes on.
+    gets their errors. An exception of another hook is logged, and the call continues.
     """
 
     def observes(self, endpoint: Endpoint) -> bool:
-        """Whether it observes the calls of an endpoint. By default those of clients."""
+        """Whether it observes the calls of an endpoint. By default, all endpoints for clients."""
         return endpoint is not PREFILL
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
-        """The request was read. The hook may find out whose call it is, or refuse it (ApiError)."""
+        """The request was read. The hook may set the identity of the call or refuse it
+        (ApiError).
+        """
 
     def opened(self, call: Call) -> Awaitable[None] | None:
-        """The call is open at a replica."""
+        """The call is open on a replica."""
 
     def sending(self, call: Call) -> None:
         """The request for the engine is ready."""
 
     def head(self, call: Call) -> Tap | None:
-        """The answer has begun. A tap gets the chunks of a stream, on their way to the client."""
+        """The answer has begun. A returned tap gets the chunks of a stream before the
+        client does.
+        """
 
     def closed(self, call: Call) -> Awaitable[None] | None:
-        """The outcome is known. What the hook does is in effect before the process table is
-        written, and so before the client can see the end of its answer."""
+        """The outcome is known. The hook finishes before the process table is written, and so
+        before the client sees the end of its answer.
+        """
 
     def ended(self, call: Call) -> Awaitable[None] | None:
-        """The client has been served, or has left. Runs for each request that arrived, also where
-        `call.error` says that it was refused."""
+        """The client has been served or has disconnected. Runs for every request that arrived,
+        including refused ones (`call.error`).
+        """
 
 
 class Observers:
@@ -52,12 +57,12 @@ class Observers:
         self._hooks: dict[str, Hooks] = {}
 
     def add(self, observer: CallObserver | None) -> None:
-        """One more, before the first call. None: a feature that the settings leave out."""
+        """Add an observer before the first call. None: a feature that the settings disable."""
         if observer is not None:
             self._observers.append(observer)
 
     def of(self, endpoint: Endpoint) -> Hooks:
-        """The hooks that observers override for the calls of an endpoint."""
+        """Return the hooks that observers override for the calls of an endpoint."""
         hooks = self._hooks.get(endpoint.name)
         if hooks is None:
             hooks = self._hooks[endpoint.name] = Hooks()
@@ -69,8 +74,9 @@ class Observers:
 
 
 def notify(hooks: Sequence[Hook], call: Call) -> Awaitable[None] | None:
-    """Run hooks one after another; what is returned is to be awaited. Their exceptions are logged:
-    no feature fails a call."""
+    """Run hooks in order. Returns an awaitable if one of them waits. Exceptions are logged: no
+    feature fails a call.
+    """
     hook = None
     try:
         for hook in hooks:
@@ -95,7 +101,7 @@ async def _go_on(pending: Awaitable[None], hooks: Sequence[Hook], call: Call) ->
 
 
 def taps(hooks: Iterable[HeadHook], call: Call) -> list[Tap]:
-    """Tell observers that the answer has begun; the taps that its chunks go through."""
+    """Notify observers that the answer has begun. Returns the taps for its chunks."""
     found = []
     for hook in hooks:
         try:

@@ -23,11 +23,11 @@ from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 from weft_gateway.programs.table import TableUnavailable
 
-# A stream that is ahead of its relaying takes a turn of the event loop for each piece. Smaller
-# pieces take none: a turn costs more than passing on what one step of an engine writes.
+# If a stream arrives faster than it is relayed, each piece takes a turn of the event loop. Smaller
+# pieces take none: a turn costs more than relaying the output of one engine step.
 PIECE_BYTES: Final = 16_384
 LIGHT_PIECE_BYTES: Final = 12_288
-# Once the client's last frame has come, the engine has only its report left to send.
+# After the client's last frame, the engine has only its report left to send.
 _END_WITHIN_S: Final = 1.0
 
 
@@ -45,8 +45,9 @@ class CallPath:
         attempts: int,
         retry_after_s: int,
     ) -> None:
-        """next_call: makes the ids of calls. count_error: for metrics, by code. attempts: replicas
-        that a call may try to reach. retry_after_s: for clients, while the table is away."""
+        """next_call: generates call ids. count_error: for metrics, by code. attempts: maximum
+        replicas that a call tries. retry_after_s: for clients, while the table is away.
+        """
         self._placement = placement
         self._lifecycle = lifecycle
         self._engines = engines
@@ -56,11 +57,11 @@ class CallPath:
         self._retry_after_s = retry_after_s
 
     async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
-        """Serve a call that has been read. ApiError where the client has got nothing yet;
-        ClientGone when it left.
+        """Serve a call that has been read. Raises ApiError if the client has received nothing yet,
+        ClientGone if it disconnected.
 
-        Another replica gets the call only if no connection to the one before could be made: then no
-        byte of it was sent.
+        Another replica gets the call only if the connection to the previous one failed: then no
+        byte of the call was sent.
         """
         try:
             for arrived in call.hooks.arrived:
@@ -97,7 +98,7 @@ class CallPath:
                     await send({"type": "http.response.body", "body": last})
                     return
                 except ReplicaError as error:
-                    # The connection may carry what belongs to another call: it is not used again.
+                    # The connection may carry data of another call, so it must not be reused.
                     exchange.cancel(error)
                     raise
                 finally:
@@ -111,8 +112,9 @@ class CallPath:
             raise errors.table_unavailable(self._retry_after_s) from None
 
     async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
-        """Open the call at another replica, before the attempt that has failed is closed: the
-        program never seems to be without a call."""
+        """Open the call on another replica before the failed attempt is closed, so that the program
+        always has an open call.
+        """
         failed = (*call.failed, (call.replica, error.code))
         if len(failed) >= self._attempts:
             raise error
@@ -124,12 +126,12 @@ class CallPath:
         return await self._lifecycle.open(call, self._placement.place(call, avoid))
 
     def _head(self, call: Call) -> list[Tap]:
-        """The first bytes of the answer are there."""
+        """Record the arrival of the answer's first bytes, and return the taps."""
         call.first_byte_s = perf_counter() - call.begun
         return taps(call.hooks.head, call)
 
     def _whole(self, call: Call, exchange: Exchange, body: bytes) -> bytes:
-        """Take an answer that is no stream; its body for the client."""
+        """Take a non-streamed answer. Returns its body for the client."""
         relay.check_body(call.status, body)
         exchange.close()
         self._head(call)
@@ -140,7 +142,8 @@ class CallPath:
         self, stream: StreamRelay, call: Call, exchange: Exchange, send: Send, passed: bytes = b""
     ) -> bytes:
         """Send `passed`, and relay a stream until its call can be closed; once it is closed, until
-        its end. Returns what is left to send then."""
+        its end. Returns the bytes left to send.
+        """
         closed, feed, read = stream.step, stream.feed, exchange.read
         try:
             while True:

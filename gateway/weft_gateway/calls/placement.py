@@ -1,9 +1,9 @@
-"""Which replica gets a call. Nothing else decides it.
+"""Chooses the replica of a call. No other module does.
 
-The router proposes by filters and scorers. A prefill's replica, and for a program without a home
-the replica that was sent the same prompt prefix, come before its proposal. The process table then
-settles it, in the round trip that opens the call: the home of a program wins, so that several
-gateways agree.
+The router proposes a replica by filters and scorers. The replica of a prefill takes precedence. For
+a program without a home, so does a replica that received the same prompt prefix. The process table
+makes the final choice in the round trip that opens the call: the home of a program wins, so that
+several gateways agree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from weft_gateway.programs.table import ProcessTable
 
 
 class PromptCounter:
-    """Tokens of prompts: of whole ones for the router, of their sections for tags."""
+    """Counts the tokens of prompts: of whole ones for the router, of their sections for tags."""
 
     def __init__(self, tokens: TokenCounter, estimator: PromptEstimator, router: Router) -> None:
         self._tokens = tokens
@@ -37,11 +37,11 @@ class PromptCounter:
         self._long = router.sticky_above_tokens
 
     def prompt_tokens(self, call: Call) -> int:
-        """How long a call's prompt is, tokens.
+        """Return the length of a call's prompt in tokens.
 
-        A body of fewer bytes than a long prompt has tokens is not looked into. Otherwise the
-        messages are counted (`weft_gateway.engine.tokens`), without pictures; only prompts without
-        messages are estimated by the bytes that such prompts have had for each token.
+        A body with fewer bytes than a long prompt has tokens is estimated by its size. Otherwise
+        the messages are counted (`weft_gateway.engine.tokens`), without images. Prompts without
+        messages are estimated by the bytes per token of earlier ones.
         """
         size, long = len(call.raw), self._long
         if long is None or size <= long:
@@ -52,14 +52,14 @@ class PromptCounter:
         return counted.tokens if counted.ends else self._estimator.estimate(call.model, size)
 
     def count(self, call: Call) -> Counted:
-        """The call's prompt, counted once. Without sections where it is not in the body."""
+        """Count the call's prompt, once. Without sections if the prompt is not in the body."""
         if call.counted is None:
             call.sections = sections(call.body)
             call.counted = self._tokens.count(call.model, call.sections)
         return call.counted
 
     def learn(self, call: Call, prompt_tokens: int) -> None:
-        """The engine has counted the call's prompt."""
+        """Learn from the engine's token count of the call's prompt."""
         self._estimator.learn(call.model, _raw_prompt_bytes(call), prompt_tokens)
         counted = counted_alone(call)
         if counted is not None:
@@ -67,7 +67,9 @@ class PromptCounter:
 
 
 def counted_alone(call: Call) -> Counted | None:
-    """The counted prompt, where the engine counts it once: it does so for each of its answers."""
+    """Return the counted prompt if the engine counts it once: engines count it for each of several
+    answers.
+    """
     return call.counted if call.body.get("n") in (None, 1) else None
 
 
@@ -93,12 +95,13 @@ class Placement:
         self._ordinals = itertools.count()
 
     def place(self, call: Call, avoid: frozenset[str] = frozenset()) -> Placed:
-        """avoid: replicas that this call has just failed to reach. ApiError where no replica can
-        take the call."""
+        """Propose a replica. avoid: replicas that this call has just failed to reach. Raises
+        ApiError if no replica can take the call.
+        """
         now = time()
         tokens = self._counter.prompt_tokens(call)
         registry, in_flight = self._registry, self._table.in_flight()
-        # Records by position here: names would double what each costs.
+        # By position: keywords would double the cost of each record.
         question = RouteRequest(
             call.model,
             tokens,
@@ -115,7 +118,7 @@ class Placement:
             if not decision.replica:
                 raise self._nowhere(call)
         if call.prefill is not None and call.prefill.replica in decision.eligible:
-            # Its KV is there, wherever the program's home is.
+            # Its KV is there, regardless of the program's home.
             return Placed(
                 call.prefill.replica, False, decision, tokens, "its prefill is there", None
             )
@@ -125,14 +128,15 @@ class Placement:
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
     def settled(self, prefix: PromptPrefix, replica: str) -> None:
-        """The process table has sent a call whose prompt begins so to `replica`."""
+        """Record that the process table sent a call with this prefix to `replica`."""
         self._registry.prefixes.sent(replica, prefix)
 
     def _home(
         self, call: Call, question: RouteRequest, decision: Decision, now: float
     ) -> tuple[Decision, PromptPrefix | None]:
-        """The decision again for a call that gives its program a home, with the replicas in mind
-        that hold what its prompt begins with; and that prefix."""
+        """Decide again for a call that gives its program a home, with the replicas that hold the
+        prompt's prefix. Returns the decision and the prefix.
+        """
         per_token = len(call.raw) / question.prompt_tokens
         prefix = prefix_of(call.body, call.model, call.caller.salt, per_token)
         if prefix is not None:
@@ -142,8 +146,9 @@ class Placement:
         return decision, prefix
 
     def _nowhere(self, call: Call) -> ApiError:
-        """No replica can take the call. An answer that it continues is lost with its replica,
-        unless that replica may only be late."""
+        """Return the error for a call without a replica. The answer that it continues is lost with
+        its replica, unless that replica may only be slow.
+        """
         holder = self._registry.get(call.holder)
         if call.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
             return errors.previous_response_not_found(call.body["previous_response_id"], 404)
@@ -151,8 +156,9 @@ class Placement:
 
 
 def _raw_prompt_bytes(call: Call) -> int:
-    """The bytes of a call whose prompt is raw text: they tell how many bytes a token takes. 0 for
-    any other call."""
+    """Return the bytes of a call with a raw text prompt, from which the bytes per token are
+    learned. 0 for other calls.
+    """
     body: Mapping[str, Any] = call.body
     if "messages" in body:
         return 0

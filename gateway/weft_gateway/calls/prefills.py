@@ -1,9 +1,8 @@
-"""Prompt splitting over HTTP: a prefill computes what a next turn begins with, while its tools run.
+"""Prompt splitting over HTTP: a prefill computes the beginning of a next turn while its tools run.
 
-The prefill is a call of its program like any other: placed, opened, counted, closed. It generates
-one token, which no client sees; its blocks are tagged PARTIAL_PREFILL until the turn has come. The
-handle is known to every gateway on one store; only the gateway that computes the prefill can stop
-it.
+A prefill is a call of its program like any other: placed, opened, counted, closed. It generates one
+token, which no client sees. Its blocks are tagged PARTIAL_PREFILL until the turn arrives. Every
+gateway on one store knows the handle; only the gateway that computes the prefill can stop it.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ from weft_gateway.telemetry.tasks import Spawner
 log = logging.getLogger(__name__)
 
 _HEADERS: Final = [(b"content-type", b"application/json")]
-# Spans are cut to the prompt: one that reaches beyond any holds all of it.
+# Spans are cut at the prompt's end, so a longer one covers the whole prompt.
 _WHOLE_PROMPT_PARTIAL: Final = (1 << 24, 5)
 _STATUS: Final = {
     "prefill_prefix_mismatch": 409,
 }
-# A turn that comes while its prefill runs waits so long for it; what it has computed by then stays.
+# Time that a turn waits for its running prefill, seconds. The blocks computed by then stay cached.
 _WAIT_S: Final = 0.25
-# The same where another gateway computes it: so often it is asked whether it is done.
+# Polling interval if another gateway computes the prefill, seconds.
 _LOOK_EVERY_S: Final = 0.05
 _LAST_WAIT_S: Final = 5.0
-# Tools that take longer are rare (Sutradhara 3.2), and KV is held meanwhile.
+# Tools that take longer are rare (Sutradhara 3.2), and the KV is held meanwhile.
 FORESEEN_TTL_S: Final = 60.0
-# What decides how an engine writes out the messages, and so their tokens.
+# The fields that determine the rendering of the messages, and so their tokens.
 PROMPT_FIELDS: Final = (
     "messages",
     "tools",
@@ -61,7 +60,7 @@ PROMPT_FIELDS: Final = (
 
 
 class PrefillManager:
-    """Starts prefills, gives them to their turns, and releases those that no turn has extended."""
+    """Starts prefills, assigns them to their turns, and releases unused ones."""
 
     def __init__(
         self,
@@ -79,9 +78,9 @@ class PrefillManager:
         most: int,
         most_of_tenant: int,
     ) -> None:
-        """ask: what an engine says of a call that gave no report. spawner: runs work beside
-        the calls. most: prefills that are open at
-        once, of all tenants."""
+        """ask: requests an engine's report on a call without one. spawner: runs work beside the
+        calls. most: maximum open prefills of all tenants.
+        """
         self._handles = handles
         self._table = table
         self._placement = placement
@@ -94,7 +93,7 @@ class PrefillManager:
         self._next_call = next_call
         self._most_of_tenant = most_of_tenant
         self._running: dict[str, tuple[asyncio.Task[None], Exchange, Prefill]] = {}
-        # Those that were begun here, until they are used or their time is over.
+        # Prefills begun by this gateway, until they are used or expire.
         self._own: dict[str, Prefill] = {}
         self._room = FairLRU[str](most)
 
@@ -109,7 +108,8 @@ class PrefillManager:
         by_itself: bool = False,
     ) -> Prefill:
         """Announce the prefix in `body`, whose model is known. by_itself: the gateway predicted the
-        turn. ApiError; TableUnavailable."""
+        turn. Raises ApiError, TableUnavailable.
+        """
         call, prefix = self._call(caller, key, body, model)
         opened = await self._lifecycle.open(call, self._placement.place(call))
         now = time()
@@ -134,13 +134,14 @@ class PrefillManager:
         task = asyncio.get_running_loop().create_task(self._run(prefill, opened, exchange))
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
-        # So that the program's next calls are looked at, whichever gateway they come to.
+        # Marks the program, so that any gateway compares its next calls with the prefill.
         await self._table.set_attribute(key, ProgramAttribute(MARK, "1", prefill.expires_s), now)
         return prefill
 
     async def claim(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
-        """A turn has come for the prefill, which is stopped if it is still not done soon. ApiError
-        409 for a turn with another beginning."""
+        """Assign a turn to the prefill, and stop the prefill if it does not finish soon. Raises
+        ApiError 409 for a turn with another beginning.
+        """
         try:
             prefill.take(model, body, time())
         except PrefillError as error:
@@ -154,14 +155,14 @@ class PrefillManager:
         task, exchange, _ = running
         await asyncio.wait((task,), timeout=_WAIT_S)
         if not task.done():
-            exchange.cancel(ReplicaError("The turn has come."))
+            exchange.cancel(ReplicaError("The turn has arrived."))
             await asyncio.wait((task,), timeout=_WAIT_S)
 
     async def _update(self, prefill: Prefill, fields: Fields) -> None:
         await self._handles.update(prefill.key, prefill.id, fields)
 
     async def _wait_for_another_gateway(self, prefill: Prefill) -> None:
-        """Until it is done there, for as long as one waits for a prefill of one's own."""
+        """Wait until the other gateway is done, at most as long as for a local prefill."""
         left = round(_WAIT_S / _LOOK_EVERY_S)
         while prefill.state is PrefillState.RUNNING and left:
             left -= 1
@@ -175,16 +176,16 @@ class PrefillManager:
     async def auto_prefill(
         self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
     ) -> None:
-        """Prefill what the program's next turn is thought to begin with. Never raises."""
+        """Prefill the predicted beginning of the program's next turn. Never raises."""
         try:
             await self.submit(caller, key, body, model, FORESEEN_TTL_S, by_itself=True)
         except (ApiError, TableUnavailable) as error:
-            log.debug("a next turn was not prefilled: %s", error)
+            log.debug("the next turn was not prefilled: %s", error)
 
     async def match(self, call: Call, program: Program) -> None:
-        """A call has come as any other call does, of a program as it is known now. Where that has
-        prefills, the one that the call begins with is its own; those that were foreseen otherwise
-        are let go."""
+        """Match an ordinary call with the prefills of its program. The call claims the prefills
+        that it begins with. Predicted prefills that do not match are discarded.
+        """
         now, tenant = time(), program.key.tenant
         if not program.attribute(MARK, now):
             return
@@ -201,8 +202,9 @@ class PrefillManager:
                     await self.discard(prefill)
 
     async def find(self, tenant: str, prefill_id: str) -> Prefill:
-        """A tenant's handle, whichever gateway gave it. ApiError 404; TableUnavailable where only
-        another gateway may know it."""
+        """Return a tenant's handle, from any gateway. Raises ApiError 404; TableUnavailable if only
+        another gateway may know it.
+        """
         fields = await self._handles.find(tenant, prefill_id, time())
         prefill = None if fields is None else self._live(_read(tenant, fields))
         if prefill is None:
@@ -212,22 +214,25 @@ class PrefillManager:
         return prefill
 
     def _keep(self, prefill: Prefill) -> None:
-        """One more that was begun here. The tenant that has most of them gives way to others."""
+        """Add a prefill begun by this gateway. Over the limit, the tenant with most prefills loses
+        its oldest.
+        """
         self._own[prefill.id] = prefill
         gone = self._room.put(prefill.key.tenant, prefill.id)
         if gone is not None:
             self._spawn(self.discard(self._own.pop(gone[1]), evicted=True))
 
     def _let_go(self, prefill: Prefill) -> bool:
-        """Whether it was begun here, and was still kept."""
+        """Stop tracking a prefill. Returns whether it was tracked by this gateway."""
         kept = self._own.pop(prefill.id, None) is not None
         if kept:
             self._room.drop(prefill.key.tenant, prefill.id)
         return kept
 
     async def discard(self, prefill: Prefill, *, evicted: bool = False) -> None:
-        """The tools failed, or took too long: no turn will extend this. evicted: another prefill
-        has its place, in the store too."""
+        """Discard a prefill that no turn will extend, because its tools failed or took too long.
+        evicted: another prefill has taken its place, in the store too.
+        """
         self._let_go(prefill)
         there = await self._handles.drop(prefill.key, prefill.id)
         running = self._running.get(prefill.id)
@@ -238,9 +243,10 @@ class PrefillManager:
             await self._give_up(prefill)
 
     async def done(self, prefill: Prefill, key: ProgramKey) -> None:
-        """The turn has ended, as a call of the program `key`. An answered one has used the prefill
-        up, which engines see by themselves where it was the same program's; one that failed may be
-        sent again."""
+        """The turn has ended, as a call of the program `key`. An answered turn has used up the
+        prefill; engines detect this if the turn is of the same program. A failed turn may be sent
+        again.
+        """
         if prefill.used:
             self._let_go(prefill)
             await self._handles.drop(prefill.key, prefill.id)
@@ -248,13 +254,14 @@ class PrefillManager:
                 self._spawn(self._give_up(prefill))
 
     async def _was_last(self, prefill: Prefill) -> bool:
-        """Whether a prefill that is no more was its program's only one. If not, giving it up would
-        take what the others hold with it."""
+        """Whether a removed prefill was its program's only one. Otherwise, giving it up would also
+        release the blocks of the others.
+        """
         now = time()
         if await self._handles.of_program(prefill.key, now):
             return False
-        # Of one that is begun in this very moment the mark goes, too: then its handle is the only
-        # way to it.
+        # If a prefill begins at this moment, its mark is removed, too. It is then reachable only by
+        # its handle.
         await self._table.set_attribute(prefill.key, ProgramAttribute(MARK, "", 0.0), now)
         return True
 
@@ -262,41 +269,41 @@ class PrefillManager:
         await self._advisor.give_up(prefill.key, (prefill.replica,))
 
     def _live(self, prefill: Prefill | None) -> Prefill | None:
-        """The same where it runs here: what it comes to is written into that."""
+        """Return the object of a prefill that runs here, because its outcome is written there."""
         if prefill is None or prefill.id not in self._running:
             return prefill
         return self._running[prefill.id][2]
 
     async def sweep(self) -> None:
-        """Let go of what was begun here and has expired. What another gateway has used up is not
-        there any more."""
+        """Discard expired prefills begun by this gateway. Those that another gateway has used are
+        already removed from the store.
+        """
         now = time()
         for prefill in [each for each in self._own.values() if each.expires_s <= now]:
             await self.discard(prefill)
 
     async def aclose(self) -> None:
-        """The gateway ends: stop what runs, and wait until its calls are closed, which takes as
-        long as engines take to tell what was used, and the table to answer."""
+        """Stop running prefills at shutdown, and wait until their calls are closed."""
         running = list(self._running.values())
         for _, exchange, _ in running:
-            exchange.cancel(ReplicaError("The gateway ends."))
+            exchange.cancel(ReplicaError("The gateway is shutting down."))
         if running:
             await asyncio.wait([task for task, _, _ in running], timeout=_LAST_WAIT_S)
 
     def _call(
         self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
     ) -> tuple[Call, tuple[bytes, ...]]:
-        """The prefill's call, and the announced prefix. ApiError."""
+        """Return the prefill's call, and the announced prefix. Raises ApiError."""
         chat = {
             **{name: body[name] for name in PROMPT_FIELDS if body.get(name) is not None},
             "model": model,
             "max_tokens": 1,
             "stream": False,
-            # The turn goes on after these messages: no answer begins here.
+            # The turn continues after these messages, so no answer begins here.
             "add_generation_prompt": False,
         }
         if chat.get("tools"):
-            # Nor is one parsed for calls.
+            # The answer must not be parsed for tool calls.
             chat["tool_choice"] = "none"
         hooks = self._observers.of(PREFILL)
         call = Call(self._next_call(), PREFILL, _HEADERS, b"", perf_counter(), hooks)
@@ -305,17 +312,19 @@ class PrefillManager:
             call.raw = orjson.dumps(chat)
         except PrefillError as error:
             raise refusal(error) from None
-        except TypeError:  # Each message could be written by itself, but not all inside of a body.
+        except TypeError:  # Each message is serializable, but the whole body is not.
             raise errors.too_deep() from None
         call.body, call.model, call.caller = chat, model, caller
         call.identity = Identity(key, "prefill", "", "prefill", ephemeral=False)
         call.target = PREFILL.path.encode()
-        # A tag, no pin: a program has one pin, and it is the client's.
+        # A tag instead of a pin: a program has only one pin, which belongs to the client.
         call.tags = _WHOLE_PROMPT_PARTIAL
         return call, prefix
 
     async def _run(self, prefill: Prefill, opened: OpenCall, exchange: Exchange) -> None:
-        """Compute it. In any case the call is closed, and the handle says what became of it."""
+        """Compute the prefill. In all cases the call is closed, and the handle records
+        the outcome.
+        """
         async with opened as call:
             try:
                 await self._engines.send(call, exchange)
@@ -343,7 +352,7 @@ class PrefillManager:
 
 
 def _read(tenant: str, fields: Fields) -> Prefill | None:
-    """A handle, None for what another release has written and this one cannot read."""
+    """Parse a handle; None for one of another release that this one cannot read."""
     try:
         return Prefill.from_fields(tenant, fields)
     except (KeyError, ValueError, TypeError):
@@ -351,5 +360,5 @@ def _read(tenant: str, fields: Fields) -> Prefill | None:
 
 
 def refusal(error: PrefillError) -> ApiError:
-    """The same as an answer."""
+    """Convert to an API error."""
     return ApiError(_STATUS.get(error.code, 400), error.code, str(error))

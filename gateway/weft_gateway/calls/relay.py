@@ -1,5 +1,6 @@
-"""An engine's answer on its way to the client. Sans-I/O: the engine's head and bytes go in; the
-client's head and bytes come out, and what is to be done next."""
+"""Relays an engine's answer to the client. Sans-I/O: takes the engine's head and bytes, and returns
+the client's head and bytes, and the next step.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +18,19 @@ from weft_gateway.engine.sse import StreamFilter, read_report
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 
-# Asked for by a request with this header, in the answer.
+# Header of a request that asks for the saved seconds, and of the answer that has them.
 SAVED_HEADER: Final = b"x-weft-saved-s"
 _STREAM: Final = b"text/event-stream"
 _LOCAL: Final = (b"x-weft-table", b"local")
-# What model endpoints answer with: JSON, or the vectors of embeddings as plain bytes.
+# The content types of model endpoints: JSON, or the vectors of embeddings as plain bytes.
 _PLAIN: Final = b"application/"
 _SEQUENCE: Final = re.compile(rb'"sequence_number"\s*:\s*(\d{1,9})\b')
 
 
 def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
     """Take the engine's head. Returns the headers for the client, and whether the answer is a
-    stream. Raises ReplicaBadAnswer for what no engine answers; ReplicaWrongCall."""
+    stream. Raises ReplicaBadAnswer for an answer that no engine sends; ReplicaWrongCall.
+    """
     call.status = status
     headers, text = for_client(head)
     if text is not None:
@@ -40,7 +42,7 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
         (b"x-request-id", call.request_id),
     )
     if call.admitted is not None:
-        # An attached server may have limits of its own; the client gets one set of headers.
+        # An attached server may have its own limits; the client gets one set of headers.
         headers = [pair for pair in headers if not pair[0].startswith(b"x-ratelimit-")]
         headers += call.admitted.headers
     if call.local:
@@ -50,10 +52,11 @@ def start(call: Call, status: int, head: Headers) -> tuple[Headers, bool]:
 
 
 def check_head(status: int, headers: Headers) -> bool:
-    """Whether the answer is a stream. ReplicaBadAnswer for a status, or a content type, that an
-    engine's endpoint never has. Errors pass."""
+    """Whether the answer is a stream. Raises ReplicaBadAnswer for a status or content type that an
+    engine's endpoint never returns. Errors pass.
+    """
     if not (200 <= status <= 204 or 400 <= status < 600):
-        raise ReplicaBadAnswer(f"The replica answered {status}, as no engine does.")
+        raise ReplicaBadAnswer(f"The replica answered with the unexpected status {status}.")
     kind = b""
     for name, value in headers:
         if name == b"content-type":
@@ -62,19 +65,20 @@ def check_head(status: int, headers: Headers) -> bool:
     if kind.startswith(_STREAM):
         return True
     if status < 400 and kind and not kind.startswith(_PLAIN):
-        raise ReplicaBadAnswer("The replica's answer is of a type that no engine answers with.")
+        raise ReplicaBadAnswer("The replica's answer has an unexpected content type.")
     return False
 
 
 def check_body(status: int, body: bytes) -> None:
-    """ReplicaBadAnswer for an answer that is empty, and no error."""
+    """Raise ReplicaBadAnswer for an empty answer that is no error."""
     if status < 400 and not body:
         raise ReplicaBadAnswer("The replica's answer is empty.")
 
 
 def whole(call: Call, body: bytes) -> bytes:
-    """Take an answer that is no stream; its body for the client. ApiError where the answer that
-    the call continues is lost."""
+    """Take a non-streamed answer. Returns its body for the client. Raises ApiError if the answer
+    that the call continues is lost.
+    """
     if not call.good:
         if call.status == 404 and call.holder:  # The replica has been restarted.
             response_id = call.body["previous_response_id"]
@@ -85,9 +89,10 @@ def whole(call: Call, body: bytes) -> bytes:
 
 
 class Step(Enum):
-    """What is to be done beside sending the bytes. END_SOON: the client's last frame is there, and
-    the engine has only its report left to send. CLOSE: the report is there. OVER: the answer has
-    ended."""
+    """The next step besides sending the bytes. END_SOON: the client has its last frame, and the
+    engine has only its report left to send. CLOSE: the report has arrived. OVER: the answer has
+    ended.
+    """
 
     END_SOON = 1
     CLOSE = 2
@@ -95,7 +100,7 @@ class Step(Enum):
 
 
 class StreamRelay:
-    """Passes one stream on. `step`: what is to be done next, None: just read on."""
+    """Relays one stream. `step`: the next step, None: read on."""
 
     __slots__ = (
         "_call",
@@ -110,7 +115,7 @@ class StreamRelay:
     )
 
     def __init__(self, call: Call, head: Callable[[Call], Sequence[Tap]]) -> None:
-        """head: called once the first bytes are there; the taps that they go through."""
+        """head: called on the first bytes; returns the taps for them."""
         self.step: Step | None = None
         self._call = call
         self._head: Callable[[Call], Sequence[Tap]] | None = head
@@ -118,12 +123,14 @@ class StreamRelay:
         self._taps: Sequence[Tap] = ()
         self._looked_at = False
         self._size = 0
-        # What was passed on last, and what was not since the stream broke off.
+        # The bytes passed on last, and those not passed on because the stream broke off.
         self._last = self._unsent = b""
 
     def feed(self, data: bytes, complete: bool) -> bytes:
-        """Take bytes of the engine, b"" or `complete` at the end of its answer; return those for
-        the client. ReplicaError if the stream is malformed or ends early; then see `broken`."""
+        """Take bytes of the engine, b"" or `complete` at the end of its answer. Returns the bytes
+        for the client. Raises ReplicaError if the stream is malformed or ends early; then call
+        `broken`.
+        """
         if self._head is not None:
             self._taps, self._head = self._head(self._call), None
             call = self._call
@@ -148,8 +155,9 @@ class StreamRelay:
         return passed
 
     def broken(self, error: ReplicaError) -> bytes:
-        """The engine has failed within the stream; the last bytes for the client. The outcome is OK
-        if the client has its whole answer."""
+        """Return the last bytes for the client after the engine failed within the stream. The
+        outcome is OK if the client has its whole answer.
+        """
         call, stream = self._call, self._filter
         rest = stream.cut()
         wrong = isinstance(error, ReplicaWrongCall)
@@ -181,7 +189,7 @@ class StreamRelay:
         return data
 
     def _end(self, outcome: Outcome, step: Step) -> None:
-        if self.step is not Step.CLOSE:  # Else the call is closed already.
+        if self.step is not Step.CLOSE:  # Otherwise the call is already closed.
             call, stream = self._call, self._filter
             call.outcome, call.report = outcome, stream.report
             call.dropped += stream.dropped
@@ -189,7 +197,7 @@ class StreamRelay:
 
 
 def whole_headers(call: Call, headers: Headers, body: bytes) -> Headers:
-    """The headers of an answer that is no stream, once its call is closed."""
+    """Return the headers of a non-streamed answer, once its call is closed."""
     if call.saved_s and _asks(call):
         headers.append((SAVED_HEADER, _saved(call.saved_s)))
     headers.append((b"content-length", str(len(body)).encode()))
@@ -197,8 +205,9 @@ def whole_headers(call: Call, headers: Headers, body: bytes) -> Headers:
 
 
 def last_bytes(call: Call, last: bytes) -> bytes:
-    """The last bytes of a stream, once its call is closed. What was saved is a comment before them,
-    since the headers have gone."""
+    """Return the last bytes of a stream, once its call is closed. The saved seconds are a comment
+    before them, because the headers have been sent.
+    """
     if call.saved_s and _asks(call):
         return b": %b %b\n\n%b" % (SAVED_HEADER, _saved(call.saved_s), last)
     return last
@@ -209,5 +218,5 @@ def _asks(call: Call) -> bool:
 
 
 def _saved(saved_s: Mapping[str, float]) -> bytes:
-    """Seconds by overlap: `prefill=0.25, dispatch=0.1`."""
+    """Format seconds by overlap: `prefill=0.25, dispatch=0.1`."""
     return ", ".join(f"{name}={seconds:.6f}" for name, seconds in saved_s.items()).encode()

@@ -1,4 +1,4 @@
-"""The engine's report on a call, asked for where the answer had none."""
+"""Requests the engine's report on a call whose answer had none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_REPORT_BYTES = 65_536
 
 
 class Reports:
-    """Asks engines."""
+    """Requests reports from engines."""
 
     def __init__(self, registry: Registry, client: httpx.AsyncClient, secret: str) -> None:
         self._registry = registry
@@ -26,7 +26,7 @@ class Reports:
         self._secret = secret
 
     async def ask(self, call: Call) -> CallReport | None:
-        """What the call's replica says about it, within a second; None if nothing."""
+        """Return the report of the call's replica; None if none arrives within a second."""
         replica = self._registry[call.replica]
         if replica.kind is not ReplicaKind.WEFT:
             return None

@@ -1,8 +1,9 @@
-"""Work on the event loop that takes milliseconds, one piece at a time and fairly over tenants.
+"""Turns for work that blocks the event loop for milliseconds: one piece at a time, fair over
+tenants.
 
-Reading a large body, and looking into a long conversation, hold the loop for up to 20 ms. Where
-many such requests come at once, each piece waits for its turn, and between two pieces the loop is
-free for as long as the last one took: small calls of others go on meanwhile.
+Reading a large body and splitting a long conversation block the loop for up to 20 ms. If many such
+requests arrive at once, each piece waits for its turn. Between two pieces the loop stays free for
+the duration of the last piece, so that small calls of others continue.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ _MOST_TENANTS: Final = 4096
 
 
 class Turns:
-    """Gives out turns, by start-time fair queueing: a tenant's next piece comes after those of
-    others that have had less. For one event loop."""
+    """Assigns turns by start-time fair queueing: a tenant's next piece comes after those of tenants
+    that have used less. For one event loop.
+    """
 
     def __init__(self) -> None:
         self._taken = False
@@ -31,10 +33,12 @@ class Turns:
         self._number = count()
 
     async def take(self, tenant: str, cost: float) -> None:
-        """Wait for a turn. It lasts until the caller next gives the loop up. cost: bytes of the
-        body that it is about."""
+        """Wait for a turn. It lasts until the caller next yields to the loop. cost: size of the
+        body in bytes.
+        """
         if cost > _HEAVY:
-            # What came before it, as the body's last bytes, may have taken some time already.
+            # Earlier work in this step, such as reading the body's last bytes, may have taken time
+            # already.
             await asyncio.sleep(0)
         start = max(self._now, self._ends.get(tenant, 0.0))
         if len(self._ends) >= _MOST_TENANTS:
@@ -52,7 +56,7 @@ class Turns:
         self._taken = True
         self._now = start
         self._begun_s = loop.time()
-        # Runs after what the turn's owner does now, or in its next step.
+        # Runs after the current or next step of the turn's owner.
         loop.call_soon(self._done, loop)
 
     def _done(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -71,7 +75,7 @@ class Turns:
         self._rest()
 
     def _rest(self) -> None:
-        """Nobody waits: what tenants have had is forgotten."""
+        """Forget the tenants' usage, because no piece waits."""
         self._taken = False
         self._now = 0.0
         self._ends.clear()

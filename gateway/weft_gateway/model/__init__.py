@@ -1,4 +1,4 @@
-"""The vocabulary as immutable records. Standard library only; no I/O."""
+"""Shared immutable records. Standard library only; no I/O."""
 
 from weft_gateway.model.program import (
     Closing,

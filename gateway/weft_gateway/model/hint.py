@@ -1,4 +1,4 @@
-"""What a client or the gateway believes about a call: advisory, never trusted for safety."""
+"""Hints of a client or the gateway about a call. Advisory; safety never depends on them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from weft_gateway.model.tag import Tag
 
 @record
 class HintLimits:
-    """How far a tenant's hints may go. max_retain_s: seconds for which KV blocks may be kept.
-    max_priority, max_reuse_priority: either way from 0. max_deadline_s: seconds from now.
-    max_tag: the highest tag that a client may give; PARTIAL_PREFILL is
-    for prefills that the gateway asked for. max_tags: tags a call."""
+    """A tenant's limits on hints. max_retain_s: seconds for which KV blocks may be kept.
+    max_priority, max_reuse_priority: in both directions from 0. max_deadline_s: seconds from now.
+    max_tag: the highest tag for clients; PARTIAL_PREFILL is for prefills that the gateway
+    requested. max_tags: per call.
+    """
 
     max_retain_s: float = 3600.0
     max_priority: int = 8
@@ -25,10 +26,11 @@ class HintLimits:
 
 @record
 class OwnTag:
-    """A tag that a client gives to its messages, or else to the tokens from `start` to before
-    `end`. name: where it stood, for its fate. message: the index of the first; -1 is what stands
-    before all messages. messages: how many. clamped: the client asked for a higher one, or for
-    tokens where none can be."""
+    """A client's tag for messages, or else for the tokens from `start` up to but not including
+    `end`. name: its place in the request, for its fate. message: index of the first message; -1 for
+    the part before all messages. messages: their number. clamped: the client requested a higher tag
+    or tokens out of range.
+    """
 
     name: str
     tag: Tag
@@ -41,14 +43,14 @@ class OwnTag:
 
 @record
 class Hints:
-    """All that a call's hints say, in one polarity and unit, within its tenant's limits.
+    """All hints of a call, in one polarity and unit, within its tenant's limits.
 
-    priority: higher is sooner, 0 is usual. reuse_priority: keep its KV blocks so many tiers longer
-    (Sutradhara's `set_reuse_priority`). retain_s: pin its blocks so long; retain_to: only up to
-    and with this message, -1 for what stands before all messages, None for the whole prompt.
-    deadline_s: seconds from now until the answer is of no use. prefill_next: the next turn will
-    come, and may be prefilled ahead. tags: of its own messages. fates: `name=applied`,
-    `name=applied, clamped` or `name=ignored: why`, one for each hint. None: not given.
+    priority: higher is sooner, 0 is the default. reuse_priority: number of tiers by which its KV
+    blocks are kept longer (Sutradhara's `set_reuse_priority`). retain_s: seconds to pin its blocks;
+    retain_to: only up to and including this message, -1 for the part before all messages, None for
+    the whole prompt. deadline_s: seconds from now after which the answer is useless. prefill_next:
+    the next turn will come and may be prefilled. tags: for its messages. fates: `name=applied`,
+    `name=applied, clamped` or `name=ignored: reason`, one per hint. None: not set.
     """
 
     priority: int | None = None

@@ -1,4 +1,4 @@
-"""What one tenant may use: its weight and its limits."""
+"""A tenant's weight and limits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from weft_gateway.model.record import record
 class TenantRules:
     """The rules of one tenant, which is one API key.
 
-    weight: the tenant's share of engine time relative to other tenants while they contend,
-    positive. The limits are whole numbers; 0 means no limit. tokens_per_minute counts prompt and
-    output tokens. calls_in_flight counts calls that have not ended.
+    weight: the tenant's share of engine time relative to other tenants under contention, positive.
+    The limits are integers; 0 means no limit. tokens_per_minute counts prompt and output tokens.
+    calls_in_flight counts calls that have not ended.
     """
 
     weight: float = 1.0
@@ -29,10 +29,10 @@ class TenantRules:
 class Quota:
     """The answer to a request for admission.
 
-    refused: the name of the limit that is reached, as in TenantRules, or "" if the call is
-    admitted. wait_s: seconds until a refused call can be admitted, 0 where that is not known.
-    requests_left, tokens_left: what remains of the minute's limits; below 0 while a tenant has
-    used more tokens than were estimated.
+    refused: the name of the reached limit, as in TenantRules, or "" if the call is admitted.
+    wait_s: seconds until a refused call can be admitted, 0 if unknown. requests_left, tokens_left:
+    what remains of the minute's limits; below 0 while a tenant has used more tokens than were
+    estimated.
     """
 
     refused: str = ""

@@ -1,4 +1,4 @@
-"""Programs and their calls, as the process table keeps them (Agentix 4.2.1)."""
+"""Programs and their calls, as stored in the process table (Agentix 4.2.1)."""
 
 from __future__ import annotations
 
@@ -26,15 +26,14 @@ class Outcome(StrEnum):
 
 
 class EndedProgram(NamedTuple):
-    """A program that the table has ended by itself, and the engines that it was pinned to, as
-    `Program.replicas`."""
+    """A program that the table has ended, and its engines, as in `Program.replicas`."""
 
     key: ProgramKey
     replicas: tuple[str, ...]
 
 
 class ProgramCounts(NamedTuple):
-    """Programs that a table has seen begin and end, and those it has now."""
+    """Programs created and ended in a table, and programs alive."""
 
     created: int
     ended: int
@@ -45,9 +44,9 @@ class ProgramCounts(NamedTuple):
 class Thread:
     """One active call of a program: "each thread corresponds to an active LLM call".
 
-    thread, parent: the chain of calls that this one goes on with, and the chain that began that
-    one, "" for none. arrival_s: Unix time, seconds. waiting_s, service_s: seconds, as far as the
-    engine has reported; both 0 until then.
+    thread, parent: the chain of calls that this call continues, and the chain that started that
+    one, "" if none. arrival_s: Unix time, seconds. waiting_s, service_s: seconds, as reported by
+    the engine; 0 before a report.
     """
 
     call: str
@@ -61,8 +60,9 @@ class Thread:
 
 @record
 class ProgramAttribute:
-    """A named text that holds for a program's calls until `until_s` (Unix time), as prefills and
-    tags given ahead do. An empty text removes the attribute."""
+    """A named text that applies to a program's calls until `until_s` (Unix time), for example
+    prefills and tags. An empty text removes the attribute.
+    """
 
     name: str
     text: str
@@ -71,14 +71,14 @@ class ProgramAttribute:
 
 @record
 class Program:
-    """A snapshot of one row of the process table. Times in seconds; `*_s` instants are Unix time.
+    """A snapshot of one row of the process table. Durations in seconds; instants are Unix time.
 
     service_s: engine time of all finished calls (PLAS, equation 1). critical_path_s: the longest
     observed critical path (ATLAS, Algorithm 1 line 4). waiting_s: time in the engines' queues.
     home: the replica that long calls are pinned to (Algorithm 2), or "". threads: active calls.
-    ephemeral: nobody named it; it ends with its only call. ended: its handle was deleted while
-    calls were in flight; the row goes with the last of them. attributes: one of each name; those
-    that have expired may still be among them.
+    ephemeral: it has no name and ends with its only call. ended: its handle was deleted while calls
+    were in flight; the row is removed with the last of them. attributes: one per name; may include
+    expired ones.
     """
 
     key: ProgramKey
@@ -102,7 +102,7 @@ class Program:
     attributes: tuple[ProgramAttribute, ...] = ()
 
     def attribute(self, name: str, now_s: float) -> str:
-        """The text of the attribute with this name that holds now, "" if none."""
+        """Return the text of the current attribute with this name, "" if none."""
         for each in self.attributes:
             if each.name == name and each.until_s > now_s:
                 return each.text
@@ -110,19 +110,19 @@ class Program:
 
     @property
     def replicas(self) -> tuple[str, ...]:
-        """Engines that the program runs on now or is pinned to, without repeats."""
+        """Replicas that the program runs on now or is pinned to, without duplicates."""
         names = ([self.home] if self.home else []) + [t.replica for t in self.threads]
         return tuple(dict.fromkeys(names))
 
 
 @record
 class Opening:
-    """A call that asks to be opened.
+    """A request to open a call.
 
-    candidate: the replica that the router proposes. sticky: the program's home decides where the
-    call goes (Algorithm 2, long calls); then the home wins over the candidate if it is one of
-    `eligible`, else the candidate becomes the home. The table settles this atomically, so that
-    several gateways agree. parent: the thread that began this one, or "".
+    candidate: the replica that the router proposes. sticky: the program's home decides (Algorithm
+    2, long calls). The home wins over the candidate if it is one of `eligible`; otherwise the
+    candidate becomes the home. The table decides this atomically, so that several gateways agree.
+    parent: the thread that started this one, or "".
     """
 
     key: ProgramKey
@@ -138,9 +138,10 @@ class Opening:
 
 @record
 class Opened:
-    """The answer to an opening: the program as it is with this call open, where the call goes,
-    whether the program is new, and the calls in flight per replica over all gateways. local: the
-    table's store is away, so all of this is as far as this gateway knows."""
+    """The answer to an opening: the program with this call open, the call's replica, whether the
+    program is new, and the calls in flight per replica over all gateways. local: the table's store
+    is away, so the answer reflects this gateway only.
+    """
 
     program: Program
     replica: str
@@ -151,7 +152,7 @@ class Opened:
 
 @record
 class Closing:
-    """A call that has ended, with what the engine reported (zeros where it reported nothing)."""
+    """The end of a call, with the engine's report (zeros without one)."""
 
     key: ProgramKey
     call: str

@@ -1,4 +1,4 @@
-"""Immutable values that cost little to make."""
+"""Immutable records that are cheap to create."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[_T]) -> type[_T]:
-    """A dataclass that the type checker holds frozen.
+    """Declare a dataclass that only the type checker treats as frozen.
 
-    A call makes a dozen of these, and `frozen=True` pays for the promise at run time, field by
-    field: a `Program` then takes five times as long to make.
+    A call creates a dozen of these, and `frozen=True` costs time for every field at run time:
+    creating a `Program` takes five times as long.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)

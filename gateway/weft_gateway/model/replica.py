@@ -1,4 +1,4 @@
-"""Replicas as policies see them."""
+"""The policies' view of replicas."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from weft_gateway.model.record import record
 
 @record
 class ReplicaView:
-    """A snapshot of one replica. in_flight: calls open on it, as far as this gateway knows (its
-    own are exact, other gateways' are as old as the last round trip to the table)."""
+    """A snapshot of one replica. in_flight: its open calls, as known to this gateway: its own calls
+    are exact, other gateways' are as of the last round trip to the table.
+    """
 
     name: str
     models: frozenset[str]

@@ -1,4 +1,4 @@
-"""The question put to a routing policy and its answer."""
+"""The input and output of a routing policy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from weft_gateway.model.replica import ReplicaView
 
 @record
 class PromptPrefix:
-    """What a prompt begins with. marks: each stands for all of the prompt up to it, the first for
-    the first `step_tokens` tokens, the next for as many more. Prompts that share their first marks
-    begin alike; nothing is known of what follows the last one."""
+    """The beginning of a prompt. marks: each one identifies the prompt up to it: the first one
+    `step_tokens` tokens, each further one as many more. Prompts that share their first marks have
+    the same beginning; the prompt after the last mark is not covered.
+    """
 
     marks: tuple[int, ...]
     step_tokens: int
@@ -22,19 +23,21 @@ class PromptPrefix:
 
 @record
 class Shared:
-    """What is known of a beginning. tokens: by replica, how many of its tokens were sent there
-    lately, without those that are to be brought to further replicas."""
+    """The known copies of a prefix. tokens: by replica, the number of its tokens recently sent
+    there, without tokens that should spread to more replicas.
+    """
 
     tokens: Mapping[str, int]
 
 
 @record
 class RouteRequest:
-    """One call to place. prompt_tokens: estimated length. program: the local view of its row,
-    possibly stale, None for an unknown program. avoid: replicas that just failed this call.
-    ordinal: how many calls this gateway has placed before, for taking turns. holder: the replica
-    that stores the answer which this call continues, or "". shared: where its beginning is cached;
-    None where nobody looked or there is nothing to tell."""
+    """A call to place. prompt_tokens: estimated length. program: the local, possibly stale view of
+    its row, None for an unknown program. avoid: replicas that just failed this call. ordinal:
+    number of calls this gateway has placed before, for round robin. holder: the replica that stores
+    the answer which this call continues, or "". shared: the replicas that cache its beginning; None
+    if not looked up or equal on all replicas.
+    """
 
     model: str
     prompt_tokens: int
@@ -48,10 +51,11 @@ class RouteRequest:
 
 @record
 class Decision:
-    """Where a call should go and why. replica is "" when nothing is eligible. scores: scorer
-    name to replica name to score in [0, 1], kept to explain the choice. rejected: replica name to
-    the filter that removed it. new_home: it is sticky, and its program has no home that could take
-    it: the choice is for all of its long calls."""
+    """The chosen replica and the reasons. replica is "" if no replica is eligible. scores: scorer
+    name to replica name to score in [0, 1], to explain the choice. rejected: replica name to the
+    filter that removed it. new_home: the call is sticky, and its program has no eligible home: the
+    choice applies to all its long calls.
+    """
 
     replica: str
     sticky: bool

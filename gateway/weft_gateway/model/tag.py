@@ -1,4 +1,4 @@
-"""What a part of a prompt is, as engines are told it (Sutradhara 4.3)."""
+"""Tags of a prompt's parts, as sent to engines (Sutradhara 4.3)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from enum import IntEnum
 
 
 class Tag(IntEnum):
-    """In order of eviction, the first to go first. The numbers are the wire's (`weft_tags`), and
-    the same as `weft_engine.tags.Tag`."""
+    """In order of eviction, first evicted first. The numbers are those of the wire format
+    (`weft_tags`) and of `weft_engine.tags.Tag`.
+    """
 
     NONE = 0
     RESPONSE = 1

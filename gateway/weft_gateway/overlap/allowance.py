@@ -1,17 +1,17 @@
-"""How much of one stream may be kept at a time."""
+"""Limits the characters of one stream that are kept at a time."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# A megabyte of unfinished arguments is no tool call, and a stream's share of memory is bounded.
+# A megabyte of unfinished arguments is no tool call. The limit bounds a stream's memory.
 MAX_KEPT_CHARS: Final = 1 << 20
-# Calls and texts of one answer that are followed; the widest fan-out seen is 21 (Sutradhara 3.2).
+# Maximum calls and texts of one answer; the widest observed fan-out is 21 (Sutradhara 3.2).
 MAX_FOLLOWED: Final = 1024
 
 
 class Allowance:
-    """The characters that the unfinished calls of one stream may keep together."""
+    """The number of characters that the unfinished calls of one stream may keep together."""
 
     __slots__ = ("_left",)
 
@@ -19,12 +19,12 @@ class Allowance:
         self._left = chars
 
     def take(self, chars: int) -> bool:
-        """Whether `chars` more may be kept. If False is returned, nothing has changed."""
+        """Take `chars` characters. Returns False, without a change, if fewer are left."""
         if chars > self._left:
             return False
         self._left -= chars
         return True
 
     def give_back(self, chars: int) -> None:
-        """`chars` that were taken are no longer kept."""
+        """Return `chars` characters that are no longer kept."""
         self._left += chars

@@ -1,7 +1,7 @@
-"""An answer from its bytes, of any API, whole or streamed. Pure; linear, bounded.
+"""Parses an answer of any API from its bytes, whole or streamed. Pure; linear, bounded.
 
-For after the client has been served: the bytes are kept as they pass and read once. A stream
-becomes the body that the same answer has without streaming, as far as its messages go.
+Used after the client has been served: the bytes are recorded as they pass and parsed once. A stream
+is converted to the body of the same answer without streaming, as far as its messages go.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import orjson
 
 from weft_gateway.overlap.events import EventReader
 
-# Longer answers are not read.
+# Longer answers are not parsed.
 MAX_ANSWER_BYTES: Final = 1 << 20
-# Of a shorter stream, the events are read one by one.
+# The events of a shorter stream are parsed one by one.
 _LONG_STREAM: Final = 1024
-# From the end of a text in one event to where it goes on in the next one.
+# From the end of a text in one event to its continuation in the next event.
 _BETWEEN: Final = re.compile(
     rb'"(?:content|text|arguments|partial_json|delta)": ?"(?:[^"\\\n]|\\.)*'
     rb'("[^\n]*\n\n(?:event:[^\n]*\n)?'
@@ -29,8 +29,9 @@ _ESCAPED: Final = re.compile(rb"\\.")
 
 
 def parse_answer(raw: bytes, stream: bool) -> dict[str, Any]:
-    """An answer's body. stream: the bytes are server-sent events. {} for what is no answer, or too
-    long; never raises."""
+    """Return an answer's body. stream: the bytes are server-sent events. {} for an invalid or too
+    long answer; never raises.
+    """
     if len(raw) > MAX_ANSWER_BYTES:
         return {}
     if stream:
@@ -43,8 +44,9 @@ def parse_answer(raw: bytes, stream: bool) -> dict[str, Any]:
 
 
 def assembled(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The messages of a stream's parsed chunks: `choices` with a `message` each (chat) or a
-    `text` (completions), `content` blocks (Anthropic), or `output` items (responses)."""
+    """Assemble the messages of a stream's parsed chunks: `choices` with a `message` each (chat) or
+    a `text` (completions), `content` blocks (Anthropic), or `output` items (responses).
+    """
     choices: dict[int, dict[str, Any]] = {}
     blocks: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
@@ -145,9 +147,10 @@ def _chunks(data: bytes) -> Iterable[dict[str, Any]]:
 
 
 def condensed(stream: bytes) -> bytes:
-    """The same stream with fewer events: those that differ in their piece of one text alone become
-    one. A model's tokens come as events that are alike but for a word; two of them meet in bytes
-    that hold a line end, which no text in JSON does, and without these their texts are one."""
+    """Join events that differ only in their piece of one text. A model's tokens arrive in events
+    that are otherwise equal. The bytes between two pieces contain a line end, which JSON text does
+    not, so removing them joins the pieces.
+    """
     for quarter in (2, 1, 3):
         if len(stream) < _LONG_STREAM:
             break
@@ -158,12 +161,12 @@ def condensed(stream: bytes) -> bytes:
 
 
 def _without(between: bytes, stream: bytes) -> bytes:
-    """The stream without these bytes, where what stands before them is more of the same text."""
+    """Remove these bytes from the stream wherever the same text continues across them."""
     begins = between[between.rindex(b"\n") + 1 :]
     first, *others = stream.split(between)
     whole = _ends_in_text(first[first.rfind(b"\n") + 1 :], begins)
     words = b"".join(others[:-1])
-    if whole and b"\n" not in words and _is_text(words):  # As most are.
+    if whole and b"\n" not in words and _is_text(words):  # The usual case.
         return first + words + others[-1]
     made = [first]
     for part in others:
@@ -180,7 +183,7 @@ def _ends_in_text(line: bytes, begins: bytes) -> bool:
 
 
 def _is_text(part: bytes) -> bool:
-    """Whether it is inside of one text from its beginning to its end."""
+    """Whether the part is inside of one JSON string from its start to its end."""
     return b'"' not in part or b'"' not in _ESCAPED.sub(b"", part)
 
 

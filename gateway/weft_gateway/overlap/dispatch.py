@@ -1,10 +1,9 @@
-"""`event: tool_call_dispatch`: complete tool calls told between the frames of a stream.
+"""`event: tool_call_dispatch`: reports complete tool calls between the frames of a stream.
 
-The event's name and the fields `choice_index` and `tool_call` are Dynamo's. Around them, the data
-is a chunk of the API that it stands in, without choices: clients that look at the name know what it
-is, and clients that parse every frame as a chunk, as OpenAI's do, find nothing in it. Among events
-of Anthropic's Messages it is a `ping`, the one type that every client passes over: some refuse a
-type that they do not know. Sans-I/O.
+The event's name and the fields `choice_index` and `tool_call` are Dynamo's. The data is also a
+chunk of the stream's API without choices: clients that read the name recognise it, and clients that
+parse every frame as a chunk, as OpenAI's do, skip it. In streams of Anthropic's Messages API it is
+a `ping`, the one type that every client skips; some clients refuse unknown types. Sans-I/O.
 """
 
 from __future__ import annotations
@@ -21,21 +20,23 @@ HEADER: Final = b"x-weft-tool-dispatch"
 FIELD: Final = "tool_dispatch"
 
 _ON: Final = (b"1", b"true")
-# A chunk without one of these neither has a call nor ends one. Keys are written the same by all.
+# A chunk without one of these has no call and ends no call. All servers write the keys in the same
+# way.
 _TELLING: Final = (b'"tool_calls"', b"tool_use", b"function_call", b"input_json")
 _CHUNK_FIELDS: Final = ("id", "object", "created", "model")
 
 
 def opted_in(header: bytes | None, hints: Any) -> bool:
-    """Whether a client asks for the event: `x-weft-tool-dispatch: 1`, or `"tool_dispatch": true` in
-    the body's `weft` object. The header decides where it is present."""
+    """Whether a client requests the event: `x-weft-tool-dispatch: 1`, or `"tool_dispatch": true` in
+    the body's `weft` object. The header takes precedence.
+    """
     if header is not None:
         return header.strip().lower() in _ON
     return isinstance(hints, dict) and hints.get(FIELD) is True
 
 
 def as_json(call: ToolCall) -> dict[str, Any]:
-    """A call in Dynamo's form."""
+    """Return a call in Dynamo's form."""
     return {
         "choice_index": call.choice,
         "tool_call": {
@@ -48,7 +49,7 @@ def as_json(call: ToolCall) -> dict[str, Any]:
 
 
 def from_json(data: Any) -> ToolCall | None:
-    """The call in an event's parsed data, or None where there is none."""
+    """Return the call in an event's parsed data, or None if it has no call."""
     try:
         call = data["tool_call"]
         function = call["function"]
@@ -62,7 +63,7 @@ def from_json(data: Any) -> ToolCall | None:
 
 
 def frame(call: ToolCall, chunk: Mapping[str, Any]) -> bytes:
-    """The bytes of the event for a call that `chunk` has completed."""
+    """Return the bytes of the event for a call that `chunk` has completed."""
     if isinstance(chunk.get("choices"), list):
         data = {field: chunk[field] for field in _CHUNK_FIELDS if field in chunk} | {"choices": []}
     else:
@@ -73,10 +74,10 @@ def frame(call: ToolCall, chunk: Mapping[str, Any]) -> bytes:
 
 
 class ToolDispatch:
-    """Watches one stream on its way to the client, and may add events to it.
+    """Watches one stream on its way to the client, and can add events to it.
 
-    insert: add `event: tool_call_dispatch` after the frame that completes a call; without it the
-    bytes pass as they are and only the calls are told. Bytes are never held back.
+    insert: add `event: tool_call_dispatch` after the frame that completes a call. Without it, the
+    bytes pass unchanged and the calls are only returned. Bytes are never held back.
     """
 
     __slots__ = ("_insert", "_loads", "_parser", "_reader", "_text")
@@ -89,7 +90,7 @@ class ToolDispatch:
         text: bool = True,
         loads: Callable[[bytes | str], Any] = json.loads,
     ) -> None:
-        """names, text: as in ToolCallParser. loads: raises ValueError on what is not JSON."""
+        """names, text: see ToolCallParser. loads: raises ValueError for invalid JSON."""
         self._insert = insert
         self._text = text
         self._loads = loads
@@ -97,7 +98,9 @@ class ToolDispatch:
         self._parser = ToolCallParser(names=names, text=text, loads=loads)
 
     def feed(self, data: bytes) -> tuple[bytes, Sequence[ToolCall]]:
-        """Take bytes for the client; the bytes to send now, and the calls that became complete."""
+        """Take bytes for the client. Returns the bytes to send now, and the calls that are now
+        complete.
+        """
         if self._passes(data):
             return data, ()
         calls: list[ToolCall] = []
@@ -109,7 +112,7 @@ class ToolDispatch:
             try:
                 chunk = self._loads(event.data)
             except (ValueError, RecursionError):
-                continue  # `[DONE]`, or nothing of ours to judge.
+                continue  # `[DONE]`, or a frame that the client must judge.
             found = self._parser.feed(chunk)
             if found and self._insert:
                 out += (data[sent : event.end], *(frame(call, chunk) for call in found))
@@ -121,7 +124,7 @@ class ToolDispatch:
         return b"".join(out), calls
 
     def _passes(self, data: bytes) -> bool:
-        """Whether whole frames of a plain answer need not even be split: the usual case."""
+        """Whether these are whole frames without calls, which need no parsing: the usual case."""
         return not (
             self._text or self._parser.in_call or not self._reader.between_events or _tells(data)
         ) and data.endswith(b"\n\n")

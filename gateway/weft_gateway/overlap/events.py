@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, whatever the chunking. Sans-I/O, linear, bounded."""
+"""Splits bytes into server-sent events, for any chunking. Sans-I/O, linear, bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ MAX_EVENT_BYTES: Final = 1 << 22
 
 class Event(NamedTuple):
     """One event. name: its `event:` field, or b"". data: its `data:` lines, joined by line feeds.
-    end: where its blank line ends, as an offset into the bytes of the feed that completed it."""
+    end: the end of its blank line, as an offset into the bytes of the feed that completed it.
+    """
 
     name: bytes
     data: bytes
@@ -17,13 +18,14 @@ class Event(NamedTuple):
 
 
 class EventReader:
-    """Splits a stream into events. Lines end in LF or CRLF. Events without data are left out, and
-    so are those of more than MAX_EVENT_BYTES, of which no more than that is ever kept."""
+    """Splits a stream into events. Lines end in LF or CRLF. Events without data are skipped. Events
+    of more than MAX_EVENT_BYTES are skipped, too, and no more than that is kept of them.
+    """
 
     __slots__ = ("_data", "_kept", "_line", "_name", "_too_long")
 
     def __init__(self) -> None:
-        self._line: list[bytes] = []  # Pieces of a line whose end has not come.
+        self._line: list[bytes] = []  # Pieces of an incomplete line.
         self._data: list[bytes] = []
         self._name = b""
         self._kept = 0  # Bytes in _line and _data.
@@ -31,11 +33,11 @@ class EventReader:
 
     @property
     def between_events(self) -> bool:
-        """Whether all that was fed were whole events."""
+        """Whether the bytes so far end at the end of an event."""
         return not (self._line or self._data or self._name or self._too_long)
 
     def feed(self, data: bytes) -> list[Event]:
-        """Take the next bytes; the events that they complete."""
+        """Take the next bytes. Returns the events that they complete."""
         events: list[Event] = []
         position = 0
         while True:
@@ -72,7 +74,7 @@ class EventReader:
             self._too_long = True
             self._data = []
         if self._too_long:
-            # One byte of a line stands for all, so that its end is not taken for a blank line.
+            # One byte stands for the dropped line, so that its end does not look like a blank line.
             self._line = [b":"] if kept is self._line else []
         else:
             kept.append(piece)

@@ -1,4 +1,4 @@
-"""Where a JSON value ends, told while it still arrives. Sans-I/O."""
+"""Finds the end of a JSON value while it arrives. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _INSIDE: Final = re.compile(r'["\\]')
 
 
 class JsonEnd:
-    """Follows one value through its pieces: strings, escapes and depth, and nothing else.
+    """Follows one value through its pieces by strings, escapes and depth only.
 
-    An object, an array or a string ends by itself, a number or a literal never does. Whether the
-    value is valid is for a parser to say, once its end is known. State is of constant size.
+    The end of an object, an array or a string is visible; the end of a number or a literal is not.
+    A parser must check the value once its end is known. State is of constant size.
     """
 
     __slots__ = ("_depth", "_escaped", "_in_string")
@@ -21,11 +21,12 @@ class JsonEnd:
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
-        self._escaped = False  # The last character of a piece was a string's backslash.
+        self._escaped = False  # The last character of a piece was a backslash in a string.
 
     def feed(self, text: str, position: int = 0) -> int:
-        """Read `text` from `position`. The position after the value's last character, -1 if it is
-        not in this piece. Not to be called again once the end was found."""
+        """Read `text` from `position`. Returns the position after the value's last character, -1 if
+        it is not in this piece. Must not be called after the end was found.
+        """
         size = len(text)
         while position < size:
             if self._escaped:

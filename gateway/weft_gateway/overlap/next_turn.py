@@ -1,10 +1,10 @@
-"""Whether and what to prefill for a program by itself, while its tools run (Sutradhara 4.1).
+"""Predicts the next turn of a program while its tools run, to prefill it (Sutradhara 4.1).
 
-It pays where the next turn does not begin with what the cache holds: the answer is written out in
-another way than it was generated (reasoning dropped, arguments formatted anew), or the system
-prompt changes with the tools that were called. Both are learned from turns that came: how many
-tokens each kind of turn had lost, and which head (tools and system messages) follows which, after
-which tools. No I/O and no clock; what is wrong costs a prefill that nobody extends.
+Prefilling pays if the next turn does not begin with the cached tokens: the template renders the
+answer differently from its generation (reasoning dropped, arguments reformatted), or the system
+prompt changes with the tools that were called. Both are learned from earlier turns: the tokens that
+each kind of turn lost, and which head (tools and system messages) follows which, after which tools.
+No I/O and no clock. A wrong prediction costs one unused prefill.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import orjson
 
 from weft_gateway.model import ProgramKey
 
-# Below so many tokens a prefill saves less than the call that makes it costs.
+# Below this number of tokens, a prefill costs more than it saves.
 MIN_GAIN_TOKENS: Final = 256
-_SEEN_BEFORE: Final = 2  # Turns that must have shown the same before it is counted on.
+_SEEN_BEFORE: Final = 2  # Turns with the same result before a prediction uses it.
 _WEIGHT: Final = 0.3
 _THREADS: Final = 4096
 _KINDS: Final = 1024
 _MAX_HEAD_BYTES: Final = 1 << 18
-# As JSON; parsed they take some times as much.
+# As JSON; parsed objects take several times as much.
 _MAX_HEADS_BYTES: Final = 1 << 24
 _HEAD_ROLES: Final = ("system", "developer")
 
@@ -36,7 +36,7 @@ _V = TypeVar("_V")
 
 
 class _Bounded(OrderedDict[_K, _V], Generic[_K, _V]):
-    """Keeps the entries that were put last. limit: of entries; limit_bytes: of all together."""
+    """Keeps the most recent entries. limit: number of entries; limit_bytes: total size."""
 
     def __init__(self, limit: int, limit_bytes: int = 0) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class _Bounded(OrderedDict[_K, _V], Generic[_K, _V]):
         self.bytes = 0
 
     def put(self, key: _K, value: _V, size: int = 0) -> None:
-        """Keep it as the newest. size: its bytes, where they are limited."""
+        """Add an entry as the newest. size: its bytes, if they are limited."""
         self[key] = value
         self.move_to_end(key)
         if size:
@@ -59,8 +59,9 @@ class _Bounded(OrderedDict[_K, _V], Generic[_K, _V]):
 
 @dataclass(slots=True)
 class _Turn:
-    """The last turn of a thread that called tools. kind: of the head and the tools called. held:
-    tokens of its prompt and answer, which the cache holds."""
+    """The last turn of a thread that called tools. kind: hash of the head and the tools called.
+    held: tokens of its prompt and answer, which are cached.
+    """
 
     kind: bytes
     head: bytes
@@ -70,8 +71,10 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Kind:
-    """What followed turns of one kind. lost: tokens of them that were not found, a moving average
-    over the turns whose head stayed. nexts: how often the same head has followed in a row."""
+    """The turns that followed one kind of turn. lost: tokens of it that were not in the cache, a
+    moving average over turns with an unchanged head. nexts: how often the same head has followed in
+    a row.
+    """
 
     turns: int = 0
     lost: float = 0.0
@@ -82,7 +85,7 @@ class _Kind:
 
 @dataclass(slots=True)
 class NextTurnPredictor:
-    """Learns, and says what to prefill. min_gain: tokens."""
+    """Learns from turns, and predicts the next one. min_gain: tokens."""
 
     min_gain: int = MIN_GAIN_TOKENS
     _turns: _Bounded[tuple[ProgramKey, str], _Turn] = field(
@@ -95,8 +98,9 @@ class NextTurnPredictor:
     def came(
         self, key: ProgramKey, thread: str, body: Mapping[str, Any], cached_tokens: int | None
     ) -> None:
-        """A turn has ended that may be the next one of a turn that called tools. cached_tokens: of
-        its prompt, found in the cache; None where that was no cache's doing (it was prefilled)."""
+        """Learn from a turn that may follow one that called tools. cached_tokens: tokens of its
+        prompt found in the cache; None if the turn was prefilled.
+        """
         turn = self._turns.pop((key, thread), None)
         if turn is None:
             return
@@ -124,9 +128,10 @@ class NextTurnPredictor:
         *,
         wanted: bool = False,
     ) -> dict[str, Any] | None:
-        """A turn has ended with `answer`, a message that calls tools. held: tokens of its prompt
-        and answer. wanted: the client says that the next turn will come. Returns what the next turn
-        is thought to begin with, as a body with messages and tools, where a prefill pays."""
+        """Learn from a turn that has ended with `answer`, a message that calls tools. held: tokens
+        of its prompt and answer. wanted: the client announces the next turn. Returns the predicted
+        beginning of the next turn as a body with messages and tools, if a prefill pays.
+        """
         head = head_of(body)
         messages = body.get("messages")
         if head is None or not isinstance(messages, list):
@@ -157,8 +162,9 @@ class NextTurnPredictor:
 
 
 def head_of(body: Mapping[str, Any]) -> Head | None:
-    """The tools and the leading system messages of a chat; None where there is no chat, or they are
-    longer than is remembered."""
+    """Return the tools and the leading system messages of a chat; None if the body is no chat or
+    the head is too long.
+    """
     messages = body.get("messages")
     if not isinstance(messages, list):
         return None
@@ -175,18 +181,20 @@ def head_of(body: Mapping[str, Any]) -> Head | None:
 
 
 def said_again(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer's message as the next request brings it: without reasoning and what is empty."""
+    """Return an answer's message as the next request contains it: without reasoning and empty
+    fields.
+    """
     kept = ("role", "content", "tool_calls")
     return {name: answer[name] for name in kept if answer.get(name) is not None}
 
 
 def _digest(head: Head) -> bytes:
-    """The same for the same head. ValueError as in `_written`."""
+    """Return a hash of the head. Raises ValueError like `_written`."""
     return hashlib.blake2b(_written(head), digest_size=16).digest()
 
 
 def _written(head: Head) -> bytes:
-    """Bytes that are the same for the same head. ValueError for one that is too long or deep."""
+    """Return canonical bytes of the head. Raises ValueError if it is too long or too deep."""
     try:
         raw = orjson.dumps([head[0], list(head[1])], option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
@@ -197,7 +205,7 @@ def _written(head: Head) -> bytes:
 
 
 def _names(answer: Mapping[str, Any]) -> Sequence[bytes]:
-    """The tools that an answer calls, each once."""
+    """Return the names of the tools that an answer calls, without duplicates."""
     names = set()
     calls = answer.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():

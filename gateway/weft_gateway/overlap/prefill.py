@@ -1,9 +1,9 @@
-"""Prompt splitting: what was announced of a next turn while its tools run (Sutradhara 4.1).
+"""Prompt splitting: the announced prefix of a next turn while its tools run (Sutradhara 4.1).
 
-`submit_partial_prefill` announces the messages that do not depend on the tools, and gets a handle;
-`extend_prefill` brings the whole turn. A handle has the announcement, so that a turn which does not
-begin with it is noticed, and what the prefill has cost, so that what it saved is known; as texts,
-so that any gateway may have to do with it. No I/O and no clock.
+`submit_partial_prefill` announces the messages that do not depend on the tools, and returns a
+handle; `extend_prefill` sends the whole turn. A handle stores digests of the announced messages, to
+check that the turn begins with them, and the cost of the prefill, to compute the saving. Its form
+is texts, so that any gateway can read it. No I/O and no clock.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from weft_engine.wire import CallReport
 from weft_gateway.model import ProgramKey
 
 MAX_TTL_S: Final = 300.0
-# Under this name the process table says that a program has handles.
+# Attribute in the process table of a program that has handles.
 MARK: Final = "prefills"
 _DIGEST_BYTES: Final = 8
 
 
 class PrefillState(StrEnum):
-    """RUNNING: an engine works on it, or has not begun. DONE: its KV is there. FAILED: it is not,
-    and the turn will be computed as any other."""
+    """RUNNING: the prefill is computed or waits. DONE: its KV is cached. FAILED: it is not, and the
+    turn is computed as any other.
+    """
 
     RUNNING = "running"
     DONE = "done"
@@ -36,8 +37,7 @@ class PrefillState(StrEnum):
 
 
 class PrefillError(ValueError):
-    """A handle or a turn that cannot be taken. `code`: `prefill_prefix_mismatch` or
-    `prefill_invalid`."""
+    """An invalid handle or turn. `code`: `prefill_prefix_mismatch` or `prefill_invalid`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -46,10 +46,11 @@ class PrefillError(ValueError):
 
 @dataclass(slots=True)
 class Prefill:
-    """One handle. prefix: what was announced, as `announced` gives it. replica: where its KV is.
-    by_itself: the gateway foresaw the turn. created_s, expires_s, taken_s: Unix time; taken_s when
-    the turn came, 0 before. used: and was answered, as this gateway knows. report: what the engine
-    said when the prefill was done."""
+    """One handle. prefix: digests from `announced`. replica: holds its KV. by_itself: the gateway
+    predicted the turn. created_s, expires_s, taken_s: Unix time; taken_s is the arrival of the
+    turn, 0 before. used: the turn was answered, as known to this gateway. report: the engine's
+    report on the prefill.
+    """
 
     id: str
     key: ProgramKey
@@ -77,13 +78,13 @@ class Prefill:
         *,
         by_itself: bool = False,
     ) -> Prefill:
-        """A new one, for `ttl_s` seconds, at most MAX_TTL_S."""
+        """Create a handle that lives `ttl_s` seconds, at most MAX_TTL_S."""
         expires_s = now_s + min(max(ttl_s, 0.0), MAX_TTL_S)
         name = f"pf_{secrets.token_hex(12)}"
         return cls(name, key, model, prefix, replica, now_s, expires_s, by_itself=by_itself)
 
     def to_fields(self) -> dict[str, str]:
-        """As named texts; the tenant is not among them."""
+        """Return the handle as named texts, without the tenant."""
         return {
             "id": self.id,
             "program": self.key.program,
@@ -98,7 +99,7 @@ class Prefill:
         }
 
     def outcome(self) -> dict[str, str]:
-        """Those texts that say what has become of the prefill."""
+        """Return the texts of the prefill's outcome."""
         report = self.report.to_json() if self.report is not None else ""
         return {"state": self.state.value, "report": report, "detail": self.detail}
 
@@ -122,8 +123,9 @@ class Prefill:
         )
 
     def take(self, model: str, body: Mapping[str, Any], now_s: float) -> None:
-        """The turn has come. PrefillError, and nothing has changed, where it does not begin with
-        what was announced."""
+        """Assign the turn to the handle. Raises PrefillError, without a change, if the turn does
+        not begin with the announced messages.
+        """
         turn, prefix = announced(body), self.prefix
         reason = ""
         if model != self.model:
@@ -138,13 +140,13 @@ class Prefill:
         if reason:
             raise PrefillError(
                 "prefill_prefix_mismatch",
-                f"This turn does not begin with what was announced: {reason}. "
+                f"This turn does not begin with the announced messages: {reason}. "
                 "Send it as an ordinary call, or announce its own prefix.",
             )
         self.taken_s = self.taken_s or now_s
 
     def to_json(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return the handle in the form of the API."""
         report = self.report
         return {
             "id": self.id,
@@ -162,9 +164,10 @@ class Prefill:
         }
 
     def saved_s(self, turn: CallReport) -> float:
-        """Seconds of model execution that `turn` did not need since this was done before it came:
-        the prefill's service, by the share of the tokens computed then that the turn found in the
-        cache, and no more than the time between announcement and turn."""
+        """Return the seconds of model execution that the prefill saved `turn`: the prefill's
+        service, times the share of its computed tokens that the turn found in the cache. At most
+        the time between announcement and turn.
+        """
         report = self.report
         if report is None or not self.taken_s:
             return 0.0
@@ -176,9 +179,10 @@ class Prefill:
 
 
 def announced(body: Mapping[str, Any]) -> tuple[bytes, ...]:
-    """What a turn begins with, as digests of 8 bytes: of its tools and template settings, then of
-    each message; two turns that mean the same to an engine have the same. PrefillError for what is
-    no chat."""
+    """Return digests of 8 bytes: of the body's tools and template settings, then of each message.
+    Turns that are equal for an engine have equal digests. Raises PrefillError if the body is no
+    chat.
+    """
     messages = body.get("messages")
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes) or not messages:
         raise PrefillError("prefill_invalid", "messages must be a list with at least one message.")
@@ -201,5 +205,5 @@ def _digest(text: bytes) -> bytes:
 
 
 def _without_empty(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Clients bring back what is absent as null, as empty text, or not at all."""
+    """Drop empty members: clients return them as null, as empty text, or not at all."""
     return {name: value for name, value in message.items() if value not in (None, "", [])}

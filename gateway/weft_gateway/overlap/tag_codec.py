@@ -1,5 +1,4 @@
-"""Tags that a client gave its program ahead of the calls that they are for, as the text that the
-process table stores. Pure."""
+"""The stored text form of tags that a client sets for its program ahead of its calls. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ import orjson
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.model.tag import Tag
 
-# Under this name the table keeps them.
+# Attribute in the process table that stores the tags.
 TAGS: Final = "tags"
 
 
 def encode(tags: Sequence[OwnTag]) -> str:
-    """The text; "" for none at all."""
+    """Return the text; "" for no tags."""
     if not tags:
         return ""
     return orjson.dumps(
@@ -30,8 +29,9 @@ def encode(tags: Sequence[OwnTag]) -> str:
 
 @lru_cache(maxsize=1024)
 def decode(text: str) -> tuple[OwnTag, ...]:
-    """The reverse of `encode`, for every call of the program. What another release wrote, and this
-    one cannot read, says nothing."""
+    """The reverse of `encode`, for every call of the program. Unreadable text of another release
+    yields no tags.
+    """
     try:
         return tuple(OwnTag(name, Tag(tag), *rest) for name, tag, *rest in orjson.loads(text))
     except (ValueError, TypeError):

@@ -2,7 +2,7 @@
 
 An element is a call if it names a tool: `{"name": ..., "arguments": {...}}`, the same with
 `parameters`, in a `function` as OpenAI nests it, or `{"tool": ..., ...}` whose other keys are the
-arguments, as in the paper. It is known when its own brace closes, while the array is still open.
+arguments, as in the paper. A call is complete when its brace closes, while the array is still open.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from weft_gateway.overlap.json_end import JsonEnd
 _NOT_SPACE: Final = re.compile(r"[^ \t\r\n]")
 _ARGUMENTS: Final = ("arguments", "parameters")
 
-# Where the reader is: outside any array, before an element, in one, after one.
+# The reader's position: outside any array, before an element, in one, after one.
 _OUTSIDE, _BEFORE, _IN, _AFTER = range(4)
 
 
 class TextCalls:
-    """Finds calls in one text. names: the tools there are, or None where any name may be called."""
+    """Finds calls in one text. names: the available tools, or None to accept any name."""
 
     __slots__ = ("_allowance", "_end", "_kept", "_loads", "_names", "_parts", "_place")
 
@@ -38,11 +38,11 @@ class TextCalls:
         self._loads = loads
         self._place = _OUTSIDE
         self._end = JsonEnd()
-        self._parts: list[str] | None = []  # The element so far; None: too long to be kept.
+        self._parts: list[str] | None = []  # The element so far; None: too long to keep.
         self._kept = 0
 
     def feed(self, text: str) -> list[tuple[str, str]]:
-        """Take the next piece; (name, arguments as JSON) of each call whose brace it closes."""
+        """Take the next piece. Returns (name, arguments as JSON) of each call that it completes."""
         calls: list[tuple[str, str]] = []
         position, size = 0, len(text)
         while position < size:
@@ -69,7 +69,7 @@ class TextCalls:
         if self._place == _AFTER and character == ",":
             self._place = _BEFORE
             return position + 1
-        self._place = _OUTSIDE  # Looked at again from there: it may open another array.
+        self._place = _OUTSIDE  # Read again from there: it may open another array.
         return position
 
     def _element(self, text: str, position: int, calls: list[tuple[str, str]]) -> int:
@@ -116,6 +116,6 @@ class TextCalls:
                 arguments = {key: value for key, value in element.items() if key != "tool"}
         if not isinstance(name, str) or (self._names is not None and name not in self._names):
             return None
-        if isinstance(arguments, str):  # As OpenAI writes them: JSON in a string.
+        if isinstance(arguments, str):  # The form of OpenAI: JSON in a string.
             return (name, arguments) if isinstance(self._loads(arguments), dict) else None
         return (name, json.dumps(arguments)) if isinstance(arguments, dict) else None

@@ -1,10 +1,11 @@
-"""Tool calls put together from the chunks of a stream, each known the moment it is complete.
+"""Assembles tool calls from the chunks of a stream. Each call is returned as soon as it is
+complete.
 
-Sutradhara 4.2: a call can be dispatched when its closing brace is there, without waiting for what
-the model says next. Chunks of four shapes are understood, told apart by what is in them: deltas of
-OpenAI's chat completions, content blocks of Anthropic's messages, events of OpenAI's responses, and
-a JSON array of calls in the plain text of any of them. Sans-I/O; whatever is fed, nothing raises,
-and what is kept is bounded.
+Sutradhara 4.2: a call can be dispatched when its closing brace arrives, without waiting for the
+model's next output. Chunks of four formats are recognised by their content: deltas of OpenAI's chat
+completions, content blocks of Anthropic's messages, events of OpenAI's responses, and a JSON array
+of calls in the plain text of any of them. Sans-I/O. No input raises an exception, and memory is
+bounded.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from weft_gateway.overlap.allowance import MAX_FOLLOWED, Allowance
 from weft_gateway.overlap.json_end import JsonEnd
 from weft_gateway.overlap.text_calls import TextCalls
 
-# Answers that ended as the model wanted. After any other reason the last call may be cut short, and
-# one without arguments cannot be told from one that has lost them. No set: a reason may be
-# anything, and a list has no hash.
+# Regular ends of an answer. After any other reason the last call may be cut short, and a call
+# without arguments may have lost them. Not a set: a reason may be any value, and a list is not
+# hashable.
 _WHOLE: Final = ("stop", "tool_calls", "function_call", "end_turn", "tool_use", "stop_sequence")
 
 
@@ -28,10 +29,10 @@ _WHOLE: Final = ("stop", "tool_calls", "function_call", "end_turn", "tool_use", 
 class ToolCall:
     """A complete call of a tool.
 
-    index: its place as the stream counts: among a choice's calls (chat), the content block
-    (messages), the output item (responses), or the element of the array (text). id: as the engine
-    gave it, "" in text. arguments: valid JSON, as the model wrote it; `{}` where it wrote nothing.
-    choice: of several answers to one request, which.
+    index: its number in the stream: among a choice's calls (chat), the content block (messages),
+    the output item (responses), or the element of the array (text). id: from the engine, "" in
+    text. arguments: valid JSON, as written by the model; `{}` if empty. choice: index of the answer
+    among several to one request.
     """
 
     index: int
@@ -58,8 +59,9 @@ _Key = tuple[int, int]  # Choice and index.
 
 
 class ToolCallParser:
-    """One stream's parser. names: the tools there are, which calls in text must name (None: any).
-    text: whether text is searched at all. loads: a JSON parser that raises ValueError."""
+    """One stream's parser. names: the available tools; calls in text must name one (None: any).
+    text: whether to search text. loads: a JSON parser that raises ValueError.
+    """
 
     def __init__(
         self,
@@ -72,19 +74,19 @@ class ToolCallParser:
         self._search_text = text
         self._loads = loads
         self._allowance = Allowance()
-        self._calls: dict[_Key, _Open | None] = {}  # None: complete or given up.
-        self._open = 0  # Those that are not None.
+        self._calls: dict[_Key, _Open | None] = {}  # None: complete or dropped.
+        self._open = 0  # Number of calls that are not None.
         self._texts: dict[_Key, TextCalls] = {}
         self._in_text: dict[int, int] = {}  # Calls found in the text of each choice.
         self._found: list[ToolCall] = []
 
     @property
     def in_call(self) -> bool:
-        """Whether a call has begun that is not complete: more of it, or the end, may come."""
+        """Whether an incomplete call has begun."""
         return self._open > 0
 
     def feed(self, chunk: Any) -> list[ToolCall]:
-        """Take a parsed chunk; the calls that it completes, in the order they were completed."""
+        """Take a parsed chunk. Returns the calls that it completes, in order of completion."""
         if not isinstance(chunk, Mapping):
             return []
         found: list[ToolCall] = []
@@ -103,12 +105,12 @@ class ToolCallParser:
                     self._message(event, chunk)
         return found
 
-    # OpenAI's chat completions, and its completions of plain text.
+    # OpenAI's chat completions and plain completions.
 
     def _choice(self, choice: Mapping[str, Any]) -> None:
         number = _number(choice.get("index"))
         delta = choice.get("delta")
-        self._text((number, 0), choice.get("text"), number)  # Of plain completions.
+        self._text((number, 0), choice.get("text"), number)  # Plain completions.
         if isinstance(delta, Mapping):
             self._text((number, 0), delta.get("content"), number)
             pieces = delta.get("tool_calls")
@@ -171,10 +173,10 @@ class ToolCallParser:
         elif event == "response.completed":
             self._seal(0)
 
-    # All of them.
+    # All formats.
 
     def _add(self, key: _Key, id_: Any, name: Any, arguments: Any, *, begin: bool = True) -> None:
-        """More of the call `key`, which this may begin."""
+        """Add to the call `key`. begin: whether this may start the call."""
         if key in self._calls:
             call = self._calls[key]
         elif begin and len(self._calls) < MAX_FOLLOWED:
@@ -215,7 +217,7 @@ class ToolCallParser:
         self._open -= 1
 
     def _complete(self, key: _Key, call: _Open) -> None:
-        """The arguments are all there: a call, if they are JSON and belong to a tool."""
+        """The arguments are complete: add the call if they are JSON and belong to a tool."""
         self._drop(key, call)
         arguments = "".join(call.parts).strip() or "{}"
         try:
@@ -226,9 +228,10 @@ class ToolCallParser:
             self._found.append(ToolCall(key[1], call.id, call.name, arguments, key[0]))
 
     def _seal(self, choice: int, empty_before: _Key | None = None) -> None:
-        """Nothing more comes for the calls of a choice: what did not end by itself (numbers, no
-        arguments at all) is complete now. empty_before: only calls without arguments that began
-        before this one, whose own begin now; one may write the heads of several calls first."""
+        """Complete the calls of a choice whose end is not visible (numbers, no arguments), because
+        no more data comes. empty_before: only calls without arguments that began before this call,
+        whose arguments now begin; an engine may send the heads of several calls first.
+        """
         if not self._open:
             return
         for key, call in list(self._calls.items()):
@@ -238,7 +241,7 @@ class ToolCallParser:
                 self._complete(key, call)
 
     def _text(self, key: tuple[int, int], text: Any, choice: int = 0) -> None:
-        """More of the text `key`, which belongs to a choice."""
+        """Add to the text `key`, which belongs to a choice."""
         if not (self._search_text and text and isinstance(text, str)):
             return
         reader = self._texts.get(key)

@@ -1,4 +1,4 @@
-"""The tool calls of an answer that came at once, as its stream would have told them. Sans-I/O."""
+"""Finds the tool calls of a non-streamed answer, with the results of its stream. Sans-I/O."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def calls_of(
     names: Container[str] | None = None,
     loads: Callable[[str], Any] = json.loads,
 ) -> list[ToolCall]:
-    """All calls of a parsed answer, of any API. names, loads: as in ToolCallParser. Whatever the
-    answer is, nothing raises."""
+    """Return all calls of a parsed answer, of any API. names, loads: see ToolCallParser. Never
+    raises.
+    """
     parser = ToolCallParser(names=names, loads=loads)
     return [call for chunk in _chunks(answer) for call in parser.feed(chunk)]
 
@@ -33,7 +34,7 @@ def _chunks(answer: Any) -> Iterator[dict[str, Any]]:
 
 
 def _delta(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A chat's choice, or a plain completion's, as one chunk has it."""
+    """Convert a chat's or a plain completion's choice to one chunk."""
     message = choice.get("message")
     if not isinstance(message, Mapping):
         return dict(choice)

@@ -1,7 +1,8 @@
-"""Who gives way where tenants share room and it is full: the one that has most of it. Pure.
+"""LRU eviction that shares capacity fairly between tenants. When full, the tenant with most entries
+loses its oldest one. Pure.
 
-A tenant alone may have it all; when others come, each of them can have an equal share, however fast
-one of them asks.
+A single tenant may use the full capacity. With several tenants, each can hold an equal share,
+regardless of the request rate of the others.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class FairLRU(Generic[_K]):
-    """Names of what is kept, by tenant, in the order of their use. limit: of all together, at
-    least 1. Every step costs the same however many tenants there are."""
+    """Names of entries by tenant, in order of use. limit: of all tenants together, at least 1. The
+    cost of an operation does not depend on the number of tenants.
+    """
 
     __slots__ = ("_limit", "_most", "_of", "_sizes", "_total")
 
@@ -25,7 +27,7 @@ class FairLRU(Generic[_K]):
         self._limit = limit
         self._total = 0
         self._of: dict[str, OrderedDict[_K, None]] = {}
-        # The tenants that have so many, and the most that one has.
+        # Tenants by their number of entries, and the largest such number.
         self._sizes: dict[int, dict[str, None]] = {}
         self._most = 0
 
@@ -33,8 +35,9 @@ class FairLRU(Generic[_K]):
         return self._total
 
     def put(self, tenant: str, name: _K) -> tuple[str, _K] | None:
-        """Keep one, as the latest of its tenant. Returns the one that has to go for it: the oldest
-        of the tenant that has most, or, where it has none before this one, the same again."""
+        """Add an entry as its tenant's latest. Returns the evicted entry: the oldest one of the
+        tenant with most entries. If no older entry exists, the new one is evicted.
+        """
         own = self._of.get(tenant)
         if own is None:
             own = self._of[tenant] = OrderedDict()
@@ -48,11 +51,11 @@ class FairLRU(Generic[_K]):
             self._count(tenant, now - 1, now)
             return None
         if now > most:
-            # Where one has it all, or all have the same: nobody's number changes.
+            # One tenant holds everything, or all hold the same number: no tenant's number changes.
             return tenant, own.popitem(last=False)[0]
         largest, _ = self._sizes[most].popitem()
         if now == most and now > 1:
-            # As usual where many ask: the two change places.
+            # The usual case with many tenants: the two tenants swap their numbers.
             self._sizes[most][tenant] = None
             less = self._sizes[most - 1]
             del less[tenant]
@@ -68,20 +71,20 @@ class FairLRU(Generic[_K]):
         return largest, oldest
 
     def oldest(self, tenant: str) -> _K | None:
-        """The one that a tenant used longest ago, None where he has none."""
+        """Return a tenant's least recently used entry, None if it has no entries."""
         own = self._of.get(tenant)
         return next(iter(own)) if own else None
 
     def of(self, tenant: str) -> Reversible[_K]:
-        """All of a tenant's, the one used longest ago first."""
+        """Return a tenant's entries, least recently used first."""
         return self._of.get(tenant, ())
 
     def use(self, tenant: str, name: _K) -> None:
-        """One that is kept was used: it is the latest of its tenant. KeyError."""
+        """Make an existing entry its tenant's latest. Raises KeyError."""
         self._of[tenant].move_to_end(name)
 
     def drop(self, tenant: str, name: _K) -> None:
-        """Forget one that is kept. KeyError."""
+        """Remove an existing entry. Raises KeyError."""
         own = self._of[tenant]
         del own[name]
         self._total -= 1

@@ -1,9 +1,9 @@
-"""Hints of all the dialects that clients speak, made into one kind. Pure.
+"""Converts the hints of all client dialects to one form. Pure.
 
-Rows of a table, the first that says something valid wins: Weft's own, vllm-router's
-`agentic_context`, Dynamo's `nvext.agent_hints`, then single names of others. Polarity is
-normalised here and nowhere else. A hint never fails a call: what is malformed is ignored, and
-every hint's fate is told.
+The rows of a table, in order: Weft's own hints, vllm-router's `agentic_context`, Dynamo's
+`nvext.agent_hints`, then single names of other clients. The first valid value wins. Only this
+module converts the polarity of priorities. A hint never fails a call: malformed hints are ignored,
+and the fate of every hint is reported.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from weft_gateway.policies.tags_sections import PREAMBLE
 
 DEFAULT_LIMITS: Final = HintLimits()
 _MARK: Final = b'"cache_control"'
-# A call has no more fates than this, so that they fit where they are told.
+# Maximum fates per call, which bounds the size of a receipt.
 _MAX_FATES: Final = 96
 _SHOWN: Final = 40
 
 
 class _Row(NamedTuple):
-    """A hint's place, in a body (keys) or among headers (bytes); what it sets; its reader."""
+    """A hint's place in a body (keys) or among headers (bytes), the field that it sets, and its
+    reader.
+    """
 
     place: tuple[str, ...] | bytes
     sets: str
@@ -46,32 +48,33 @@ _ROWS: Final = (
     _Row(
         ("vllm_xargs", "agentic_context", "kv_retention_ttl_seconds"), "retain_s", values.retention
     ),
-    # Its tier comes before its priority, as it does in Dynamo's queue.
+    # The tier comes before the priority, as in Dynamo's queue.
     _Row(("nvext", "agent_hints", "strict_priority"), "priority", values.sooner),
     _Row(("nvext", "agent_hints", "priority"), "priority", values.sooner),
     _Row(("nvext", "agent_hints", "speculative_prefill"), "prefill_next", values.flag),
     _Row(("cache_control",), "retain_s", values.marked_retention),
     _Row(("prompt_cache_retention",), "retain_s", values.named_retention),
-    # To vLLM the header comes before the field.
+    # vLLM gives the header precedence over the field.
     _Row(b"x-vllm-priority", "priority", values.later),
     _Row(("priority",), "priority", values.later),
 )  # fmt: skip
 
 _IN_BODY: Final = frozenset(row.place[0] for row in _ROWS if isinstance(row.place, tuple))
 _IN_HEADERS: Final = frozenset(row.place for row in _ROWS if isinstance(row.place, bytes))
-# `tool_dispatch` asks for an event and is no belief: others read it.
+# `tool_dispatch` requests an event and is not a hint; another module reads it.
 _OWN: Final = frozenset(row.place[1] for row in _ROWS if row.place[0] == "weft") | {
     "tags", "tool_dispatch",
 }  # fmt: skip
 _OBJECTS: Final = (("weft",), ("nvext",), ("nvext", "agent_hints"))
 _ABSENT: Final = object()
 _APPLIED: Final = "applied"
-# Of a mark inside messages; where nobody can tell which token that is, it is the whole prompt.
+# Fates of a mark inside messages. If the mark's token is unknown, the mark applies to the whole
+# prompt.
 UP_TO_MARK: Final = "applied up to the end of its message"
 WHOLE: Final = "applied to the whole prompt"
-# What becomes of hints that are not simply applied.
+# Fates of hints that need more than `applied`.
 _FATES: Final = {
-    "deadline_s": "applied: the order urgency goes by it",
+    "deadline_s": "applied: the urgency order uses it",
     "prefill_next": "applied after a chat answer that calls tools",
 }
 
@@ -82,10 +85,10 @@ def read_hints(
     limits: HintLimits = DEFAULT_LIMITS,
     raw: bytes = b"",
 ) -> Hints:
-    """All hints of a call, within a tenant's limits. Never raises.
+    """Read all hints of a call, within a tenant's limits. Never raises.
 
-    body: as parsed from `raw`; without `raw`, marks of `cache_control` inside messages are not
-    looked for. headers: names in lower case. What is a duration begins now.
+    body: parsed from `raw`. Without `raw`, marks of `cache_control` inside messages are not read.
+    headers: names in lower case. Durations start now.
     """
     marked = _MARK in raw
     if not marked and _IN_BODY.isdisjoint(body) and _IN_HEADERS.isdisjoint(headers):
@@ -129,8 +132,9 @@ def _at(
 
 
 def _own_tags(body: Mapping[str, Any], limits: HintLimits, fates: list[str]) -> tuple[OwnTag, ...]:
-    """The client's tags, whose fates are known once they are placed; and what else of its hints has
-    a shape that hides whatever is inside."""
+    """Return the client's tags, whose fates are known after their placement. Also reports the fates
+    of malformed objects and unknown names.
+    """
     for place in _OBJECTS:
         value = _at(body, {}, place)
         if value is not _ABSENT and value is not None and not isinstance(value, Mapping):
@@ -166,8 +170,9 @@ def _read_marks(
     winners: Mapping[str, str],
     fates: list[str],
 ) -> None:
-    """Anthropic's marks: what comes before one is to be kept. Of several the longest counts, and of
-    those the last in the prompt."""
+    """Read Anthropic's marks, which retain the prompt up to the mark. The longest retention wins,
+    and of several equal ones the last in the prompt.
+    """
     longest, reach, shortened = -1.0, PREAMBLE, False
     wrong = ""
     for message, mark in _marks(body):
@@ -190,7 +195,7 @@ def _read_marks(
 
 
 def _marks(body: Mapping[str, Any]) -> Iterator[tuple[int, Any]]:
-    """Every mark inside tools, system prompt and messages, in the order of the prompt."""
+    """Yield every mark inside tools, system prompt and messages, in the order of the prompt."""
     for name in ("tools", "system"):
         yield from ((PREAMBLE, mark) for mark in _marked(body.get(name)))
     messages = body.get("messages")
@@ -209,5 +214,5 @@ def _marked(parts: Any) -> Iterator[Any]:
 
 
 def _shown(key: str) -> str:
-    """A client's name, fit for a header and a log line."""
+    """Shorten and escape a client's name for headers and log lines."""
     return ascii(key)[1:-1][:_SHOWN]

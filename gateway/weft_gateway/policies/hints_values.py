@@ -1,4 +1,6 @@
-"""Values of hints: read, or refused with a reason; clamped to what a tenant may ask. Pure."""
+"""Readers of hint values: each returns a value clamped to the tenant's limits, or refuses it with a
+reason. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import Any, Final
 from weft_gateway.model.hint import HintLimits, OwnTag
 from weft_gateway.model.tag import Tag
 
-# A value within the limits, and whether it had to be moved there. ValueError: why it is none.
+# Returns a value within the limits, and whether it was clamped. Raises ValueError with the reason
+# for an invalid value.
 Read = Callable[[Any, HintLimits], tuple[Any, bool]]
 
 _FLAGS: Final = {
@@ -16,13 +19,13 @@ _FLAGS: Final = {
     "0": False, "false": False, "no": False, "off": False,
 }  # fmt: skip
 _TAGS: Final = {tag.name: tag for tag in Tag}
-# No prompt is longer.
+# Above the length of any prompt.
 _MOST_TOKENS: Final = 1 << 30
 _RETENTIONS: Final = {"24h": 86_400.0, "1h": 3600.0, "5m": 300.0}
 
 
 def number(value: Any, low: float, high: float) -> tuple[float, bool]:
-    """A number between `low` and `high`. Text counts where it comes from a header, as bytes."""
+    """Return a number between `low` and `high`. Bytes, from a header, are parsed."""
     if isinstance(value, bytes):
         try:
             value = float(value)
@@ -42,28 +45,30 @@ def _whole(value: Any, low: int, high: int) -> tuple[int, bool]:
 
 
 def sooner(value: Any, limits: HintLimits) -> tuple[int, bool]:
-    """A priority of those who say that higher is sooner: Dynamo, vllm-router, Weft."""
+    """Read a priority where higher is sooner: Dynamo, vllm-router, Weft."""
     return _whole(value, -limits.max_priority, limits.max_priority)
 
 
 def later(value: Any, limits: HintLimits) -> tuple[int, bool]:
-    """A priority of those who say that lower is sooner: vLLM."""
+    """Read a priority where lower is sooner: vLLM."""
     found, clamped = sooner(value, limits)
     return -found, clamped
 
 
 def tier(value: Any, limits: HintLimits) -> tuple[int, bool]:
-    """How much longer, or shorter, KV blocks are worth keeping."""
+    """Read the number of eviction tiers by which KV blocks are kept longer, or shorter."""
     return _whole(value, -limits.max_reuse_priority, limits.max_reuse_priority)
 
 
 def retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
-    """Seconds for which KV blocks are kept."""
+    """Read the seconds for which KV blocks are kept."""
     return number(value, 0.0, limits.max_retain_s)
 
 
 def named_retention(value: Any, limits: HintLimits) -> tuple[float | None, bool]:
-    """OpenAI's `prompt_cache_retention`, a name; None for the one that asks for nothing more."""
+    """Read OpenAI's `prompt_cache_retention`, a name; None for `in_memory`, which requests no
+    retention.
+    """
     if value in ("in_memory", "in-memory"):
         return None, False
     if not isinstance(value, str) or value not in _RETENTIONS:
@@ -72,7 +77,7 @@ def named_retention(value: Any, limits: HintLimits) -> tuple[float | None, bool]
 
 
 def marked_retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
-    """Anthropic's `cache_control`."""
+    """Read Anthropic's `cache_control`."""
     if not isinstance(value, dict) or value.get("type") != "ephemeral":
         raise ValueError("must be of type ephemeral")
     ttl = value.get("ttl", "5m")
@@ -82,7 +87,7 @@ def marked_retention(value: Any, limits: HintLimits) -> tuple[float, bool]:
 
 
 def deadline(value: Any, limits: HintLimits) -> tuple[float, bool]:
-    """Seconds from now."""
+    """Read a deadline, seconds from now."""
     return number(value, 0.0, limits.max_deadline_s)
 
 
@@ -96,8 +101,9 @@ def flag(value: Any, limits: HintLimits) -> tuple[bool, bool]:
 
 
 def own_tag(name: str, value: Any, limits: HintLimits) -> OwnTag:
-    """A client's tag for a message, by its index, for several (`messages`: from the first to before
-    the last index), or for tokens, from `start` to before `end`."""
+    """Read a client's tag for a message (an index), for several (`messages`: first index and end
+    index), or for tokens from `start` up to but not including `end`.
+    """
     if not isinstance(value, dict):
         raise ValueError("must be an object")
     tag = value.get("tag")

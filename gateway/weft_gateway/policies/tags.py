@@ -1,10 +1,10 @@
-"""From a prompt's sections to the tags that an engine takes (Sutradhara 4.3). Pure.
+"""Converts a prompt's sections to the tags of an engine (Sutradhara 4.3). Pure.
 
-Roles give tags. Then a stretch is kept at least as long as anything after it in the same prompt: a
-prefix cache reaches no block behind one that is gone, so a tool output between two questions is
-worth what the second question is worth. In the paper's prompts (system, query, tool outputs,
-response) this changes nothing; in longer dialogues it is what makes the order hold. What a client
-says of its own messages counts as it was said.
+Roles determine tags. Then each section gets at least the highest tag of the sections after it: a
+prefix cache reaches no block behind an evicted one, so a tool output between two questions is worth
+as much as the second question. In the paper's prompts (system, query, tool outputs, response) this
+changes nothing; in longer dialogues it keeps the order of eviction consistent. A client's own tags
+are applied unchanged.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from weft_gateway.policies.tags_sections import Section
 
 Spans = list[tuple[int, Tag]]
 
-# Beyond any prompt; the engine cuts tags where the prompt ends.
+# Beyond any prompt. The engine cuts tags at the prompt's end.
 BEYOND: Final = 1 << 30
 
 
 def by_role(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
-    """Sections with their roles' tags, as spans of tokens: (end, tag), neighbours of one tag
-    joined. ends: the token before which each section ends, never falling."""
+    """Return the sections' tags by role as spans of tokens: (end, tag). Neighbours with one tag are
+    joined. ends: the token after each section, non-decreasing.
+    """
     return _joined([(round(end), section.tag) for section, end in zip(sections, ends, strict=True)])
 
 
 def as_reached(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
-    """The same, each section with the highest tag from it to the end: what a prefix is worth."""
+    """Return spans like `by_role`, each section with the highest tag from it to the end: the worth
+    of a prefix.
+    """
     spans: Spans = []
     highest = -1
     for number in range(len(sections) - 1, -1, -1):
@@ -44,12 +47,13 @@ def as_reached(sections: Sequence[Section], ends: Sequence[float]) -> Spans:
 def wire_tags(
     sections: Sequence[Section], ends: Sequence[float], own: Sequence[OwnTag] = ()
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The value of `weft_tags`, a flat tuple of ends and tags, and the fates of the client's tags.
+    """Return the value of `weft_tags`, a flat tuple of ends and tags, and the fates of the client's
+    tags.
 
-    The last span reaches beyond the prompt, because the engine knows where that ends, and cuts it
-    there. A prompt without sections is one USER_QUERY: nobody knows better.
+    The last span reaches beyond the prompt, because only the engine knows the exact length, and the
+    engine cuts it there. A prompt without sections is one USER_QUERY, the default.
     """
-    if len(sections) == 1 and not own:  # A first turn, as classifiers send them by thousands.
+    if len(sections) == 1 and not own:  # A first turn. Classifiers send thousands of these.
         return (BEYOND, int(sections[0].tag)), ()
     if not sections:
         spans: Spans = [(BEYOND, Tag.USER_QUERY)]
@@ -67,7 +71,7 @@ def wire_tags(
 
 
 def end_of(message: int, sections: Sequence[Section], ends: Sequence[float]) -> int | None:
-    """The token before which a message ends; None for one that is not there."""
+    """Return the token after a message; None if the message does not exist."""
     found = None
     for section, end in zip(sections, ends, strict=True):
         if section.message == message:
@@ -78,7 +82,7 @@ def end_of(message: int, sections: Sequence[Section], ends: Sequence[float]) -> 
 def _place(
     tag: OwnTag, sections: Sequence[Section], ends: Sequence[float]
 ) -> tuple[int, int] | str:
-    """The tokens that a client's tag is about, or why there are none."""
+    """Return the tokens of a client's tag, or the reason why it has no tokens."""
     if tag.message is None:
         return tag.start, tag.end
     first, after = tag.message, tag.message + tag.messages
@@ -91,7 +95,7 @@ def _place(
 
 
 def _overlaid(spans: Spans, start: int, end: int, tag: Tag) -> Spans:
-    """The spans with one more laid over them."""
+    """Return the spans with one more span laid over them."""
     laid: Spans = []
     before = 0
     for reach, kept in spans:
@@ -106,7 +110,7 @@ def _overlaid(spans: Spans, start: int, end: int, tag: Tag) -> Spans:
 
 
 def _joined(spans: Spans) -> Spans:
-    """Neighbours of one tag made one, and what has no token left out."""
+    """Join neighbours with one tag, and drop empty spans."""
     joined: Spans = []
     before = 0
     for end, tag in spans:

@@ -1,8 +1,8 @@
-"""A body's messages as sections: what each is, and its text. Pure.
+"""Splits a body's messages into sections with a tag and a text each. Pure.
 
-Reads the three shapes that have roles: chat completions (`messages`), Anthropic messages (`system`
-beside them, tool results inside user messages) and responses (`instructions` and `input`). What is
-malformed is left out: the engine says so better.
+Reads the three formats with roles: chat completions (`messages`), Anthropic messages (`system`
+beside them, tool results inside user messages) and responses (`instructions` and `input`).
+Malformed parts are skipped: the engine reports them better.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 from weft_gateway.model.tag import Tag
 
-# In a message's place: tools, and a system prompt beside the messages.
+# Message index of tools, and of a system prompt beside the messages.
 PREAMBLE: Final = -1
 
 _TAGS: Final = {
@@ -25,11 +25,11 @@ _TAGS: Final = {
     "tool": Tag.TOOL_OUTPUT,
     "function": Tag.TOOL_OUTPUT,
 }
-# With one of these a prompt is not its messages.
+# With one of these options, the prompt is not the rendered messages.
 _OTHERWISE: Final = frozenset(
     {"previous_response_id", "conversation", "truncate_prompt_tokens", "chat_template", "documents"}
 )
-# Texts longer than this are told apart by their length, beginning, middle and end.
+# Longer texts are identified by their length, beginning, middle and end.
 _WHOLE: Final = 3072
 _SLICE: Final = 1024
 _SALT: Final = 0x1F3D5B79
@@ -39,10 +39,11 @@ _new: Final = tuple.__new__
 
 
 class Section(NamedTuple):
-    """A stretch of the prompt. tag: by its role. message: an index, or PREAMBLE. text: what the
-    chat template will write out, but for its own markup. extras: tools and tool calls in it, which
-    cost markup. media: images and the like, of which the text tells nothing. key: the same for the
-    same content, in this process."""
+    """A part of the prompt. tag: by role. message: an index, or PREAMBLE. text: the rendered text
+    without the template's markup. extras: number of tools and tool calls in it, which add markup.
+    media: number of images and similar parts, whose tokens are not in the text. key: equal for
+    equal content, in this process.
+    """
 
     tag: Tag
     message: int
@@ -53,25 +54,26 @@ class Section(NamedTuple):
 
 
 def sections(body: Mapping[str, Any]) -> list[Section]:
-    """The prompt's sections in the order in which chat templates write them; [] where nothing can
-    be known: a raw prompt, the continuation of an answer that only the engine has, or a prompt that
-    its own options cut or write in another way.
+    """Return the prompt's sections in the order of chat templates. [] if the prompt is unknown: a
+    raw prompt, the continuation of a stored answer, or a prompt that options cut or render in
+    another way.
 
-    The tools' definitions come after a leading system prompt, which is where templates put them or
-    next to it, and are SYSTEM_PROMPT. A system message that follows other messages is a
-    USER_QUERY: no other program can share it (Sutradhara 4.3).
+    Tool definitions come after a leading system prompt, where templates put them or close to it,
+    and are SYSTEM_PROMPT. A system message after other messages is a USER_QUERY: no other program
+    can share it (Sutradhara 4.3).
     """
     return [] if is_otherwise(body) else visible(body)
 
 
 def is_otherwise(body: Mapping[str, Any]) -> bool:
-    """Whether the prompt is not what the body's messages say."""
+    """Whether the prompt differs from the body's messages."""
     return not _OTHERWISE.isdisjoint(body) and any(body.get(name) for name in _OTHERWISE)
 
 
 def visible(body: Mapping[str, Any]) -> list[Section]:
-    """The sections in the body, though the prompt may hold more, or less, than they say. [] for a
-    raw prompt."""
+    """Return the sections in the body, even if the prompt holds more or less than these. [] for a
+    raw prompt.
+    """
     messages = body.get("messages")
     if messages is None:
         messages = body.get("input")
@@ -100,7 +102,7 @@ def visible(body: Mapping[str, Any]) -> list[Section]:
             found.append(_section(_SYSTEM, PREAMBLE, _json(tools), len(tools)))
             tools = None
         content = message.get("content")
-        # What nearly all messages are.
+        # The usual case.
         if type(content) is str and not message.get("tool_calls"):
             found.append(_section(tag, index, content))
         else:
@@ -114,7 +116,7 @@ def _section(
     tag: Tag, index: int, text: str, extras: int = 0, media: int = 0, mark: int = 0
 ) -> Section:
     key = _hash(text) ^ mark
-    # As Section() does it, in half the time: there are hundreds in a long call.
+    # Half the cost of Section(): a long call has hundreds.
     return _new(Section, (tag, index, text, extras, media, key ^ (tag * _SALT)))
 
 
@@ -127,7 +129,7 @@ def _hash(text: str) -> int:
 
 
 def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
-    """A message that is not just a role and a text."""
+    """Yield the sections of a message that has more than a role and a text."""
     kind = message.get("type")
     if kind in ("function_call", "reasoning", "custom_tool_call"):
         text = _join(message.get("name"), message.get("arguments"), message.get("input"))
@@ -139,7 +141,8 @@ def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
         return
     content = message.get("content")
     if tag is _QUERY and isinstance(content, list):
-        # Results come first, as messages of their own, wherever they stand in the message.
+        # Tool results come first, as separate messages, regardless of their position in the
+        # message.
         for part in content:
             if isinstance(part, dict) and part.get("type") == "tool_result":
                 yield _section(Tag.TOOL_OUTPUT, index, *_content(part.get("content")))
@@ -156,8 +159,9 @@ def _parts(message: dict[str, Any], index: int, tag: Tag) -> Iterator[Section]:
 
 
 def _content(content: Any) -> tuple[str, int, int, int]:
-    """The text of a message's content, tool results left out; its tool calls; its media, and a
-    mark that tells them apart from others."""
+    """Return the text of a message's content without tool results, the number of its tool calls,
+    the number of its media, and a hash that identifies the media.
+    """
     if isinstance(content, str):
         return content, 0, 0, 0
     if not isinstance(content, list):
@@ -182,8 +186,9 @@ def _content(content: Any) -> tuple[str, int, int, int]:
 
 
 def _media_mark(part: dict[str, Any]) -> int:
-    """The same for the same picture: its data, or its address, is a text in the part or one level
-    below."""
+    """Return a hash that is equal for equal media: the data or the URL is a text in the part or one
+    level below.
+    """
     mark = 1
     for value in part.values():
         for text in value.values() if isinstance(value, dict) else (value,):
@@ -202,5 +207,5 @@ def _json(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:
-        # Nested deeper than can be written; the engine will refuse it.
+        # Nested too deeply to serialize; the engine will refuse it.
         return ""

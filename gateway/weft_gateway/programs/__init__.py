@@ -1,1 +1,1 @@
-"""Whose call is it, and what has its program used: identity and the process table."""
+"""Identity, lineage and the process table: the program of each call and the state of programs."""

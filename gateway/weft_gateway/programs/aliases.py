@@ -1,8 +1,8 @@
-"""The alias table: every name by which clients already say whose call it is. Data, not code.
+"""The alias table: all names by which clients identify a program. Data, no code.
 
-Rows are tried in order, names inside a row in order; the first that is present wins. Its companions
-give the thread, its parent and the end of the program, where the same client sends them. Row 6, no
-name at all, is a new program of one call.
+Rows are tried in order, and names within a row in order. The first name that is present wins. Its
+companions supply the thread, its parent and the end of the program, if the same client sends them.
+Row 6, no name, is a new program of one call.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class HeaderAlias:
-    """A header that names a program, with its companions ("" where there is none). from_main: a
-    thread that names no parent was begun by the program's first one."""
+    """A header that names a program, with its companions ("" if none). from_main: a thread without
+    a parent was started by the program's main thread.
+    """
 
     program: bytes
     thread: bytes = b""
@@ -25,8 +26,9 @@ class HeaderAlias:
 
 @dataclass(frozen=True, slots=True)
 class BodyAlias:
-    """A path of keys in the body that names a program. chained: the value names a link of a chain
-    of answers, which is folded to its root."""
+    """A path of keys in the body that names a program. chained: the value is a link of a chain of
+    answers, which resolves to the chain's root.
+    """
 
     program: tuple[str, ...]
     thread: tuple[str, ...] = ()
@@ -35,7 +37,7 @@ class BodyAlias:
 
 
 HEADERS: Final = (
-    # Row 1: Weft's own.
+    # Row 1: Weft's own headers.
     HeaderAlias(b"x-weft-program", b"x-weft-thread", b"x-weft-parent"),
     # Row 2: session headers of agents, SDKs and other gateways.
     HeaderAlias(b"x-session-id", parent=b"x-parent-session-id"),
@@ -48,11 +50,11 @@ HEADERS: Final = (
         b"x-claude-code-session-id",
         b"x-claude-code-agent-id",
         b"x-claude-code-parent-agent-id",
-        # Claude Code names the agent of a sub-agent's calls alone: its main loop has no id, and is
-        # the parent that a sub-agent does not name.
+        # Claude Code sends an agent id only with a sub-agent's calls. Its main loop has no id and
+        # is the implicit parent of sub-agents.
         from_main=True,
     ),
-    # Codex: one session for an agent and its sub-agents, a thread each.
+    # Codex: one session for an agent and its sub-agents, one thread each.
     HeaderAlias(b"session-id", b"thread-id", b"x-codex-parent-thread-id"),
     HeaderAlias(b"session_id", b"thread-id", b"x-codex-parent-thread-id"),
     # opencode, and aiperf for all turns of a conversation.
@@ -63,12 +65,12 @@ HEADERS: Final = (
     HeaderAlias(b"x-bf-session-id"),
     HeaderAlias(b"x-conversation-id"),
     HeaderAlias(b"x-smg-routing-key"),
-    # Last: aiperf sends one for a conversation, others one for each request.
+    # Last: aiperf sends one per conversation, but other clients send one per request.
     HeaderAlias(b"x-correlation-id"),
 )
 
 BODY: Final = (
-    # Row 3. `user` is not here: it names a person.
+    # Row 3. `user` is not included: it names a person.
     BodyAlias(("session_id",)),
     BodyAlias(("session_params", "session_id")),
     BodyAlias(("metadata", "session_id")),
@@ -88,7 +90,7 @@ BODY: Final = (
     BodyAlias(("conversation",), chained=True),
 )
 
-# Names whose companion `parent` is a program, and not a thread of the same one.
+# Names whose companion `parent` is a program, not a thread of the same program.
 PARENT_IS_A_PROGRAM: Final = frozenset(
     {
         "x-session-id",

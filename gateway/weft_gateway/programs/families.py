@@ -1,5 +1,6 @@
-"""Sub-agents that have a session of their own: their calls are a thread of the program that began
-them. Everything below one root is one program; what it has used counts once, in one row."""
+"""Folds the sessions of sub-agents into the program of their root session. All sessions below one
+root are one program, so their usage counts once, in one row.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ from weft_gateway.programs.identity import MAIN_THREAD, Identity
 from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import TableUnavailable
 
-# Sessions and stored answers are remembered in one place and must not meet. An answer that a client
-# asks for by such a name has no replica, and so does not exist.
+# Sessions share the response store with answers, so a prefix keeps their names apart. A client that
+# requests an answer by such a name gets none, because it has no replica.
 _SESSION: Final = "\x01session:"
 
 
 def has_parent(identity: Identity) -> bool:
-    """Whether the call's program was begun by another program, by its own word."""
+    """Whether the client declares that another program started the call's program."""
     return (
         bool(identity.parent)
         and identity.source in PARENT_IS_A_PROGRAM
@@ -27,11 +28,11 @@ def has_parent(identity: Identity) -> bool:
 
 
 async def fold(chains: ResponseStore, identity: Identity) -> Identity:
-    """The same call as a thread of the root's program, where `has_parent`.
+    """Return the call as a thread of the root's program, if `has_parent`.
 
-    The parent is the root, unless it was seen to have a parent itself: an agent calls before it
-    begins another one, so whoever has a parent is known by then, to every gateway on one store. The
-    last call of a sub-agent is not its program's last.
+    The parent is the root unless the parent has a recorded parent itself. An agent calls before it
+    starts another one, so its parent is recorded by then and visible to all gateways on the same
+    store. The last call of a sub-agent is not the last call of the program.
     """
     tenant, own = identity.key
     parent = identity.parent
@@ -41,7 +42,7 @@ async def fold(chains: ResponseStore, identity: Identity) -> Identity:
     except TableUnavailable:
         found = None
     if found is None:
-        # Known to have none from here on; nobody needs to ask again.
+        # Record the parent as a root, so that later calls need no lookup.
         chains.record(ProgramKey(tenant, parent), _SESSION + parent)
     elif found.program != parent:
         root, above = found.program, parent

@@ -1,7 +1,8 @@
-"""Handles that clients hold of a program's prefills: their protocol, and this process's memory.
+"""Handles that clients hold for prefills of a program: the protocol, and the implementation in
+memory.
 
-What a handle stands for is a few named texts, none of them named `end`. Two implementations,
-`memory` and `redis_handles`, pass one contract suite.
+A handle maps names to texts; the name `end` is reserved. Two implementations, `memory` and
+`redis_handles`, pass one contract suite.
 """
 
 from __future__ import annotations
@@ -14,48 +15,53 @@ from weft_gateway.policies.fair_lru import FairLRU
 
 PER_TENANT: Final = 256
 IN_ALL: Final = 8192
-# So long after its time a handle is still there to be dropped: who made it learns by that whether
-# anybody used it up.
+# Expired handles are kept for this time, seconds. The client that made one can still drop it and
+# learns whether it was used.
 GRACE_S: Final = 60.0
 
 Fields = Mapping[str, str]
 
 
 class HandleStore(Protocol):
-    """Handles by tenant and id. Instants are Unix times, seconds. Where a shared store is away, it
-    is what this gateway knows that counts, and nothing raises but `find`."""
+    """Handles by tenant and id. Times are Unix times in seconds. While a shared store is away, this
+    gateway's own data is used, and only `find` raises.
+    """
 
     def __len__(self) -> int:
-        """Handles that this process knows by itself."""
+        """Handles in this process's memory."""
         ...
 
     async def begin(
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
     ) -> bool:
-        """A new handle of a program. False, and nothing has changed, where its tenant has as many
-        as it may. Where all tenants together have as many as they may, the tenant that has most
-        loses one of its oldest; that may be this tenant."""
+        """Add a handle to a program. Returns False, without a change, if the tenant is at its
+        limit. If all tenants together are at the limit, the tenant with most handles loses one of
+        its oldest; this can be the same tenant.
+        """
         ...
 
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
-        """Other texts for these names. False where the handle is not there any more."""
+        """Replace the texts of these names. Returns False if the handle does not exist."""
         ...
 
     async def find(self, tenant: str, handle: str, now_s: float) -> Fields | None:
-        """A tenant's handle, None where there is none of his whose time is not over.
-        TableUnavailable where that cannot be told now."""
+        """Return a tenant's handle, None if no unexpired one exists. Raises TableUnavailable if the
+        store is away and this gateway does not have the handle.
+        """
         ...
 
     async def of_program(self, key: ProgramKey, now_s: float) -> Sequence[Fields]:
-        """A program's handles whose time is not over, the first to expire first."""
+        """Return a program's unexpired handles, first to expire first."""
         ...
 
     async def drop(self, key: ProgramKey, handle: str) -> bool:
-        """Forget a handle. Whether it was there: of all who drop it, one is told so."""
+        """Remove a handle. Returns whether it existed; of concurrent callers, exactly one gets
+        True.
+        """
         ...
 
     async def flush(self, now_s: float) -> None:
-        """Write what could not be written to a shared store. TableUnavailable."""
+        """Write the changes that could not reach the shared store. Raises TableUnavailable."""
         ...
 
 
@@ -66,7 +72,7 @@ class MemoryHandles:
         self._per_tenant = per_tenant
         self._in_all = in_all
         self._room = FairLRU[str](in_all)
-        # By tenant: program, texts and end of each handle.
+        # By tenant: program, texts and expiry of each handle.
         self._of: dict[str, dict[str, tuple[str, dict[str, str], float]]] = {}
 
     def __len__(self) -> int:
@@ -118,10 +124,10 @@ class MemoryHandles:
         return there
 
     async def flush(self, now_s: float) -> None:
-        """See HandleStore. Memory is always there."""
+        """See HandleStore. Memory is always available."""
 
     def known(self, tenant: str, handle: str) -> tuple[Fields, float] | None:
-        """A handle's texts and its end, whether that is over or not."""
+        """Return a handle's texts and its expiry, even if it has expired."""
         found = self._of.get(tenant, {}).get(handle)
         return None if found is None else found[1:]
 

@@ -1,4 +1,4 @@
-"""Whose call is it? Resolves the alias table's rows 1 to 4 and 6. Pure."""
+"""Resolves a call's program and thread from the alias table, rows 1 to 4 and 6. Pure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ __all__ = ["Identity", "IdentityError", "ResponseStore", "resolve", "tenant_of"]
 
 MAIN_THREAD: Final = "main"
 _TRUE: Final = frozenset({b"1", b"true", b"yes", b"on"})
-# W3C Trace Context: a version that is not ff, a trace id that is not all zeros, the rest.
+# W3C Trace Context: a version other than ff, a trace id that is not all zeros, the rest.
 _TRACE: Final = re.compile(
     rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
 )
 _IN_HEADERS: Final = frozenset(alias.program for alias in HEADERS)
 _IN_BODY: Final = frozenset(row.program[0] for row in BODY)
-# Objects in which an id is looked for by another row: no malformed ids.
+# Objects in which another row looks for an id. They are not malformed ids.
 _OBJECTS: Final = frozenset(row.program[:-1] for row in BODY)
 
 
 @record
 class Identity:
-    """Whose call it is. source: the name that said so, as in the alias table; "path" or "none".
-    ephemeral: nobody named a program and the answer cannot be continued by its id, so the program
-    is this call. final: the client says that this is the program's last call."""
+    """The program and thread of a call. source: the name in the alias table that supplied the
+    program, or "path" or "none". ephemeral: the call names no program and its answer cannot be
+    continued by id, so the program consists of this call. final: the client declares this the
+    program's last call.
+    """
 
     key: ProgramKey
     thread: str
@@ -43,7 +45,9 @@ class Identity:
 
 
 def tenant_of(api_key: str) -> str:
-    """The tenant of an API key: 16 hexadecimal digits of its digest, or "public" without one."""
+    """Return the tenant of an API key: 16 hexadecimal digits of its SHA-256, or "public" without a
+    key.
+    """
     if not api_key:
         return "public"
     return sha256(api_key.encode("utf-8", "surrogateescape")).hexdigest()[:16]
@@ -59,12 +63,12 @@ def resolve(
     traceparent: bool = False,
     chained: bool = False,
 ) -> Identity:
-    """Find the call's program and thread; the first row that matches wins.
+    """Find the call's program and thread. The first matching row wins.
 
-    headers: as ASGI gives them, names in lower case. path_program: from `/p/{program}/...`.
-    traceparent: row 4 counts. chained: answers of this endpoint are stored unless the client says
-    otherwise (`store`), and can be continued by their id. Ids are opaque (see `ids`) and count per
-    tenant; an empty one is as good as none. Raises IdentityError.
+    headers: from ASGI, names in lower case. path_program: from `/p/{program}/...`. traceparent:
+    whether row 4 applies. chained: whether this endpoint stores answers, unless the body's `store`
+    says otherwise, so that clients can continue them by id. Ids are opaque (see `ids`) and scoped
+    to the tenant. An empty id counts as missing. Raises IdentityError.
     """
     by_name = dict(headers)
     if path_program:
@@ -76,7 +80,7 @@ def resolve(
             "path",
             ephemeral=False,
         )
-    # Most requests carry none of these names, which one look tells.
+    # Most requests carry none of these names; one set operation shows it.
     for alias in () if _IN_HEADERS.isdisjoint(by_name) else HEADERS:
         if alias.program in by_name:
             program = _header(by_name, alias.program)
@@ -114,8 +118,8 @@ def resolve(
             return Identity(
                 ProgramKey(tenant, program), MAIN_THREAD, "", "traceparent", ephemeral=False
             )
-    # Row 6. An answer of the Responses API that is stored may be continued by its id; its program
-    # waits for that, so that the chain's first call counts too.
+    # Row 6. A stored answer of the Responses API can be continued by its id. Its program is
+    # therefore not ephemeral, so that it includes the chain's first call.
     store = body.get("store")
     continues = "input" in body and (chained if store is None else store is True)
     program = os.urandom(16).hex()
@@ -123,7 +127,7 @@ def resolve(
 
 
 def _header(headers: Mapping[bytes, bytes], name: bytes) -> str:
-    """The id in a header, "" where there is none."""
+    """Return the id in a header, "" if missing."""
     value = headers.get(name, b"") if name else b""
     return from_bytes(value, name) if value else ""
 

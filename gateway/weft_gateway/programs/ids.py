@@ -1,10 +1,9 @@
-"""What an id is: text of at most 256 bytes in UTF-8. One rule for headers, paths, queries and
-bodies. Pure.
+"""Validates ids: UTF-8 text of at most 256 bytes. The same rule holds for headers, paths, queries
+and bodies. Pure.
 
-Spaces and tabs around an id do not count: header parsers may remove them, and an id means the same
-program wherever it stands. Otherwise bytes and text answer each other one to one, so that two ids
-never become one: what is not UTF-8, and half of a surrogate pair, which UTF-8 cannot hold, is
-refused.
+Spaces and tabs around an id are removed, because header parsers may remove them: an id names the
+same program wherever it appears. Otherwise bytes and text map one to one, so two ids never become
+one. Bytes that are not UTF-8 and lone surrogates, which UTF-8 cannot encode, are refused.
 """
 
 from __future__ import annotations
@@ -13,18 +12,18 @@ import re
 from typing import Any, Final
 
 MAX_ID_BYTES: Final = 256
-# As around a header field (RFC 9110, 5.6.3): other white space is part of an id.
+# As around a header field (RFC 9110, 5.6.3). Other white space is part of an id.
 _SPACE: Final = " \t"
 _SPACE_BYTES: Final = _SPACE.encode()
 
 RESPONSE_ID: Final = "resp_[A-Za-z0-9_-]{1,128}"
-"""The id of a stored answer (Responses API), as a regular expression. Nothing in it needs escaping
-in a path, in JSON or in a key of Redis."""
+"""Regular expression for the id of a stored answer (Responses API). It needs no escaping in a path,
+in JSON or in a Redis key."""
 _RESPONSE_ID: Final = re.compile(RESPONSE_ID)
 
 
 class IdentityError(ValueError):
-    """An id that cannot be taken. code: `id_too_long` or `bad_id`. name: of what held it."""
+    """An invalid id. code: `id_too_long` or `bad_id`. name: the header or field with the id."""
 
     def __init__(self, code: str, name: str, what: str) -> None:
         super().__init__(f"{name} {what}")
@@ -33,8 +32,9 @@ class IdentityError(ValueError):
 
 
 def from_bytes(raw: bytes, name: bytes) -> str:
-    """The id in these bytes, "" where there are none. `name`: of what holds it, for the message.
-    Raises IdentityError."""
+    """Return the id in these bytes, "" if empty. `name`: the header or field, for the message.
+    Raises IdentityError.
+    """
     raw = raw.strip(_SPACE_BYTES)
     if len(raw) > MAX_ID_BYTES:
         raise _too_long(name.decode(), len(raw))
@@ -45,8 +45,9 @@ def from_bytes(raw: bytes, name: bytes) -> str:
 
 
 def from_json(value: Any, name: str) -> str:
-    """The id in a member of a JSON body: a string, or a whole number, which stands for its digits.
-    Raises IdentityError."""
+    """Return the id in a member of a JSON body: a string, or an integer, which stands for its
+    digits. Raises IdentityError.
+    """
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise IdentityError("bad_id", name, f"must be a string, got {type(value).__name__}")
     text = str(value).strip(_SPACE)
@@ -60,7 +61,7 @@ def from_json(value: Any, name: str) -> str:
 
 
 def is_response_id(text: str) -> bool:
-    """Whether a stored answer may have this id."""
+    """Whether the text has the form of a stored answer's id."""
     return _RESPONSE_ID.fullmatch(text) is not None
 
 

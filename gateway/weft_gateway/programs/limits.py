@@ -1,4 +1,4 @@
-"""Limits per tenant, kept in this process's memory: the protocol and its first implementation."""
+"""Limits per tenant: the protocol, and the implementation in this process's memory."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from weft_gateway.policies.token_bucket import Bucket, refilled, wait_s
 REQUESTS: Final = "requests_per_minute"
 TOKENS: Final = "tokens_per_minute"
 IN_FLIGHT: Final = "calls_in_flight"
-# Tenants whose buckets are kept. A forgotten bucket counts as full.
+# Tenants with stored buckets. A dropped bucket counts as full.
 _MOST_TENANTS: Final = 65_536
 
 
 class Limiter(Protocol):
-    """Counts what tenants use and refuses what exceeds their limits.
+    """Counts each tenant's usage and refuses calls above its limits.
 
-    Contract: `admit` either takes from every limit or from none.
+    Contract: `admit` takes from all limits or from none.
     """
 
     async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        """Ask to admit a call whose prompt is estimated at `tokens`. An admitted call counts as in
-        flight until `release`."""
+        """Try to admit a call with a prompt of about `tokens` tokens. An admitted call is in flight
+        until `release`.
+        """
         ...
 
     def release(self, tenant: str, rules: TenantRules) -> None:
-        """An admitted call has ended."""
+        """End an admitted call."""
         ...
 
     def correct(self, tenant: str, rules: TenantRules, tokens: int) -> None:
-        """An admitted call used so many more tokens than were estimated, or fewer if negative."""
+        """Add `tokens` to an admitted call's estimate; negative if the call used fewer."""
         ...
 
     async def refresh(self) -> None:
-        """Renew what other gateways know of this one. Call it at least once per minute."""
+        """Renew this gateway's counts for other gateways. Call it at least once per minute."""
         ...
 
     async def aclose(self) -> None:
-        """Write what is not written yet."""
+        """Write pending changes."""
         ...
 
 
@@ -62,7 +63,7 @@ class MemoryLimiter:
         return self.decide(tenant, rules, tokens)
 
     def decide(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
-        """As `admit`, without waiting."""
+        """Decide like `admit`, synchronously."""
         now_s = self._clock()
         requests, of_tokens = rules.requests_per_minute, rules.tokens_per_minute
         requests_left = refilled(self._requests.get(tenant), requests, now_s)
@@ -89,7 +90,7 @@ class MemoryLimiter:
         self.count(tenant, -1)
 
     def count(self, tenant: str, change: int) -> None:
-        """So many more calls of a tenant are in flight, or fewer if negative."""
+        """Add `change` to a tenant's calls in flight."""
         left = self._in_flight.get(tenant, 0) + change
         if left > 0:
             self._in_flight[tenant] = left
@@ -104,11 +105,11 @@ class MemoryLimiter:
             self._keep(self._tokens, tenant, Bucket(bucket.level - tokens, now_s))
 
     def in_flight(self, tenant: str) -> int:
-        """Calls of a tenant that were admitted here and have not ended."""
+        """Return a tenant's calls admitted by this process that have not ended."""
         return self._in_flight.get(tenant, 0)
 
     async def refresh(self) -> None:
-        """See Limiter. No other gateway knows of this one."""
+        """See Limiter. No other gateway reads these counts."""
 
     async def aclose(self) -> None:
         """See Limiter. Nothing to write."""

@@ -1,4 +1,4 @@
-"""The process table in this process's memory: the default, and product code."""
+"""The process table in this process's memory: the default."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_PROGRAMS: Final = 100_000
 
 
 class _OpenCall(NamedTuple):
-    """critical_path_s: its program's, when the call opened."""
+    """critical_path_s: the program's critical path when the call opened."""
 
     key: ProgramKey
     replica: str
@@ -34,8 +34,9 @@ class _OpenCall(NamedTuple):
 
 
 class _Named:
-    """A tenant's named programs. ids: of all, for listing, which is rare and so pays for the order.
-    idle: of those without a call, the longest idle first."""
+    """A tenant's named programs. ids: all of them, unsorted: listing is rare and sorts when called.
+    idle: those without a call, longest idle first.
+    """
 
     __slots__ = ("idle", "ids")
 
@@ -45,12 +46,12 @@ class _Named:
 
 
 class MemoryTable:
-    """One process, one dictionary. Nothing awaits, so every method is atomic.
+    """One process, one dictionary. No method awaits, so every method is atomic.
 
-    Opening and closing a call cost the same however many programs there are. per_tenant: named
-    programs of a tenant. max_programs: beyond so many in all, `expire` removes those that have been
-    without a call for longest, however short that is, of the tenants that have most; a program with
-    a call in flight is never removed.
+    The cost of opening and closing a call does not depend on the number of programs. per_tenant:
+    limit of named programs per tenant. max_programs: above this total, `expire` removes the longest
+    idle programs of the tenants with most idle programs, however short they have been idle.
+    Programs with a call in flight are never removed.
     """
 
     local: Final = False
@@ -64,9 +65,9 @@ class MemoryTable:
         self._max_programs = max_programs
         self._per_tenant = per_tenant
         self._programs: dict[ProgramKey, Program] = {}
-        # The instant of each program's last activity, the oldest first.
+        # Time of each program's last activity, oldest first.
         self._activity: OrderedDict[ProgramKey, float] = OrderedDict()
-        # What each tenant has named. Ephemeral programs have no handle and end by themselves.
+        # Named programs by tenant. Ephemeral programs end by themselves.
         self._named: dict[str, _Named] = {}
         self._open: dict[str, _OpenCall] = {}
         self._in_flight: dict[str, int] = {}
@@ -170,7 +171,9 @@ class MemoryTable:
         return self._in_flight
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
-        """See ProcessTable. Looks at the programs that go and at busy ones, not at all."""
+        """See ProcessTable. Visits only idle programs that are removed, and busy ones older than
+        the limit.
+        """
         before = now_s - idle_s
         gone: list[ProgramKey] = []
         for key, last_s in self._activity.items():
@@ -186,8 +189,9 @@ class MemoryTable:
         return ProgramCounts(self._created, self._created - alive, alive)
 
     def adopt(self, programs: Iterable[Program], openings: Iterable[Opening]) -> None:
-        """Begin with programs as another table knows them, and with these calls open. The table
-        must be empty."""
+        """Start with programs from another table and with these calls open. The table must be
+        empty.
+        """
         for program in programs:
             row = replace(program, threads=(), calls=program.calls_closed, ended=False)
             self._put(None, row, max(program.last_arrival_s, program.last_completion_s))
@@ -223,7 +227,7 @@ class MemoryTable:
         return found
 
     async def ping(self) -> None:
-        """See ProcessTable. Memory is always there."""
+        """See ProcessTable. Memory is always available."""
 
     async def aclose(self) -> None:
         """See ProcessTable. Nothing to release."""
@@ -245,7 +249,7 @@ class MemoryTable:
             named.idle.pop(key.program, None)
             if not program.threads:
                 named.idle[key.program] = None
-        # If the clock goes back, the order stays as it is.
+        # If the clock goes back, the order is kept.
         if now_s > self._activity.get(key, -inf):
             self._activity[key] = now_s
             self._activity.move_to_end(key)
@@ -263,7 +267,7 @@ class MemoryTable:
         return program
 
     def _make_room(self) -> list[EndedProgram]:
-        """Remove what is too many in all."""
+        """Remove programs above the total limit."""
         gone: list[EndedProgram] = []
         if len(self._programs) <= self._max_programs:
             return gone

@@ -1,8 +1,9 @@
-"""The process table on Redis: many gateways, one table. Scripts in `lua/`, one round trip each.
+"""The process table on Redis, shared by many gateways. Each operation is one script in `lua/` and
+one round trip.
 
-Redis runs a script alone, which makes each change atomic. Wants Redis 5 or newer (or Valkey) with
-`maxmemory-policy noeviction`: an evicted row would lose calls that are open. See `rows` for the
-keys; they share one hash slot, and every script declares each key that it touches.
+Redis runs scripts one at a time, which makes each change atomic. Requires Redis 5 or newer (or
+Valkey) with `maxmemory-policy noeviction`: an evicted row would lose open calls. See `rows` for the
+keys. They share one hash slot, and every script declares all keys that it accesses.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.redis_store import ClosedRow, RedisStore
 from weft_gateway.programs.table import TableUnavailable
 
-# Programs whose last seen state `peek` can give.
+# Programs whose last seen state `peek` can return.
 _SEEN: Final = 16_384
 _BATCH: Final = 500
-# Of a call whose gateway has given no sign. Four times what passes between two signs.
+# Lease of a call, seconds. Four times the renewal interval.
 LEASE_S: Final = 120.0
 TIMEOUT_S: Final = 1.0
 
 
 class RedisTable:
-    """See ProcessTable. `url`: redis://, rediss:// or unix://. `prefix` keeps tables apart.
+    """See ProcessTable. `url`: redis://, rediss:// or unix://. `prefix` separates tables.
 
-    A call holds a lease, which `expire` renews for the calls of this gateway. When a gateway dies,
-    or an answer of Redis is lost so that nobody knows of the opening, the lease runs out after
-    `lease_s` seconds and the next `expire` of any gateway closes the call as aborted. timeout_s:
-    what Redis may take to answer, seconds. per_tenant: named programs of a tenant.
+    Each call holds a lease, which `expire` renews for the calls of this gateway. If a gateway dies,
+    or the reply to an opening is lost, the lease runs out after `lease_s` seconds. The next
+    `expire` of any gateway then closes the call as aborted. timeout_s: reply timeout, seconds.
+    per_tenant: limit of named programs per tenant.
     """
 
     local: Final = False
@@ -59,15 +60,17 @@ class RedisTable:
     ) -> None:
         self._store = RedisStore(url, prefix, timeout_s, per_tenant)
         self._lease_s = lease_s
-        # No lease runs out before: its holder may have been kept from renewing it. Redis' time.
+        # No lease runs out before this time, because an outage may have prevented renewals. Redis
+        # time.
         self._grace_until_s = 0.0
         self._leases: set[bytes] = set()
         self._in_flight: dict[str, int] = {}
         self._seen: OrderedDict[ProgramKey, Program] = OrderedDict()
 
     async def open_call(self, opening: Opening) -> Opened:
-        """See ProcessTable. Where it raises after Redis ran the script, because the answer was
-        lost, the call's lease runs out."""
+        """See ProcessTable. If Redis ran the script and the reply was lost, this raises, and the
+        call's lease runs out.
+        """
         rules.check_opening(opening)
         replica, created, program, in_flight, over = await self._store.open(opening)
         self._leases.add(rows.lease(opening.key, opening.call))
@@ -80,7 +83,7 @@ class RedisTable:
     async def close_call(self, closing: Closing) -> Program | None:
         """See ProcessTable."""
         rules.check_closing(closing)
-        # Before the round trip: a call that cannot be closed must not be renewed for ever.
+        # Before the round trip: a call whose closing fails must not be renewed forever.
         self._leases.discard(rows.lease(closing.key, closing.call))
         return self._closed(await self._store.close(closing))
 
@@ -143,8 +146,9 @@ class RedisTable:
         return self._in_flight
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
-        """See ProcessTable. Also renews the leases of this gateway's calls and closes, as aborted,
-        calls whose lease has run out."""
+        """See ProcessTable. Also renews the leases of this gateway's calls, and closes calls with
+        expired leases as aborted.
+        """
         rules.check_instant(now_s)
         await self._renew()
         return [*await self._close_lapsed(now_s), *await self._remove_idle(now_s - idle_s)]
@@ -154,42 +158,46 @@ class RedisTable:
         return await self._store.counts()
 
     async def identity(self) -> bytes:
-        """The name of the table on this server; another one than before: all rows were lost."""
+        """Return the random name of the table on the server. A changed name means that all rows
+        were lost.
+        """
         return await self._store.identity()
 
     def seen(self) -> list[Program]:
-        """What this process last saw of each program that has a name, as `peek` gives it."""
+        """Return the last seen state of each named program, as `peek` does."""
         return list(self._seen.values())
 
     @property
     def link(self) -> RedisLink:
-        """The gateway's Redis client, for what else is kept there."""
+        """The gateway's Redis client, shared with other stores."""
         return self._store
 
     async def give_up(self) -> None:
-        """Redis does not answer: whoever waits for a connection shall wait no longer."""
+        """Redis does not reply: requests that wait for a connection fail now."""
         await self._store.give_up()
 
     async def reopen(self, openings: Sequence[Opening]) -> None:
-        """Open these calls of this gateway, except those that are open."""
+        """Open these calls of this gateway, except open ones."""
         for first in range(0, len(openings), _BATCH):
             await self._store.open_all(openings[first : first + _BATCH])
         self._leases.update(rows.lease(opening.key, opening.call) for opening in openings)
 
     async def close_all(self, closings: Sequence[Closing]) -> None:
-        """Close these calls, except those that are closed."""
+        """Close these calls, except closed ones."""
         for first in range(0, len(closings), _BATCH):
             await self._store.close_all(closings[first : first + _BATCH])
 
     async def refresh(self) -> None:
-        """After Redis was away: renew the leases of this gateway, give other gateways the time to
-        do the same, and read the calls in flight."""
+        """After an outage: renew this gateway's leases, give other gateways time to renew theirs,
+        and read the calls in flight.
+        """
         self._grace_until_s = await self._renew() + self._lease_s
         await self.count()
 
     async def check(self) -> Sequence[str]:
-        """See ProcessTable. Exact while no call is being opened or closed. Looks at every key of
-        the database: for tests and for operators."""
+        """See ProcessTable. Exact while no call opens or closes. Scans all keys of the database:
+        for tests and operators.
+        """
         return await violations(self._store)
 
     async def ping(self) -> None:
@@ -205,22 +213,23 @@ class RedisTable:
         for lease in await self._store.lapsed(self._lease_s, self._grace_until_s):
             key, call = rows.leased(lease)
             closing = Closing(key, call, now_s, Outcome.ABORTED)
-            # The script looks again: its gateway may have given a sign meanwhile.
+            # The script checks the lease again, because its gateway may have renewed it meanwhile.
             program = self._closed(await self._store.close(closing, self._lease_s))
             if program is not None and rules.goes(program):
                 gone.append(EndedProgram(key, program.replicas))
         return gone
 
     async def _renew(self) -> float:
-        """Give a sign for the calls of this gateway. Redis' time."""
+        """Renew the leases of this gateway's calls. Returns the Redis time."""
         leases, now_s = list(self._leases), 0.0
         for first in range(0, max(1, len(leases)), _BATCH):
             now_s = await self._store.renew(leases[first : first + _BATCH])
         return now_s
 
     async def _end_idle(self, keys: Sequence[ProgramKey]) -> None:
-        """End programs that a tenant has too many of, unless they have been called meanwhile. What
-        caused this stands, so it does not fail: the next program that is too many tries again."""
+        """End a tenant's surplus programs, except those called meanwhile. A failure is ignored,
+        because the causing operation has succeeded; the next surplus program tries again.
+        """
         with suppress(TableUnavailable):
             for gone in await self._store.end_idle(keys, inf):
                 self._seen.pop(gone.key, None)
@@ -235,7 +244,7 @@ class RedisTable:
 
     async def _remove_idle(self, before: float) -> list[EndedProgram]:
         gone: list[EndedProgram] = []
-        # Busy programs stay, however long their calls have been running.
+        # Busy programs stay, regardless of the duration of their calls.
         busy = 0
         while True:
             idle = await self._store.older(self._store.keys.activity, before, busy, _BATCH)
@@ -252,8 +261,7 @@ class RedisTable:
             self._seen.pop(program.key, None)
         elif not program.ephemeral:
             before = self._seen.get(program.key)
-            # Answers that came over several connections may come in another order than they were
-            # given.
+            # Replies on several connections can arrive out of order.
             if before is not None and _older(program, before):
                 return
             self._seen[program.key] = program

@@ -13,8 +13,9 @@ _BATCH: Final = 500
 
 
 async def violations(store: RedisStore) -> list[str]:
-    """Every violated invariant in words. Exact while no call is being opened or closed; reads the
-    whole table."""
+    """Return one message per violated invariant. Exact while no call opens or closes. Reads the
+    whole table.
+    """
     found: list[str] = []
     threads: dict[bytes, bytes] = {}
     named: dict[str, set[str]] = {}

@@ -1,14 +1,14 @@
-"""Handles on Redis, so that every gateway knows them; this process's memory while it is away.
+"""Handles on Redis, shared by all gateways. This process's memory is used while Redis is away.
 
-| key (after the prefix) | type | holds |
+| key (after the prefix) | type | value |
 |---|---|---|
 | h:TENANT/HANDLE | hash | the handle's texts |
-| hp:TENANT/PROGRAM | sorted set | a program's handles by their end |
-| ht:TENANT | sorted set | a tenant's handles by their end |
-| handles | sorted set | TENANT/HANDLE of all by their end |
-| handle_tenants | sorted set | tenants by how many of these they have |
+| hp:TENANT/PROGRAM | sorted set | a program's handles by expiry |
+| ht:TENANT | sorted set | a tenant's handles by expiry |
+| handles | sorted set | TENANT/HANDLE of all handles by expiry |
+| handle_tenants | sorted set | tenants by their number of handles |
 
-The first three expire.
+The first three keys expire.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from weft_gateway.programs.handles import GRACE_S, IN_ALL, PER_TENANT, Fields, M
 from weft_gateway.programs.redis_link import RedisLink, twice
 from weft_gateway.programs.table import TableUnavailable
 
-# All gateways share the room on Redis; each alone has less.
+# Capacity on Redis, which all gateways share, as a multiple of one gateway's.
 SHARED_TIMES: Final = 8
-# So many handles at most give way to one: others come at the same time.
+# Maximum handles dropped for one new handle: other handles are added concurrently.
 _TRIES: Final = 4
-# The name, which nobody else gives, of a handle's end among its texts.
+# Reserved name of a handle's expiry among its texts.
 _END: Final = "end"
 
 
 class RedisHandles:
-    """See HandleStore. in_all: handles of all tenants on Redis. in_here: those that this gateway
-    knows by itself."""
+    """See HandleStore. in_all: handles of all tenants on Redis. in_here: handles in this gateway's
+    memory.
+    """
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class RedisHandles:
         self._per_tenant = per_tenant
         self._in_all = in_all
         self._local = MemoryHandles(per_tenant, min(in_all, in_here))
-        # What Redis does not know, or not as it is now.
+        # Handles that are not on Redis, or not in their current state.
         self._unwritten: dict[tuple[ProgramKey, str], None] = {}
         self._begin, self._drop = (
             link.script("handles_common", f"handles_{name}") for name in ("begin", "drop")
@@ -95,7 +96,7 @@ class RedisHandles:
             return known
         try:
             if self._link.away:
-                raise TableUnavailable("the store of handles is away")
+                raise TableUnavailable("the handle store is away")
             found = await twice(partial(self._read, tenant, handle))
         except TableUnavailable:
             if known is None:
@@ -136,7 +137,7 @@ class RedisHandles:
         for key, handle in list(self._unwritten):
             if self._link.away:
                 return
-            # It may change while it is written; then it is not written yet.
+            # The handle may change during the write; then it is written again.
             while (known := self._local.known(key.tenant, handle)) is not None:
                 fields, expires_s = dict(known[0]), known[1]
                 await twice(partial(self._write, key, handle, fields, now_s, expires_s))
@@ -171,7 +172,7 @@ class RedisHandles:
         return False
 
     async def _make_room(self, tenant: str) -> None:
-        """The handle of this tenant that ends first gives way to another one."""
+        """Drop the handle of this tenant that expires first."""
         redis = self._link.redis
         async with self._link.reaching():
             members = cast(list[bytes], await redis.zrange(self._tenant(tenant), 0, 0))

@@ -1,4 +1,6 @@
-"""Limits per tenant that all gateways on one Redis share; each gateway's own while it is away."""
+"""Limits per tenant, shared by all gateways on one Redis. While Redis is away, each gateway applies
+them to its own calls.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,16 @@ from weft_gateway.programs.limits import MemoryLimiter
 from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.table import TableUnavailable
 
-# A gateway's calls in flight count for so long after it last said so.
+# A gateway's calls in flight count for this long after its last renewal, seconds.
 LEASE_S: Final = 120.0
 
 
 class RedisLimiter:
-    """See Limiter. One round trip admits a call; releases and corrections are written off the hot
+    """See Limiter. One round trip admits a call. Releases and corrections are written off the hot
     path.
 
-    While Redis is away, each gateway applies the limits to its own calls.
-    lease_s: the calls in flight of a gateway that stops renewing them count for so long.
+    While Redis is away, each gateway applies the limits to its own calls. lease_s: after this time
+    without a renewal, a gateway's calls in flight no longer count.
     """
 
     def __init__(self, link: RedisLink, lease_s: float = LEASE_S) -> None:
@@ -30,13 +32,12 @@ class RedisLimiter:
         self._own = os.urandom(6).hex()
         self._local = MemoryLimiter()
         self._script = link.script("limits")
-        # Calls that Redis has admitted and that have not ended, by tenant, with its rules.
+        # Calls admitted by Redis that have not ended, by tenant, with the tenant's rules.
         self._running: dict[str, tuple[int, TenantRules]] = {}
-        # By tenant: its rules, tokens to correct and calls that have ended, which Redis does not
-        # know yet.
+        # By tenant: rules, token corrections and ended calls that are not written to Redis yet.
         self._changed: dict[str, tuple[TenantRules, int, int]] = {}
-        # Requests for admission that Redis has not answered, by tenant, and tenants whose count
-        # there may be wrong.
+        # Pending admission requests to Redis, by tenant; and tenants whose count in Redis may be
+        # wrong.
         self._asking: Counter[str] = Counter()
         self._unsure: set[str] = set()
         self._writer: asyncio.Task[None] | None = None
@@ -46,7 +47,7 @@ class RedisLimiter:
         if self._link.away:
             return self._admit_alone(tenant, rules, tokens)
         self._asking[tenant] += 1
-        # A place that was given back just now counts at once.
+        # Include ended calls in this request, so that their places are free at once.
         _, pending, ended = self._changed.pop(tenant, (rules, 0, 0))
         if pending:
             self._changed[tenant] = rules, pending, 0
@@ -98,13 +99,13 @@ class RedisLimiter:
         self._write_soon()
 
     async def aclose(self) -> None:
-        """See Limiter. What is not written yet is given up after a second."""
+        """See Limiter. Waits at most one second for the writer, then drops pending changes."""
         if self._writer is not None:
             await asyncio.wait((self._writer,), timeout=1.0)
             self._writer.cancel()
 
     def in_flight(self, tenant: str) -> int:
-        """Calls of a tenant that were admitted here and have not ended."""
+        """Return a tenant's calls admitted by this gateway that have not ended."""
         return self._running.get(tenant, (0, None))[0]
 
     def _count(self, tenant: str, rules: TenantRules, change: int) -> None:
@@ -137,7 +138,7 @@ class RedisLimiter:
         self._write_soon()
 
     def _write_soon(self) -> None:
-        # While Redis is away, what has changed waits for the next refresh.
+        # While Redis is away, changes wait for the next refresh.
         if not self._changed or self._link.away:
             return
         if self._writer is None or self._writer.done():

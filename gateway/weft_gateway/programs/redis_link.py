@@ -1,8 +1,8 @@
 """A gateway's one Redis client: a bounded pool, one kind of error, one `away` state.
 
-The process table, stored responses, prefill handles, limits and lineage share it. Any of them that
-gets no reply reports it to `on_loss`; the table then sets `away`, probes the server, and resets
-`away` when it has written what waits. While `away` is set, all of them work from memory.
+The process table, stored responses, prefill handles, limits and lineage share it. A request without
+a reply is reported to `on_loss`. The table then sets `away`, probes the server, and resets `away`
+once it has written the waiting changes. While `away` is set, all of them work from memory.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _T = TypeVar("_T")
 
 class RedisLink:
     """Connections to one server, and the keys under one prefix. Inside `reaching`, TableUnavailable
-    with the server's name is raised if it does not reply within `timeout_s` seconds or refuses.
-    away: whether the server is known not to reply. on_loss: called when a request gets no reply."""
+    with the server's name is raised if the server refuses or does not reply within `timeout_s`
+    seconds. away: whether the server is known not to reply. on_loss: called if a request gets no
+    reply.
+    """
 
     def __init__(self, url: str, prefix: str, timeout_s: float) -> None:
-        # No retries: whether a script ran before its connection broke is not known, and it must not
+        # No retries: after a broken connection it is unknown whether a script ran, and it must not
         # run twice.
         pool = ConnectionPool.from_url(
             url,
@@ -46,8 +48,8 @@ class RedisLink:
             retry=Retry(NoBackoff(), 0),
         )
         self.redis: Redis = Redis.from_pool(pool)
-        # A burst of calls waits for a connection instead of opening one each, and first come, first
-        # served: redis-py's blocking pool lets a waiter starve while others come back for more.
+        # A burst of calls waits for connections in FIFO order instead of opening one each. In
+        # redis-py's blocking pool, a waiter can starve while others take connections repeatedly.
         self._turn = asyncio.Semaphore(_CONNECTIONS)
         self._timeout_s = timeout_s
         self._outages = 0
@@ -57,20 +59,21 @@ class RedisLink:
         self.keys = rows.Keys.of(prefix)
 
     def script(self, *names: str) -> AsyncScript:
-        """The script in `lua/` made of these files, one after the other."""
+        """Register the script that consists of these files of `lua/`, concatenated."""
         lua = files("weft_gateway.programs") / "lua"
         return self.redis.register_script(
             "".join((lua / f"{name}.lua").read_text() for name in names)
         )
 
     async def ping(self) -> None:
-        """Ask for a sign of life."""
+        """Raise TableUnavailable if the server does not reply."""
         async with self.reaching():
             await self.redis.ping()
 
     async def give_up(self) -> None:
-        """The server does not answer. Who waits for a free connection is told so at once, and
-        connections from before are not used again."""
+        """The server does not reply. Requests that wait for a free connection fail now, and
+        connections from before are not used again.
+        """
         self._outages += 1
         await self._drop_idle()
 
@@ -80,12 +83,12 @@ class RedisLink:
 
     @asynccontextmanager
     async def reaching(self) -> AsyncIterator[None]:
-        """Wait for a connection to be free; then the server is spoken to inside."""
+        """Wait for a free connection and hold it for the body of the context."""
         await self._take_turn()
         try:
             yield
         except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            # Those that lie idle are likely to be as dead as this one.
+            # Idle connections are probably broken, too.
             await self._drop_idle()
             lost = TableUnavailable(
                 f"the process table at {self._where} cannot be reached: {error}"
@@ -102,7 +105,7 @@ class RedisLink:
             await self.redis.connection_pool.disconnect(inuse_connections=False)
 
     async def _take_turn(self) -> None:
-        if not self._turn.locked():  # Then it does not wait, and needs no timer.
+        if not self._turn.locked():  # No wait, so no timer is needed.
             await self._turn.acquire()
             return
         outages = self._outages
@@ -119,7 +122,7 @@ class RedisLink:
 
 
 async def twice(ask: Callable[[], Awaitable[_T]]) -> _T:
-    """Where the server was started again, the first who asks finds a connection to the old one."""
+    """Ask again once: after a server restart, the first request may use a broken connection."""
     try:
         return await ask()
     except TableUnavailable:

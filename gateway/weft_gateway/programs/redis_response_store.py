@@ -1,4 +1,4 @@
-"""Stored answers on Redis, so that every gateway finds them; this process's memory is the cache."""
+"""Stored answers on Redis, shared by all gateways. This process's memory is the cache."""
 
 from __future__ import annotations
 
@@ -17,28 +17,30 @@ _SHARED_LIMIT: Final = 262_144
 
 
 class RedisResponseStore(ResponseStore):
-    """See ResponseStore. What is remembered while Redis is away is written by a later `remember` or
-    `flush`."""
+    """See ResponseStore. Answers remembered while Redis is away are written by a later `remember`
+    or `flush`.
+    """
 
     def __init__(
         self, link: RedisLink, keep_s: float = DEFAULT_KEEP_S, limit: int = _SHARED_LIMIT
     ) -> None:
-        """limit: of answers on Redis, where tenants share the room as they do here."""
+        """limit: answers on Redis of all tenants, with the same eviction as in memory."""
         super().__init__(keep_s=keep_s)
         self._link = link
         self._store_answers, self._forget_answer = (
             link.script("answers_common", name) for name in ("answers", "answers_forget")
         )
         self._shared_limit = limit
-        # No more than there is room for here.
+        # At most the capacity of the memory cache.
         self._unwritten: dict[bytes, bytes] = {}
 
     async def remember(
         self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
     ) -> None:
-        """See ResponseStore. Never raises: an answer is not held up by what is known of it. Where
-        another tenant has an answer with this id, by this gateway's knowledge or by that of another
-        one, nothing is remembered."""
+        """See ResponseStore. Never raises, so an answer does not wait for its metadata. If another
+        tenant owns an answer with this id, according to this or another gateway, nothing is
+        remembered.
+        """
         answer = self.record(key, response_id, replica, thread)
         if answer is None:
             return
@@ -55,7 +57,7 @@ class RedisResponseStore(ResponseStore):
         if known is not None:
             return known
         if self._link.away:
-            raise TableUnavailable("the store of answers is away")
+            raise TableUnavailable("the response store is away")
         member = rows.member(ProgramKey(tenant, response_id))
         packed = await twice(lambda: self._read(member))
         if packed is None:
@@ -67,8 +69,9 @@ class RedisResponseStore(ResponseStore):
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
-        """See ResponseStore. Other gateways may remember it until their memory ends; the replica
-        then says that it is gone."""
+        """See ResponseStore. Other gateways may remember it until their entry expires; the replica
+        then replies that the answer does not exist.
+        """
         await super().forget(tenant, response_id)
         member = rows.member(ProgramKey(tenant, response_id))
         self._unwritten.pop(member, None)
@@ -98,7 +101,7 @@ class RedisResponseStore(ResponseStore):
             return cast("bytes | None", await cast(Any, link.redis.hget(link.keys.answers, member)))
 
     async def _write(self, answers: Mapping[bytes, bytes]) -> list[bytes]:
-        """Those that are not kept, because another tenant has an answer with the same id."""
+        """Return the answers that were not stored because another tenant owns the same id."""
         head: list[Any] = [
             rows.number(self._clock()), rows.number(self._keep_s), self._shared_limit,
         ]  # fmt: skip
@@ -109,13 +112,13 @@ class RedisResponseStore(ResponseStore):
 
 
 def _packed(answer: StoredResponse) -> bytes:
-    # A thread may hold any character; a line it must not end.
+    # A thread may contain any character, and a newline would end its field.
     thread = quote(answer.thread, safe="")
     head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n{thread}\n"
     return rows.encode(head + answer.program)
 
 
 def _unpacked(packed: bytes) -> StoredResponse:
-    # Only the program's id, which is last, may hold a newline.
+    # Only the program's id, which is last, may contain a newline.
     stored, replica, thread, program = rows.decode(packed).split("\n", 3)
     return StoredResponse(program, replica, float(stored), unquote(thread))

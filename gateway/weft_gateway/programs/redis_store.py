@@ -1,4 +1,4 @@
-"""The table's scripts on a Redis server, typed: one method, one round trip. Keeps no state."""
+"""Typed access to the table's scripts on a Redis server: one round trip per method. Stateless."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _Arguments = tuple[list[Any], list[Any]]
 
 
 class OpenedRow(NamedTuple):
-    """What `open.lua` answers. in_flight: open calls by replica, over all gateways. over: programs
-    that the tenant has too many of."""
+    """Reply of `open.lua`. in_flight: open calls by replica, over all gateways. over: the tenant's
+    programs above its limit.
+    """
 
     replica: str
     created: bool
@@ -37,20 +38,21 @@ class OpenedRow(NamedTuple):
 
 
 class ClosedRow(NamedTuple):
-    """What `close.lua` answers. program: None if the call is not open in its program's row."""
+    """Reply of `close.lua`. program: None if the call is not open in its program's row."""
 
     program: Program | None
     in_flight: dict[str, int]
 
 
 class RedisStore(RedisLink):
-    """One table's keys on one server. Every method raises TableUnavailable, which names the server,
-    if it cannot be reached within `timeout_s` seconds or refuses."""
+    """One table's keys on one server. Every method raises TableUnavailable with the server's name
+    if the server refuses or does not reply within `timeout_s` seconds.
+    """
 
     def __init__(
         self, url: str, prefix: str, timeout_s: float, per_tenant: int = rules.MAX_PER_TENANT
     ) -> None:
-        """per_tenant: named programs of a tenant; see ProcessTable."""
+        """per_tenant: limit of named programs per tenant; see ProcessTable."""
         super().__init__(url, prefix, timeout_s)
         self._per_tenant = per_tenant
         self._open, self._close, self._start, self._end, self._set_attribute = (
@@ -62,7 +64,7 @@ class RedisStore(RedisLink):
         )
 
     async def open(self, opening: Opening) -> OpenedRow:
-        """Open a call. ValueError if it is open already: nothing has changed."""
+        """Open a call. Raises ValueError, without a change, if it is already open."""
         async with self.reaching():
             try:
                 reply = await self._open(*self._opening(opening))
@@ -82,8 +84,9 @@ class RedisStore(RedisLink):
         )
 
     async def close(self, closing: Closing, lapsed_s: float | None = None) -> ClosedRow | None:
-        """Close a call. lapsed_s: only if its lease is older than so many seconds of the server's
-        clock; None if it is not."""
+        """Close a call. lapsed_s: close it only if its lease is older, in seconds of the server's
+        clock. Returns None if the lease is newer.
+        """
         async with self.reaching():
             reply = await self._close(*self._closing(closing, lapsed_s))
         if reply is None:
@@ -94,8 +97,9 @@ class RedisStore(RedisLink):
         return ClosedRow(program, rows.counts(counts))
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool, list[ProgramKey]]:
-        """Create a program or keep the one that is there; whether it is new; programs that its
-        tenant has too many of."""
+        """Create or keep a program. Returns the program, whether it is new, and the tenant's
+        programs above its limit.
+        """
         async with self.reaching():
             reply = await self._start(self._index_keys(key), self._starting(key, now_s))
         created, many, *rest = rows.unpack(reply)
@@ -103,7 +107,7 @@ class RedisStore(RedisLink):
         return rows.program(key, rows.pairs(row)), created == b"1", _of_tenant(key, over)
 
     async def end(self, key: ProgramKey) -> Program | None:
-        """End a program; None if it is unknown or ended."""
+        """End a program. Returns None if it is unknown or ended."""
         async with self.reaching():
             reply = await self._end(*self._ending(key))
         return None if reply is None else rows.program(key, rows.pairs(rows.unpack(reply)))
@@ -111,8 +115,9 @@ class RedisStore(RedisLink):
     async def set_attribute(
         self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
     ) -> tuple[Program | None, list[ProgramKey]]:
-        """Remember what was told, or take it back; None if there is no program to take it from.
-        Also programs that its tenant has too many of."""
+        """Set or remove an attribute. Returns the program, None if a removal finds none, and the
+        tenant's programs above its limit.
+        """
         arguments = self._starting(key, now_s)
         arguments += [encode(attribute.name), encode(attribute.text), number(attribute.until_s)]
         async with self.reaching():
@@ -124,7 +129,7 @@ class RedisStore(RedisLink):
         return rows.program(key, rows.pairs(row)), _of_tenant(key, over)
 
     async def open_all(self, openings: Iterable[Opening]) -> None:
-        """Open these calls, except those that are open. One round trip."""
+        """Open these calls, except open ones. One round trip."""
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for opening in openings:
                 await self._open(*self._opening(opening), client=pipe)
@@ -140,8 +145,9 @@ class RedisStore(RedisLink):
             await pipe.execute()
 
     async def end_idle(self, keys: Sequence[ProgramKey], before: float) -> list[EndedProgram]:
-        """End those programs that have no open call and were last active earlier than `before`.
-        The script looks again: they may have been called since they were found."""
+        """End those of these programs that have no open call and were last active before `before`.
+        The script checks again, because calls may have arrived since the lookup.
+        """
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for key in keys:
                 await self._end(*self._ending(key, number(before)), client=pipe)
@@ -153,7 +159,7 @@ class RedisStore(RedisLink):
         ]
 
     async def read(self, keys: Iterable[ProgramKey]) -> list[Program | None]:
-        """Programs as they are now; None for those that do not exist."""
+        """Read programs; None for each missing one."""
         wanted = list(keys)
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             for key in wanted:
@@ -164,7 +170,7 @@ class RedisStore(RedisLink):
         ]
 
     async def in_flight(self) -> dict[str, int]:
-        """Open calls by replica, counted again if somebody has deleted counts."""
+        """Read open calls by replica. They are counted again if counts were deleted."""
         async with self.reaching():
             return rows.counts(await self._count([self.keys.in_flight, self.keys.calls]))
 
@@ -174,7 +180,7 @@ class RedisStore(RedisLink):
             return cast("dict[bytes, bytes]", await cast(Any, self.redis.hgetall(key)))
 
     async def counts(self) -> ProgramCounts:
-        """Programs created and ended since the table began, and those alive."""
+        """Read programs created and ended since the table was created, and those alive."""
         async with self.reaching(), self.redis.pipeline(transaction=True) as pipe:
             pipe.hmget(self.keys.totals, ["created", "ended"])
             pipe.zcard(self.keys.activity)
@@ -182,8 +188,9 @@ class RedisStore(RedisLink):
         return ProgramCounts(int(created or 0), int(ended or 0), alive)
 
     async def identity(self) -> bytes:
-        """The table's name, which it gets from whoever asks first. Another one than before says
-        that everything was lost in between."""
+        """Return the table's random name. The first caller sets it. A changed name means that the
+        rows were lost.
+        """
         async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
             pipe.set(self.keys.table, os.urandom(12).hex(), nx=True)
             pipe.get(self.keys.table)
@@ -191,14 +198,16 @@ class RedisStore(RedisLink):
         return cast(bytes, name)
 
     async def members(self, index: bytes) -> list[bytes]:
-        """All members of a sorted set, in its order."""
+        """Return all members of a sorted set in order."""
         async with self.reaching():
             return cast(list[bytes], await self.redis.zrange(index, 0, -1))
 
     async def older(
         self, index: bytes, before: float, skip: int = 0, limit: int = -1
     ) -> list[bytes]:
-        """Members of a sorted set with scores below `before`, after the first `skip`; -1: all."""
+        """Return members of a sorted set with scores below `before`. skip: members to skip. limit:
+        -1 for all.
+        """
         async with self.reaching():
             found = await self.redis.zrangebyscore(
                 index, "-inf", f"({number(before)}", start=skip, num=limit
@@ -206,7 +215,7 @@ class RedisStore(RedisLink):
         return cast(list[bytes], found)
 
     async def names(self, tenant: str, after: str, limit: int) -> list[ProgramKey]:
-        """A tenant's named programs in the order of their ids, those greater than `after`."""
+        """Return a tenant's named programs with ids greater than `after`, ordered by id."""
         first = b"(" + encode(after) if after else b"-"
         async with self.reaching():
             found = await self.redis.zrangebylex(
@@ -215,7 +224,7 @@ class RedisStore(RedisLink):
         return [ProgramKey(tenant, rows.decode(name)) for name in cast(list[bytes], found)]
 
     async def renew(self, leases: Sequence[bytes]) -> float:
-        """Give a sign for calls that are open; those that are not stay so. The server's time."""
+        """Renew the leases of open calls; closed calls stay closed. Returns the server's time."""
         keys = [self.keys.leases, self.keys.in_flight, self.keys.calls]
         arguments: list[bytes] = []
         for lease in leases:
@@ -226,14 +235,15 @@ class RedisStore(RedisLink):
             return float(await self._renew(keys, arguments))
 
     async def lapsed(self, lease_s: float, grace_until_s: float) -> list[bytes]:
-        """Leases without a sign for `lease_s` seconds; none before `grace_until_s`. Both by the
-        server's clock."""
+        """Return leases not renewed for `lease_s` seconds; none before `grace_until_s`. Both use
+        the server's clock.
+        """
         async with self.reaching():
             keys, arguments = [self.keys.leases, self.keys.calls], [lease_s, grace_until_s]
             return cast(list[bytes], await self._lapsed(keys, [*map(number, arguments)]))
 
     async def every_key(self) -> list[bytes]:
-        """The keys of this table, of which one may come twice. Looks at the whole database."""
+        """Return the keys of this table, possibly with duplicates. Scans the whole database."""
         base = self.keys.base
         async with self.reaching():
             return [raw async for raw in self.redis.scan_iter(count=1000) if raw.startswith(base)]
@@ -297,5 +307,5 @@ def _of_tenant(key: ProgramKey, names: Iterable[bytes]) -> list[ProgramKey]:
 
 
 def _refused(error: Exception) -> bool:
-    """Whether a script says that its call is open already."""
+    """Whether a script reports that its call is already open."""
     return isinstance(error, ResponseError) and "WEFT" in str(error)

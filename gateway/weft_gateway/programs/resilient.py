@@ -2,14 +2,14 @@
 
     shared --(no reply within the timeout)--> local --(Redis replies, changes written)--> shared
 
-In local mode this gateway answers from a table in its memory. It starts with what the gateway last
-saw of each program and with the calls that the gateway has open. One task probes Redis every
-`probe_s` seconds; nothing else waits for it.
+In local mode this gateway answers from a table in its memory. The table starts with the last state
+of each program that the gateway has seen and with the gateway's open calls. One task probes Redis
+every `probe_s` seconds; no call waits for it.
 
-When Redis is back, the task writes what correctness needs: calls that are open, closings of calls
-that Redis knows, and sessions that were started, ended or given attributes. If the rows were lost,
-the open calls are opened again. What calls used that began and ended in local mode is not added:
-program totals fall short by that much.
+When Redis is back, the task writes the changes that correctness needs: open calls, closings of
+calls that Redis knows, and sessions that were started, ended or given attributes. If the rows were
+lost, the open calls are opened again. The usage of calls that began and ended in local mode is not
+added, so program totals fall short by that amount.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _PROBE_S: Final = 0.25
 # The last attempt to write at shutdown, seconds.
 _LAST_WRITE_S: Final = 2.0
-# Changes to sessions that wait for Redis. Beyond it, the oldest are dropped.
+# Changes to sessions that wait for Redis. Above this number, the oldest are dropped.
 _MAX_CHANGES: Final = 10_000
 
 _T = TypeVar("_T")
@@ -63,10 +63,10 @@ class ResilientTable:
         self._probe: asyncio.Task[None] | None = None
         # Set while changes are written to Redis; callers wait for it.
         self._turning: asyncio.Future[None] | None = None
-        # This gateway's open calls, and those of them that Redis was never asked to open.
+        # This gateway's open calls, and those of them that Redis has not been asked to open.
         self._open: dict[str, Opening] = {}
         self._unasked: set[str] = set()
-        # What Redis has to be told: closings, and the last change of each session and attribute.
+        # Changes not written to Redis: closings, and the last change of each session and attribute.
         self._closings: list[Closing] = []
         self._changes: dict[tuple[ProgramKey, str], Callable[[], Awaitable[Any]]] = {}
 
@@ -163,8 +163,9 @@ class ResilientTable:
         return await self._ask(lambda table: table.count())
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
-        """See ProcessTable. In local mode, only the view is kept small: other gateways may know
-        that a program is not idle."""
+        """See ProcessTable. In local mode, only this gateway's view is trimmed: another gateway may
+        have calls of a program that is idle here.
+        """
         if self._view is None:
             try:
                 if await self._same():
@@ -177,7 +178,7 @@ class ResilientTable:
         return []
 
     async def counts(self) -> ProgramCounts:
-        """See ProcessTable. In local mode: as last read."""
+        """See ProcessTable. In local mode: the last values read."""
         if self._view is None:
             try:
                 self._counts = await self._shared.counts()
@@ -186,7 +187,7 @@ class ResilientTable:
         return self._counts
 
     async def check(self) -> Sequence[str]:
-        """See ProcessTable. In local mode: of this gateway's view."""
+        """See ProcessTable. In local mode, this gateway's view is checked."""
         return await self._ask(lambda table: table.check())
 
     async def ping(self) -> None:
@@ -196,7 +197,7 @@ class ResilientTable:
         await self._shared.ping()
 
     async def aclose(self) -> None:
-        """See ProcessTable. Waiting changes are tried once more."""
+        """See ProcessTable. Tries once more to write the waiting changes."""
         if self._probe is not None:
             self._probe.cancel()
             await asyncio.gather(self._probe, return_exceptions=True)
@@ -236,16 +237,16 @@ class ResilientTable:
             await asyncio.shield(self._turning)
 
     async def _same(self) -> bool:
-        """Whether the table on the server is the one from before."""
+        """Whether the server still has the same table."""
         name = await self._shared.identity()
         if self._identity is None:
             self._identity = name
         return name == self._identity
 
     def _leave(self, error: TableUnavailable) -> MemoryTable:
-        """Go on with a view of this gateway's own."""
+        """Enter local mode and return the view."""
         if self._view is None:
-            log.warning("calls go on from a local view: %s", error)
+            log.warning("using a local view: %s", error)
             self._shared.link.away = True
             self._view = MemoryTable()
             self._view.adopt(self._shared.seen(), self._open.values())
@@ -261,20 +262,21 @@ class ResilientTable:
             except TableUnavailable as error:
                 log.debug("still away: %s", error)
             except Exception:
-                log.exception("writing to the process table after its absence failed")
+                log.exception("writing changes back to the process table failed")
             else:
                 break
             await asyncio.sleep(self._probe_s)
         log.warning("the process table is back after %.1f s", monotonic() - begun)
 
     async def _come_back(self) -> None:
-        """Write the changes and leave local mode. Every step can be repeated, so an interruption
-        begins again from the start."""
+        """Write the changes and leave local mode. Every step can be repeated, so after an
+        interruption the next attempt starts again.
+        """
         name = await self._shared.identity()
         self._turning = asyncio.get_running_loop().create_future()
         try:
             written = None
-            # Calls that failed just now may add to it meanwhile.
+            # Calls that fail meanwhile may add changes.
             while written != (waiting := self._waiting()):
                 written = waiting
                 self._unasked.clear()
@@ -293,7 +295,7 @@ class ResilientTable:
             self._turning = None
 
     def _waiting(self) -> tuple[list[str], int, list[tuple[ProgramKey, str]]]:
-        """What Redis is to be told, to compare."""
+        """Return the changes not written to Redis, for comparison."""
         return list(self._open), len(self._closings), list(self._changes)
 
 

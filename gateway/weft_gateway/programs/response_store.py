@@ -1,6 +1,7 @@
-"""Stored answers: which program each belongs to, and which replica keeps it (row 3 of the alias
-table). What a tenant has stored is not there for another one: the id of an answer belongs to the
-tenant that had it first, also where an engine gives it to another one again."""
+"""Stored answers: the program of each answer and the replica that stores it (row 3 of the alias
+table). Tenants cannot see each other's answers. The id of an answer belongs to the first tenant
+that stored it, even if an engine issues the id again.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ DEFAULT_KEEP_S: Final = 86_400.0
 
 
 def is_owned(name: str) -> bool:
-    """Whether `name` is the id of an answer, which one tenant has, and not a session's."""
+    """Whether `name` is the id of an answer, which one tenant owns, and not a session."""
     return name.startswith("resp_")
 
 
 @record
 class StoredResponse:
-    """program: the id of the program whose call made the answer. replica: the one that stores it,
-    "" where that is not known. stored_s: Unix time. thread: of that call, "" for the main one."""
+    """program: the id of the program whose call created the answer. replica: stores the answer, ""
+    if unknown. stored_s: Unix time. thread: of that call, "" for the main one.
+    """
 
     program: str
     replica: str
@@ -33,10 +35,10 @@ class StoredResponse:
 
 
 class ResponseStore:
-    """Remembers stored answers, of each tenant those used latest, in this process's memory.
+    """Remembers stored answers in this process's memory: per tenant, the most recently used.
 
-    limit: of answers; the tenant that has most gives way to others. keep_s: how long one is
-    remembered, seconds.
+    limit: answers of all tenants; beyond it, the tenant with most answers loses one. keep_s:
+    lifetime of an entry, seconds.
     """
 
     def __init__(
@@ -49,14 +51,15 @@ class ResponseStore:
         self._keep_s = keep_s
         self._clock = clock
         self._answers: dict[tuple[str, str], StoredResponse] = {}
-        # The tenant of each answer's id. Other names, as those of sessions, are each tenant's own.
+        # The tenant of each answer's id. Other names, such as sessions, are scoped to the tenant.
         self._owners: dict[str, str] = {}
 
     def record(
         self, key: ProgramKey, response_id: str, replica: str = "", thread: str = ""
     ) -> StoredResponse | None:
-        """The answer with this id belongs to this program and is stored there. Known here only.
-        None, and nothing has changed, where another tenant has an answer with this id."""
+        """Record an answer's program and replica in this process. Returns None, without a change,
+        if another tenant owns the id.
+        """
         owner = self._owners.get(response_id, key.tenant)
         if owner != key.tenant and self._known(owner, response_id) is not None:
             return None
@@ -65,32 +68,35 @@ class ResponseStore:
         return answer
 
     def root(self, tenant: str, link: str) -> str:
-        """The program of a link of a chain; the link itself where it is not known here."""
+        """Return the program of a link of a chain, or the link itself if unknown here."""
         found = self._known(tenant, link)
         return link if found is None else found.program
 
     def place(self, tenant: str, link: str) -> tuple[str, str]:
-        """As `root`, with the thread of the call that made the link, "" where it is not known."""
+        """Return the program like `root`, and the thread of the call that created the link ("" if
+        unknown).
+        """
         found = self._known(tenant, link)
         return (link, "") if found is None else (found.program, found.thread)
 
     async def remember(
         self, key: ProgramKey, response_id: str, replica: str, thread: str = ""
     ) -> None:
-        """As `record`, for every gateway on the same store."""
+        """Record an answer for all gateways on the same store."""
         self.record(key, response_id, replica, thread)
 
     async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
-        """What is known of a tenant's answer; `root` knows it then, too. None if it does not exist,
-        has been forgotten, or is another tenant's. TableUnavailable if that cannot be told."""
+        """Return a tenant's answer and cache it for `root`. None if it does not exist, has expired,
+        or belongs to another tenant. Raises TableUnavailable if the store is away.
+        """
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
-        """The answer is stored no longer."""
+        """Forget an answer."""
         self._drop(tenant, response_id)
 
     async def flush(self) -> None:
-        """Write what could not be written to the store. TableUnavailable."""
+        """Write the answers that could not reach the store. Raises TableUnavailable."""
 
     def _known(self, tenant: str, response_id: str) -> StoredResponse | None:
         found = self._answers.get((tenant, response_id))
@@ -122,4 +128,4 @@ class ResponseStore:
             del self._owners[response_id]
 
     def _gone(self, tenant: str, response_id: str) -> None:
-        """There was no room any more for what was known of this answer."""
+        """Called after the memory cache evicts this answer."""

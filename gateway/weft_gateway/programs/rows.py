@@ -1,21 +1,21 @@
-"""How the process table lies in Redis: the keys, and a program's row.
+"""The layout of the process table in Redis: its keys and a program's row.
 
-| key (after the prefix) | type | holds |
+| key (after the prefix) | type | value |
 |---|---|---|
-| p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for active calls, `h:NAME` for what was told |
-| calls | hash | TENANT/PROGRAM and call of each open call to its replica |
+| p:TENANT/PROGRAM | hash | the row; fields `t:CALL` for open calls, `h:NAME` for attributes |
+| calls | hash | lease (call and TENANT/PROGRAM) of each open call to its replica |
 | in_flight | hash | replica to the number of its calls in `calls` |
 | activity | sorted set | TENANT/PROGRAM by the Unix time of its last activity |
-| n:TENANT | sorted set | the tenant's programs that have a name, all with score 0: by their ids |
-| i:TENANT | sorted set | those of them without an open call, by the Unix time since when |
-| leases | sorted set | TENANT/PROGRAM and call by Redis' time of the last sign of its gateway |
-| totals | hash | programs created and ended since the table began |
-| answers | hash | TENANT/RESPONSE to what is known of a stored answer |
-| answer_ages | sorted set | the same by the Unix time of their making |
-| answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: each tenant's, oldest first |
-| answer_counts | sorted set | tenants by how many answers they have |
+| n:TENANT | sorted set | the tenant's named programs, all with score 0: ordered by id |
+| i:TENANT | sorted set | those without an open call, by the Unix time since when |
+| leases | sorted set | lease of each open call by the Redis time of its last renewal |
+| totals | hash | programs created and ended since the table was created |
+| answers | hash | TENANT/RESPONSE to the metadata of a stored answer |
+| answer_ages | sorted set | TENANT/RESPONSE by the Unix time of storing |
+| answer_order | sorted set | TENANT/time/RESPONSE, all with score 0: per tenant, oldest first |
+| answer_counts | sorted set | tenants by their number of answers |
 | answer_owners | hash | an answer's id to its tenant |
-| table | string | a random name of the table itself: another one means that the rows were lost |
+| table | string | a random name of this table; a new name means that the rows were lost |
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ATTRIBUTE: Final = b"h:"
 
 
 def encode(text: str) -> bytes:
-    """Any string, also one with lone surrogates out of a JSON escape, as bytes and back."""
+    """Encode any string, including lone surrogates from JSON escapes."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -42,16 +42,17 @@ def decode(raw: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of one table. All carry the prefix as a hash tag, so that a cluster keeps a table in
-    one slot and a script may touch a row, the counts and the indexes together."""
+    """The keys of one table. The prefix is a hash tag, so a cluster keeps a table in one slot and a
+    script can change a row, the counts and the indexes together.
+    """
 
     base: bytes
 
     @classmethod
     def of(cls, prefix: str) -> Keys:
-        """Keys that begin with `prefix`. ValueError if it would break the hash tag."""
+        """Keys that begin with `prefix`. Raises ValueError if it would break the hash tag."""
         if not prefix or "{" in prefix or "}" in prefix:
-            raise ValueError(f"not a key prefix: {prefix!r}")
+            raise ValueError(f"invalid key prefix: {prefix!r}")
         return cls(b"{" + encode(prefix) + b"}:")
 
     @property
@@ -71,7 +72,7 @@ class Keys:
 
     @property
     def leases(self) -> bytes:
-        """Open calls by their gateway's last sign."""
+        """Open calls by last renewal."""
         return self.base + b"leases"
 
     @property
@@ -81,7 +82,7 @@ class Keys:
 
     @property
     def table(self) -> bytes:
-        """The table's own name."""
+        """The table's random name."""
         return self.base + b"table"
 
     @property
@@ -96,7 +97,7 @@ class Keys:
 
     @property
     def of_answers(self) -> list[bytes]:
-        """Every key about stored answers."""
+        """All keys of stored answers."""
         base = self.base
         others = (b"answer_order", b"answer_counts", b"answer_owners")
         return [self.answers, self.answer_ages, *(base + name for name in others)]
@@ -115,7 +116,7 @@ class Keys:
 
 
 def member(key: ProgramKey) -> bytes:
-    """A program in an index. A tenant has no slash, so the first one ends it."""
+    """Encode a program for an index. Tenants contain no slash, so the first one ends the tenant."""
     return encode(f"{key.tenant}/{key.program}")
 
 
@@ -126,7 +127,7 @@ def key_of(raw: bytes) -> ProgramKey:
 
 
 def lease(key: ProgramKey, call: str) -> bytes:
-    """A call in `leases`. A call's id has no newline, so the first one ends it."""
+    """Encode a call for `leases`. Call ids contain no newline, so the first one ends the id."""
     return encode(call) + b"\n" + member(key)
 
 
@@ -137,12 +138,12 @@ def leased(raw: bytes) -> tuple[ProgramKey, str]:
 
 
 def number(value: float) -> str:
-    """A float for Lua without loss: Redis cuts numbers, not strings."""
+    """Format a float for Lua without loss: Redis truncates numbers but not strings."""
     return repr(float(value))
 
 
 def unpack(reply: bytes) -> list[bytes]:
-    """The strings of a script's reply (`lua/pack.lua`)."""
+    """Return the strings of a script's reply, as packed by `pack` in `lua/common.lua`."""
     lengths, _, rest = reply.partition(b"\n")
     parts, at = [], 0
     for length in lengths.split():
@@ -153,17 +154,17 @@ def unpack(reply: bytes) -> list[bytes]:
 
 
 def pairs(flat: Sequence[bytes]) -> dict[bytes, bytes]:
-    """HGETALL in a script's reply."""
+    """Parse the HGETALL part of a script's reply."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def counts(flat: Sequence[bytes]) -> dict[str, int]:
-    """The in-flight hash."""
+    """Parse the in-flight hash."""
     return {decode(name): int(value) for name, value in pairs(flat).items()}
 
 
 def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
-    """The row as a snapshot."""
+    """Parse a row into a snapshot."""
 
     def real(name: bytes) -> float:
         return float(row.get(name, 0.0))
@@ -174,7 +175,7 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
     threads = []
     for name, packed in row.items():
         if name.startswith(_CALL):
-            # Only the threads' ids, which are last, may hold a newline.
+            # Only the thread ids, which are last, may contain a newline.
             arrival, _, replica, size, ids = packed.split(b"\n", 4)
             parent, thread = decode(ids[: int(size)]), decode(ids[int(size) :])
             call, at_s = decode(name[2:]), float(arrival)
@@ -199,7 +200,7 @@ def program(key: ProgramKey, row: Mapping[bytes, bytes]) -> Program:
         preemptions=whole(b"preemptions"),
         ephemeral=row.get(b"ephemeral") == b"1",
         ended=b"ended" in row,
-        # Few have any, and looking at every field for it would cost all calls.
+        # Few programs have attributes, and a scan of all fields would slow down every call.
         attributes=_attributes(row) if b"told" in row else (),
     )
 

@@ -1,4 +1,4 @@
-"""How a program's row changes when its calls open and close. Pure; both tables obey it."""
+"""State changes of a program's row when its calls open and close. Pure; shared by both tables."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from weft_gateway.model import (
     Thread,
 )
 
-# Far above what a call can use, and low enough that a program's sums fit 64 bits.
+# Far above the usage of any call, and low enough that a program's sums fit 64 bits.
 _MOST: Final = 2**48
-# Named programs of a tenant.
+# Default limit of named programs per tenant.
 MAX_PER_TENANT: Final = 100_000
-# When one more begins than there may be, so many end at the most: calls do not wait for long.
+# Maximum programs ended when one new program exceeds the limit, so that calls do not wait.
 ENDED_AT_ONCE: Final = 16
-# Characters of what is told of a program, and of its name. Every call of the program carries it.
+# Maximum characters of an attribute's text and of its name. Every call of the program carries them.
 _MOST_TEXT: Final = 16_384
 _MOST_NAME: Final = 32
 
 
 def fresh(key: ProgramKey, now_s: float, ephemeral: bool) -> Program:
-    """The row of a program that has just arrived, without a call."""
+    """Return the row of a new program without calls."""
     return Program(key=key, arrival_s=now_s, ephemeral=ephemeral)
 
 
 def settle(program: Program, opening: Opening) -> tuple[str, str]:
-    """The call's replica and the program's home (Agentix Algorithm 2, lines 5 to 10).
+    """Return the call's replica and the program's home (Agentix Algorithm 2, lines 5 to 10).
 
-    A sticky call goes home if home can take it; else its candidate becomes the home.
+    A sticky call uses the home if the home is eligible. Otherwise its candidate becomes the home.
     """
     if not opening.sticky:
         return opening.candidate, program.home
@@ -44,14 +44,14 @@ def settle(program: Program, opening: Opening) -> tuple[str, str]:
 
 
 def opened(program: Program, opening: Opening) -> tuple[Program, str]:
-    """The row with the call open, and the call's replica.
+    """Return the row with the call open, and the call's replica.
 
-    A program that was ended while calls were in flight lives on: its client has come back. An
-    ephemeral one that is called by its name has been named, and stays.
+    An ended program with calls in flight becomes active again, because its client has returned. An
+    ephemeral program that is called by name becomes a named one.
     """
     replica, home = settle(program, opening)
     thread = Thread(opening.call, opening.thread, replica, opening.now_s, 0.0, 0.0, opening.parent)
-    # By position, as in `closed`: every call makes two rows, and names would double what one costs.
+    # By position, as in `closed`: every call builds two rows, and keywords double the cost of one.
     after = Program(
         program.key,
         program.arrival_s,
@@ -77,7 +77,7 @@ def opened(program: Program, opening: Opening) -> tuple[Program, str]:
 
 
 def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -> Program:
-    """The row after a call (Algorithm 1, line 4)."""
+    """Return the row after a call (Algorithm 1, line 4)."""
     return Program(
         program.key,
         program.arrival_s,
@@ -104,40 +104,42 @@ def closed(program: Program, closing: Closing, critical_path_at_open_s: float) -
 def with_attribute(
     known: tuple[ProgramAttribute, ...], attribute: ProgramAttribute
 ) -> tuple[ProgramAttribute, ...]:
-    """What is known with one more, in the place of what had its name; that, taken back, is gone."""
+    """Return the attributes with this one added or replaced. An attribute with an empty text is
+    removed.
+    """
     others = [each for each in known if each.name != attribute.name]
     kept = [*others, attribute] if attribute.text else others
     return tuple(sorted(kept, key=lambda each: each.name))
 
 
 def _holding(known: tuple[ProgramAttribute, ...], now_s: float) -> tuple[ProgramAttribute, ...]:
-    """Nothing, once the last of it is over: until then calls carry also what is."""
+    """Return no attributes once all have expired. Until then, calls also carry expired ones."""
     return known if any(attribute.until_s > now_s for attribute in known) else ()
 
 
 def check_attribute(attribute: ProgramAttribute) -> None:
-    """Refuse what no row is to hold. Raises ValueError."""
+    """Validate an attribute. Raises ValueError."""
     check_instant(attribute.until_s)
     if not attribute.name or "\n" in attribute.name or len(attribute.name) > _MOST_NAME:
-        raise ValueError(f"not a name for what is told: {attribute.name!r}")
+        raise ValueError(f"invalid attribute name: {attribute.name!r}")
     if len(attribute.text) > _MOST_TEXT:
-        raise ValueError(f"{attribute.name}: at most {_MOST_TEXT} characters may be told")
+        raise ValueError(f"{attribute.name}: at most {_MOST_TEXT} characters are allowed")
 
 
 def check_opening(opening: Opening) -> None:
-    """Refuse what no row can hold. Raises ValueError."""
+    """Validate an opening. Raises ValueError."""
     if not opening.call or "\n" in opening.call:
-        raise ValueError(f"not a call id: {opening.call!r}")
+        raise ValueError(f"invalid call id: {opening.call!r}")
     if not opening.candidate or "\n" in opening.candidate:
-        raise ValueError(f"call {opening.call}: not a replica's name: {opening.candidate!r}")
+        raise ValueError(f"call {opening.call}: invalid replica name: {opening.candidate!r}")
     check_instant(opening.now_s)
 
 
 def check_closing(closing: Closing) -> None:
-    """Refuse numbers that would make time or tokens run backwards. Raises ValueError."""
+    """Validate a closing: times and token counts must not be negative. Raises ValueError."""
     check_instant(closing.now_s)
     for seconds in (closing.service_s, closing.waiting_s):
-        # Written so that not-a-number is refused too.
+        # This form also refuses NaN.
         if not 0 <= seconds <= _MOST:
             raise ValueError(f"a time must not be negative, got {closing}")
     for count in (
@@ -151,18 +153,18 @@ def check_closing(closing: Closing) -> None:
 
 
 def check_instant(now_s: float) -> None:
-    """Refuse what is not a Unix time. Raises ValueError."""
-    if not 0 <= now_s < inf:  # False for not-a-number too.
+    """Validate a Unix time. Raises ValueError."""
+    if not 0 <= now_s < inf:  # Also False for NaN.
         raise ValueError(f"now_s must be a Unix time, got {now_s}")
 
 
 def goes(program: Program) -> bool:
-    """Whether the row is to be removed now that a call has closed."""
+    """Whether the row must be removed after the call that has just closed."""
     return not program.threads and (program.ephemeral or program.ended)
 
 
 def violations(program: Program) -> list[str]:
-    """Invariants of one row that do not hold, in words."""
+    """Return the violated invariants of one row as messages."""
     found = []
     if program.calls - program.calls_closed != len(program.threads):
         found.append(
@@ -174,11 +176,11 @@ def violations(program: Program) -> list[str]:
         for name in ("service_s", "critical_path_s", "waiting_s")
         if not getattr(program, name) >= 0
     ]
-    # Both are sums of the same terms, added up in different orders.
+    # Both are sums of the same terms in different orders.
     if program.critical_path_s > program.service_s * (1 + 1e-9) + 1e-9:
         found.append(f"{program.key}: the critical path is longer than all service")
     if not program.threads and program.ephemeral:
         found.append(f"{program.key}: an ephemeral program has no call")
     if not program.threads and program.ended:
-        found.append(f"{program.key}: an ended program is still there without calls")
+        found.append(f"{program.key}: an ended program without calls has not been removed")
     return found

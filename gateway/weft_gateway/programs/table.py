@@ -1,17 +1,17 @@
-"""The process table's protocol: the one owner of state about programs (Agentix 4.2.1).
+"""The protocol of the process table, which owns all state about programs (Agentix 4.2.1).
 
-The implementations pass one contract suite (`tests/contract`): `memory`; `redis`; and `resilient`,
-which goes on in memory while Redis is away.
+Three implementations pass one contract suite (`tests/contract`): `memory`; `redis`; and
+`resilient`, which continues in memory while Redis is away.
 
-Contracts that hold for all:
-- `open_call` and `close_call` are one atomic round trip each; if one raises, nothing has changed.
-  Where the store's answer was lost on the way, TableUnavailable is raised all the same, and a call
-  that was opened so is closed as aborted by a later `expire`.
-- Closing a call twice, or one that was never opened, changes nothing and returns None.
-- Times only grow: negative service or waiting is refused with ValueError before any change.
-- A tenant has at most as many named programs as the table was made with. One more ends the tenant's
-  program that has been without a call for longest, before the method returns. Programs with calls
-  stay: if all have some, there are more.
+Contracts of all implementations:
+- `open_call` and `close_call` are one atomic round trip each. If one raises, nothing has changed.
+  Exception: if the reply of the store is lost, TableUnavailable is raised although the change may
+  be stored. A later `expire` closes such a call as aborted.
+- Closing a call twice, or closing one that was never opened, changes nothing and returns None.
+- Times only grow: negative service or waiting raises ValueError before any change.
+- The number of named programs per tenant is limited. Over the limit, the tenant's program that has
+  been idle longest is ended before the method returns. Programs with open calls stay, so a tenant
+  can exceed the limit if all its programs have open calls.
 - `in_flight` counts over all gateways that share the table.
 """
 
@@ -33,7 +33,7 @@ from weft_gateway.model import (
 
 
 class TableUnavailable(Exception):
-    """The table's store cannot be reached. The message names it."""
+    """The table's store cannot be reached. The message names the store."""
 
 
 class ProcessTable(Protocol):
@@ -41,84 +41,93 @@ class ProcessTable(Protocol):
 
     @property
     def local(self) -> bool:
-        """Whether the shared store is away, and answers are what this gateway alone knows."""
+        """Whether the shared store is away and answers reflect this gateway only."""
         ...
 
     async def open_call(self, opening: Opening) -> Opened:
-        """Open a call: create the program if it is new, settle the call's replica, add a thread.
+        """Open a call: create the program if it is new, choose the call's replica, add a thread.
 
-        A program that has been ended and still has calls in flight is called back to life; one that
-        is gone begins anew. An ephemeral one that is called as a named one stays. ValueError if the
-        call is open already.
+        An ended program that still has calls in flight becomes active again. A removed program
+        starts anew. An ephemeral program that is called by name becomes a named one. Raises
+        ValueError if the call is already open.
         """
         ...
 
     async def close_call(self, closing: Closing) -> Program | None:
-        """Close a call: remove its thread, add what it used. Returns the program afterwards.
+        """Close a call: remove its thread and add its usage. Returns the program afterwards.
 
-        `critical_path_s` becomes max(itself, its value when the call opened + service_s)
-        (Algorithm 1, line 4). An ephemeral program, or one that has been ended, goes with its last
-        call; its last state is still returned.
+        `critical_path_s` becomes max(itself, its value when the call opened + service_s) (Algorithm
+        1, line 4). An ephemeral or ended program is removed with its last call; its last state is
+        still returned.
         """
         ...
 
     async def start(self, key: ProgramKey, now_s: float) -> tuple[Program, bool]:
-        """Create the program if it does not exist. Returns it and whether it is new."""
+        """Create the program if it does not exist. Returns the program and whether it is new."""
         ...
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:
-        """End a program: remove its row, at once or, with calls in flight, after the last one.
-        None if it is unknown (or ended before)."""
+        """End a program: remove its row now or, if calls are in flight, after the last one. Returns
+        None if the program is unknown or already ended.
+        """
         ...
 
     async def set_attribute(
         self, key: ProgramKey, attribute: ProgramAttribute, now_s: float
     ) -> Program | None:
         """Set an attribute of a program; an empty text removes it. All gateways see it in
-        `Program.attributes`. A program that does not exist is created, as by `start`, except for a
-        removal, which then returns None. ValueError if it is too long.
+        `Program.attributes`. A missing program is created, as by `start`. A removal does not create
+        it and returns None. Raises ValueError if the attribute is too long.
         """
         ...
 
     async def get(self, key: ProgramKey) -> Program | None:
-        """The program as the store has it now."""
+        """Return the program from the store."""
         ...
 
     async def programs(self, tenant: str, limit: int, after: str = "") -> Sequence[Program]:
-        """A tenant's programs in the order of their ids, those greater than `after`, at most
-        `limit`."""
+        """Return at most `limit` programs of a tenant with ids after `after`, ordered by id."""
         ...
 
     def peek(self, key: ProgramKey) -> Program | None:
-        """What this process last saw of the program. No I/O; may be stale (Redis), never raises."""
+        """Return the last state of the program that this process has seen. No I/O; may be stale
+        (Redis), never raises.
+        """
         ...
 
     def in_flight(self) -> Mapping[str, int]:
-        """Calls open per replica, as of this process's last round trip. No I/O."""
+        """Return the number of open calls per replica, as of this process's last round trip. No
+        I/O.
+        """
         ...
 
     async def count(self) -> Mapping[str, int]:
-        """Calls open per replica over all gateways, asked of the store now. It equals calls opened
-        less calls closed, also after somebody deleted rows of programs with open calls."""
+        """Read the number of open calls per replica over all gateways from the store. It equals
+        calls opened minus calls closed, also after rows of programs with open calls were deleted by
+        hand.
+        """
         ...
 
     async def expire(self, now_s: float, idle_s: float) -> Sequence[EndedProgram]:
-        """Remove programs without active calls whose last activity (start, opening or closing) is
-        older than `idle_s`. Returns what was removed: each program at one of the gateways that
-        share the table, or, where the store's answer is lost, at none.
+        """Remove programs without open calls whose last activity (start, opening or closing) is
+        older than `idle_s`. Returns the removed programs. One gateway of those that share the table
+        reports each removal; if the store's reply is lost, none does.
 
-        To be called every 30 seconds or so by every gateway that shares the table: calls of a
-        gateway that does not are taken for lost after a while and closed as aborted."""
+        Every gateway that shares the table must call it about every 30 seconds. Otherwise the
+        leases of its calls run out and the calls are closed as aborted.
+        """
         ...
 
     async def counts(self) -> ProgramCounts:
-        """Programs created and ended, over all gateways and since the table began, and those alive,
-        which are as many as were created and have not ended."""
+        """Return programs created and ended, over all gateways since the table was created, and
+        programs alive: created minus ended.
+        """
         ...
 
     async def check(self) -> Sequence[str]:
-        """Integrity: every violated invariant in words (open calls against per-replica counts,
-        negative times, ephemeral or ended programs without calls). Empty when all is well."""
+        """Check integrity. Returns one message per violated invariant (open calls against
+        per-replica counts, negative times, ephemeral or ended programs without calls).
+        """
         ...
 
     async def ping(self) -> None:
@@ -126,5 +135,5 @@ class ProcessTable(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release connections. The rows stay where the store is shared."""
+        """Release connections. Rows in a shared store stay."""
         ...

@@ -1,1 +1,1 @@
-"""Features that look on while a call is served (`weft_gateway.calls.observers`)."""
+"""Features that observe calls (`weft_gateway.calls.observers`)."""

@@ -1,4 +1,4 @@
-"""What engines count of prompts teaches the gateway to count."""
+"""Learns token counts of prompts from the engines' reports."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from weft_gateway.model import Outcome
 
 
 class TokenLearning(CallObserver):
-    """Learns from each answered call how long its prompt was."""
+    """Learns the length of each answered call's prompt."""
 
     def __init__(self, counter: PromptCounter) -> None:
         self._counter = counter
 
     def closed(self, call: Call) -> None:
-        """The engine has counted the prompt."""
+        """Learn from the engine's count."""
         if call.report is not None and call.outcome is Outcome.OK:
             self._counter.learn(call, call.report.prompt_tokens)

@@ -1,4 +1,4 @@
-"""Limits of tenants: a call is admitted, its tokens are corrected, its place is released."""
+"""Limits of tenants: admits a call, corrects its tokens, releases its place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_gateway.calls.placement import PromptCounter
 
 
 class LimitsObserver(CallObserver):
-    """Admits calls by the limits of their tenants."""
+    """Applies the limits of tenants to calls."""
 
     def __init__(
         self, limits: TenantLimits, counter: PromptCounter, background: BackgroundCalls
@@ -22,12 +22,13 @@ class LimitsObserver(CallObserver):
         self._background = background
 
     def arrived(self, call: Call) -> Awaitable[None]:
-        """ApiError 429 for a call over the limits."""
+        """Admit the call. Raises ApiError 429 for a call over the limits."""
         return self._admit(call)
 
     def closed(self, call: Call) -> None:
-        """The engine has counted the tokens. If it works on in the background, the call keeps its
-        place among its tenant's."""
+        """Correct the tokens by the engine's count. A call that continues in the background keeps
+        its place.
+        """
         admitted = call.admitted
         if admitted is None:
             return
@@ -38,7 +39,7 @@ class LimitsObserver(CallObserver):
             self._background.hold(call.response_id, call.replica, admitted)
 
     def ended(self, call: Call) -> None:
-        """The call is in flight no longer."""
+        """Release the call's place."""
         admitted, call.admitted = call.admitted, None
         if admitted is not None:
             self._limits.release(admitted)

@@ -1,4 +1,4 @@
-"""Lineage: whose call it is when no key says so, and what is learned from its answer."""
+"""Lineage: identifies calls without an identity by their text, and learns from their answers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 
 
 class LineageObserver(CallObserver):
-    """Joins calls without a key to the programs whose messages they continue (row 5 of the alias
-    table). Where what is remembered cannot be read, a call stays a program of its own."""
+    """Joins calls without an identity to the programs whose messages they continue (row 5 of the
+    alias table). If the store is away, a call stays a separate program.
+    """
 
     def __init__(
         self,
@@ -35,8 +36,9 @@ class LineageObserver(CallObserver):
         receipts: Receipts,
         spawner: Spawner,
     ) -> None:
-        """receipts: of calls that turn out to be another program's. spawner: runs work beside
-        the calls."""
+        """receipts: moved if calls turn out to belong to another program. spawner: runs work beside
+        the calls.
+        """
         self._lineage = lineage
         self._table = table
         self._turns = turns
@@ -44,11 +46,11 @@ class LineageObserver(CallObserver):
         self._spawn = spawner.spawn
 
     def observes(self, endpoint: Endpoint) -> bool:
-        """Calls whose messages can be recognised."""
+        """Observe calls whose messages can be recognised."""
         return endpoint.spoken and endpoint is not PREFILL
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
-        """Find the call's program by what it says."""
+        """Find the call's program by its messages."""
         if call.identity.source != "none" or call.skimmed:
             return None
         if len(call.raw) > LIGHT_BYTES:
@@ -56,13 +58,14 @@ class LineageObserver(CallObserver):
         return self._join(call)
 
     def head(self, call: Call) -> None:
-        """The answer of a stream is read when it has ended."""
+        """Record a stream, to read it after its end."""
         if call.asked is not None and call.is_stream:
             call.record(MAX_ANSWER_BYTES)
 
     def closed(self, call: Call) -> Awaitable[None] | None:
-        """Learn what the model said. A call without an answer is forgotten: the client that sends
-        it again tries again."""
+        """Learn the model's answer. A call without an answer is recorded as failed, so that a
+        repetition is a retry.
+        """
         asked = call.asked
         if asked is None:
             return None
@@ -72,7 +75,7 @@ class LineageObserver(CallObserver):
         return self._answered(call, asked)
 
     def ended(self, call: Call) -> Awaitable[None] | None:
-        """A call that has not been closed yet, or was never opened, has no answer."""
+        """Record a call that was not closed or never opened as failed."""
         asked, call.asked = call.asked, None
         return None if asked is None else self._failed(call, asked)
 
@@ -98,7 +101,7 @@ class LineageObserver(CallObserver):
         )
         for owner, into in verdict.folds:
             self._receipts.move(tenant, owner, into, shown)
-            # Its calls to come are counted for `into`, and what it has used is known there.
+            # Its next calls count for `into`, whose row holds the usage.
             self._spawn(self._end(ProgramKey(tenant, owner)))
 
     async def _end(self, key: ProgramKey) -> None:

@@ -22,17 +22,17 @@ class MetricsObserver(CallObserver):
         return True
 
     def sending(self, call: Call) -> None:
-        """The gateway's own time before the engine has the call."""
+        """Observe the gateway's own time before the engine has the call."""
         if call.endpoint is not PREFILL:
             self._metrics.overhead.observe(call.overhead_s)
 
     def head(self, call: Call) -> None:
-        """The time to the first byte."""
+        """Observe the time to the first byte."""
         metrics = self._bind(call.endpoint.name, call.replica)
         metrics.first_byte.observe(call.first_byte_s)
 
     def closed(self, call: Call) -> None:
-        """The outcome, and what the engine has reported."""
+        """Count the outcome and the engine's report."""
         metrics = self._bind(call.endpoint.name, call.replica)
         metrics.outcomes[call.outcome].inc()
         report = call.report
@@ -52,7 +52,7 @@ class MetricsObserver(CallObserver):
                 self._metrics.saved.labels(overlap).inc(seconds)
 
     def ended(self, call: Call) -> None:
-        """The whole time of a call that was answered."""
+        """Observe the total time of an answered call."""
         if call.error is None:
             metrics = self._bind(call.endpoint.name, call.replica)
             metrics.latency.observe(perf_counter() - call.begun)

@@ -1,4 +1,4 @@
-"""Prefills: calls that extend one, and turns that are prefilled before they come."""
+"""Prefills: matches calls with prefills, and prefills predicted turns."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from weft_gateway.telemetry.tasks import Spawner
 
 
 class PrefillObserver(CallObserver):
-    """Finds the prefill that a call extends, and what the prefill has saved."""
+    """Finds the prefill that a call extends, and computes the time that it saved."""
 
     def __init__(self, prefills: PrefillManager, table: ProcessTable) -> None:
         self._prefills = prefills
         self._table = table
 
     def observes(self, endpoint: Endpoint) -> bool:
-        """Chats alone have prefills."""
+        """Only chats have prefills."""
         return endpoint.name == "chat"
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
-        """The path names a prefill, or the program is known to have some. ApiError."""
+        """Match the prefill that the path names, or those of a program that is known to have some.
+        Raises ApiError.
+        """
         if call.prefill_id:
             return self._extend(call)
         known = self._table.peek(call.identity.key)
@@ -39,13 +41,13 @@ class PrefillObserver(CallObserver):
         return None
 
     def opened(self, call: Call) -> Awaitable[None] | None:
-        """The program may have prefills of which this gateway did not know."""
+        """Match prefills that this gateway did not know before the call opened."""
         if not call.program.attributes or call.matched or call.prefill:
             return None
         return self._prefills.match(call, call.program)
 
     def closed(self, call: Call) -> None:
-        """What the prefill has saved: once, since later turns find what this one has left."""
+        """Record the time that the prefill saved, once: later turns use the cache of this one."""
         prefill = call.prefill
         if prefill is None or prefill.used or call.report is None:
             return
@@ -54,7 +56,7 @@ class PrefillObserver(CallObserver):
             call.save("prefill", prefill.saved_s(call.report))
 
     def ended(self, call: Call) -> Awaitable[None] | None:
-        """A turn that was answered has used its prefill up."""
+        """An answered turn uses up its prefill."""
         return None if call.prefill is None else self._prefills.done(call.prefill, call.key)
 
     async def _extend(self, call: Call) -> None:
@@ -66,7 +68,7 @@ class PrefillObserver(CallObserver):
         call.prefill = prefill
         asked = call.asked
         if call.identity.source == "none" or (asked is not None and asked.verdict.how is How.NEW):
-            # What the call continues is not known; the prefill's program is.
+            # Lineage does not know the call's program, but the prefill does.
             call.asked = None
             call.identity = Identity(
                 prefill.key, call.identity.thread, "", "prefill", ephemeral=False
@@ -74,7 +76,7 @@ class PrefillObserver(CallObserver):
 
 
 class AutoPrefill(CallObserver):
-    """Learns which turns follow which, and prefills the next one while the tools run."""
+    """Learns the sequence of turns, and prefills the next one while the tools run."""
 
     def __init__(
         self,
@@ -87,17 +89,16 @@ class AutoPrefill(CallObserver):
         self._spawn = spawner.spawn
 
     def observes(self, endpoint: Endpoint) -> bool:
-        """Chats alone have prefills."""
+        """Only chats have prefills."""
         return endpoint.name == "chat"
 
     def head(self, call: Call) -> None:
-        """The answer of a stream is read when it has ended."""
+        """Record a stream, to read it after its end."""
         if call.is_stream and call.body.get("tools"):
             call.record(MAX_ANSWER_BYTES)
 
     def ended(self, call: Call) -> None:
-        """Learn from the turn what a next turn begins with, and prefill that of this one where it
-        called tools."""
+        """Learn from the turn, and prefill the next one if this turn called tools."""
         report = call.report
         if report is None or call.outcome is not Outcome.OK or not call.body.get("tools"):
             return
@@ -121,7 +122,7 @@ class AutoPrefill(CallObserver):
 
 
 def _message(call: Call) -> dict[str, Any]:
-    """The answer's message, {} where there is not just one."""
+    """Return the answer's message, {} unless there is exactly one."""
     choices = parse_answer(call.answer(), call.is_stream).get("choices")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         return {}

@@ -1,4 +1,4 @@
-"""Receipts of calls: why each went where it went, and what came of it."""
+"""Receipts of calls: the choice of the replica and the outcome."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class ReceiptsObserver(CallObserver):
     """Writes a receipt for each call."""
 
     def __init__(self, receipts: Receipts, named: Callable[[Call], Identity | None]) -> None:
-        """named: whose call it is by its path and headers, where its body could not be read."""
+        """named: the identity by path and headers, for a call with an unusable body."""
         self._receipts = receipts
         self._named = named
 
     def opened(self, call: Call) -> None:
-        """The receipt begins with the choice of the replica."""
+        """Create the receipt with the choice of the replica."""
         identity, placed = call.identity, call.placed
         assert placed is not None
-        # By position: names would double what it costs.
+        # By position: keywords would double the cost.
         call.receipt = receipt = Receipt(
             call.request_id.decode(),
             call.id,
@@ -58,7 +58,7 @@ class ReceiptsObserver(CallObserver):
         self._receipts.add(receipt)
 
     def sending(self, call: Call) -> None:
-        """What the engine is told, and what is expected."""
+        """Record the data sent to the engine, and the predictions."""
         receipt = call.receipt
         if receipt is None:
             return
@@ -71,12 +71,12 @@ class ReceiptsObserver(CallObserver):
             receipt.predicted_tokens = counted.tokens
 
     def head(self, call: Call) -> None:
-        """The answer has begun."""
+        """Record the start of the answer."""
         if call.receipt is not None:
             call.receipt.first_byte_s, call.receipt.status = call.first_byte_s, call.status
 
     def closed(self, call: Call) -> None:
-        """What came of the call."""
+        """Record the outcome of the call."""
         receipt = call.receipt
         if receipt is not None:
             receipt.outcome, receipt.report = call.outcome, call.report
@@ -84,8 +84,9 @@ class ReceiptsObserver(CallObserver):
             receipt.total_s = perf_counter() - receipt.begun
 
     def ended(self, call: Call) -> None:
-        """A client that gets an error finds it in the receipt, also where the call was refused
-        before it had one."""
+        """Record the error that the client gets, including calls refused before they
+        had a receipt.
+        """
         error = call.error
         if not isinstance(error, ApiError) or call.caller is UNKNOWN_CALLER:
             return
@@ -104,7 +105,7 @@ class ReceiptsObserver(CallObserver):
 
 
 def _fates(fates: tuple[str, ...], *, taken: bool) -> tuple[tuple[str, str], ...]:
-    """Names and fates. A hint that was right is ignored where the engine cannot follow it."""
+    """Return names and fates. A valid hint is ignored if the engine does not run the plugin."""
     found = []
     for text in fates:
         name, _, fate = text.partition("=")

@@ -1,4 +1,4 @@
-"""Stored answers: a call that continues one by its id finds its program, thread and replica."""
+"""Stored answers: a call that continues one by id gets its program, thread and replica."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from weft_gateway.programs.identity import MAIN_THREAD
 from weft_gateway.programs.ids import RESPONSE_ID, is_response_id
 from weft_gateway.programs.response_store import ResponseStore
 
-# At the beginning of a stream, the id of the first event's response. Engines repeat the request in
-# that event: a client can write `"id": "resp_..."` there, but not before the response's own id.
+# The id of the response in the first event of a stream. Engines repeat the request in that event: a
+# client can inject `"id": "resp_..."` there, but not before the response's own id.
 _STORED_STREAM: Final = re.compile(
     rb"(?:(?:event|id)?:[^\r\n]*\r?\n|\r?\n)*data:\s*\{"
     rb'(?:\s*"(?:type|sequence_number)"\s*:\s*(?:"[\w.]*"|\d+)\s*,)*'
@@ -27,17 +27,17 @@ _STORED_STREAM: Final = re.compile(
 
 
 class StoredAnswers(CallObserver):
-    """Remembers where answers are stored, unless the client did not want that."""
+    """Records the replicas of stored answers, unless the client opted out."""
 
     def __init__(self, chains: ResponseStore) -> None:
         self._chains = chains
 
     def observes(self, endpoint: Endpoint) -> bool:
-        """Calls whose answers have ids that later calls refer to."""
+        """Observe calls whose answers have ids for later calls."""
         return endpoint.chained
 
     def head(self, call: Call) -> Tap | None:
-        """A stream names its answer in its first event."""
+        """Read the answer's id from the first event of a stream."""
         if not call.is_stream:
             return None
         begun = False
@@ -52,7 +52,9 @@ class StoredAnswers(CallObserver):
         return tap
 
     def closed(self, call: Call) -> Awaitable[None] | None:
-        """Before the client can know that its answer is complete, every gateway can find it."""
+        """Store the answer before the client can know that it is complete, so that every gateway
+        finds it.
+        """
         if call.body_out is not None:
             call.response_id = _id_of(call.body_out)
             call.stored = bool(call.response_id) and _keeps(call)
@@ -64,7 +66,7 @@ class StoredAnswers(CallObserver):
         return self._chains.remember(key, call.response_id, call.replica, thread)
 
     def ended(self, call: Call) -> Awaitable[None] | None:
-        """The answer may have turned out to be another call's after this one was closed."""
+        """Forget an answer that turned out to be another call's after this call was closed."""
         return self._forget(call) if call.disowned else None
 
     def _named(self, call: Call, data: bytes) -> None:
@@ -72,7 +74,7 @@ class StoredAnswers(CallObserver):
         if found:
             call.response_id, call.stored = found[1].decode(), _keeps(call)
             if call.stored:
-                # A client may go on before the stream has ended.
+                # A client may continue before the stream has ended.
                 key, thread = _continued_as(call)
                 self._chains.record(key, call.response_id, call.replica, thread)
 
@@ -86,7 +88,7 @@ def _keeps(call: Call) -> bool:
 
 
 def _continued_as(call: Call) -> tuple[ProgramKey, str]:
-    """The program and the thread of a call that goes on from this answer by its id."""
+    """Return the program and thread of a call that continues this answer by id."""
     thread = call.identity.thread
     return call.key, "" if thread == MAIN_THREAD else thread
 

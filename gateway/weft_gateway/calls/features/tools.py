@@ -1,4 +1,4 @@
-"""Tool dispatch: complete tool calls are told while the answer still streams."""
+"""Tool dispatch: reports complete tool calls while the answer still streams."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from weft_gateway.telemetry.listeners import Listeners
 
 
 class ToolDispatchObserver(CallObserver):
-    """Tells the client, if it has asked for that, and the listeners of the program."""
+    """Reports to the client, if it requested that, and to the listeners of the program."""
 
     def __init__(self, listeners: Listeners) -> None:
         self._listeners = listeners
 
     def head(self, call: Call) -> Tap | None:
-        """The tap of a stream whose tool calls are wanted."""
+        """Return the tap of a stream whose tool calls are requested."""
         if not (call.is_stream and (call.tool_dispatch or call.key in self._listeners)):
             return None
-        # Without tools a call may be text, and names any.
+        # Without tools, any text and any name could be a call.
         names = tool_names(call.body) or None
         if names is None and not call.tool_dispatch:
             return None
@@ -45,9 +45,10 @@ class ToolDispatchObserver(CallObserver):
         return tap
 
     def closed(self, call: Call) -> None:
-        """How long before the answer's end each tool was told. At least the shortest of these times
-        is saved: it is not known which tool is the last to finish. The tools of an answer that came
-        at once are told now."""
+        """Record the time between each tool's dispatch and the answer's end. The saving is at least
+        the shortest one, because the last tool to finish is unknown. The tools of a non-streamed
+        answer are reported now.
+        """
         if call.dispatched and call.outcome is not Outcome.ABORTED:
             now = perf_counter()
             call.tools = tuple([(name, now - at) for name, at in call.dispatched])
@@ -69,7 +70,7 @@ class ToolDispatchObserver(CallObserver):
 
 
 def tool_names(body: Mapping[str, Any]) -> frozenset[str]:
-    """The tools that the model may call."""
+    """Return the names of the tools that the model may call."""
     names = set()
     tools = body.get("tools")
     for tool in tools if isinstance(tools, list) else ():

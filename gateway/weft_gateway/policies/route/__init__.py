@@ -1,1 +1,1 @@
-"""Where a call goes: filters, scorers, a picker."""
+"""Routing policies: filters, scorers, a picker."""

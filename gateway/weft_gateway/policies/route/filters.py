@@ -1,4 +1,4 @@
-"""Filters: which replicas can take a call at all."""
+"""Filters: remove replicas that cannot take a call."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Healthy:
 
 @dataclass(frozen=True, slots=True)
 class ServesModel:
-    """Removes replicas of other models. One whose models are not known yet may serve any."""
+    """Removes replicas of other models. A replica with unknown models may serve any."""
 
     name: str = "model"
 
     def keeps(self, request: RouteRequest, replica: ReplicaView) -> bool:
-        """Whether the replica serves the call's model, as far as is known."""
+        """Whether the replica serves the call's model, or its models are unknown."""
         return not request.model or not replica.models or request.model in replica.models
 
 
 @dataclass(frozen=True, slots=True)
 class NotAvoided:
-    """Removes replicas that could not be reached for this very call."""
+    """Removes replicas that this call failed to reach."""
 
     name: str = "not_avoided"
 
@@ -42,7 +42,7 @@ class NotAvoided:
 
 @dataclass(frozen=True, slots=True)
 class HoldsAnswer:
-    """Keeps a call that continues a stored answer at the replica that stores it."""
+    """Keeps a call that continues a stored answer on the replica that stores it."""
 
     name: str = "holds_answer"
 

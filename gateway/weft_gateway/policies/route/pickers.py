@@ -1,4 +1,4 @@
-"""Pickers: from scores to one replica."""
+"""Pickers: choose one replica by scores."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class MaxScore:
-    """The highest total; ties are broken at random, so that no replica is everybody's first."""
+    """Chooses the highest total. Ties are broken at random, so that no replica is preferred."""
 
     def pick(self, totals: Mapping[str, float], ordinal: int, rng: Random) -> str:
-        """One of the best."""
+        """Return one of the best replicas."""
         best = max(totals.values())
         names = [name for name, total in totals.items() if total >= best]
         return names[0] if len(names) == 1 else names[rng.randrange(len(names))]
@@ -23,6 +23,6 @@ class InTurn:
     """Round robin over the eligible replicas by the call's ordinal."""
 
     def pick(self, totals: Mapping[str, float], ordinal: int, rng: Random) -> str:
-        """The replica whose turn it is."""
+        """Return the next replica in turn."""
         names = sorted(totals)
         return names[ordinal % len(names)]

@@ -1,7 +1,7 @@
-"""Where prompts that begin alike were sent: what a new program's home is chosen by. Pure.
+"""Records which replica received which prompt prefixes, to choose the home of a new program. Pure.
 
-Advice and no more. Whoever looks here believes that a replica still has what it was sent; where it
-has not, a prompt is computed as it would have been elsewhere.
+The record is advisory. It assumes that a replica still holds the prefixes that it received. If not,
+the prompt is computed as on any other replica.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 
 from weft_gateway.model import PromptPrefix, Shared
 
-# So many programs that got a home last tell how many ask for what.
+# Number of recent programs that determine how many programs request a prefix.
 _LAST: Final = 256
 
 
 class _Held:
-    """What one replica was sent. marks: tokens of each, the longest unused first."""
+    """The prefixes that one replica received. marks: tokens of each, least recently used first."""
 
     __slots__ = ("_used", "marks")
 
@@ -27,12 +27,13 @@ class _Held:
         self._used = 0
 
     def known(self, marks: Sequence[int]) -> int:
-        """How many of the marks are held. Of a chain the last is forgotten first, so whoever has a
-        mark has all before it."""
+        """Return the number of leading marks that are held. The last marks of a chain are evicted
+        first, so a held mark implies all before it.
+        """
         return bisect_left(marks, True, key=self._lacks)
 
     def sent(self, beginning: PromptPrefix, room: int) -> None:
-        """Hold a beginning, and forget what there is no room for, tokens."""
+        """Add a prefix, and evict the oldest marks beyond `room` tokens."""
         marks = self.marks
         for mark in reversed(beginning.marks):
             if mark in marks:
@@ -48,9 +49,9 @@ class _Held:
 
 
 class PrefixAffinityIndex:
-    """The beginnings that each replica was sent last, as many as its cache can hold.
+    """The most recent prefixes that each replica received, up to the size of its prefix cache.
 
-    room_tokens: of a replica's prefix cache, where nobody has told it.
+    room_tokens: default size of a replica's prefix cache, for replicas that report none.
     """
 
     def __init__(self, room_tokens: int) -> None:
@@ -60,14 +61,15 @@ class PrefixAffinityIndex:
         self._rooms: dict[str, int] = {}
         self._held: dict[str, _Held] = {}
         self._last: deque[PromptPrefix] = deque()
-        # Of the last programs, those that begin with a mark.
+        # The number of recent programs that begin with each mark.
         self._asked: Counter[int] = Counter()
 
     def shared(self, beginning: PromptPrefix, replicas: Collection[str]) -> Shared | None:
-        """What is known of a beginning at these replicas; None where it tells them not apart.
+        """Return the tokens of a prefix held by these replicas; None if all replicas match equally.
 
-        What many programs begin with is wanted at many replicas: of n, a share s of all programs
-        wants n * s. While fewer have it, it counts for nothing, and the load decides who is next.
+        A prefix that many programs share is wanted on many replicas: of n replicas, a share s of
+        all programs wants n * s. While fewer replicas hold it, it does not count, and the load
+        decides.
         """
         marks, step = beginning.marks, beginning.step_tokens
         known = {name: self._of(name).known(marks) for name in replicas}
@@ -75,7 +77,7 @@ class PrefixAffinityIndex:
         if levels[0] == levels[-1]:
             return None
         count, without = len(levels), 0
-        # The first few programs of a gateway tell little of what the next will ask for.
+        # The first few programs of a gateway are a weak estimate of later requests.
         share = count / (len(self._last) + 2 * count)
         worth = [0]
         for reach in range(levels[-1]):
@@ -86,7 +88,7 @@ class PrefixAffinityIndex:
         return Shared({name: worth[reach] for name, reach in known.items()})
 
     def sent(self, replica: str, beginning: PromptPrefix) -> None:
-        """A program with this beginning got its home there."""
+        """Record that a program with this prefix got its home there."""
         if len(self._last) == _LAST:
             gone = self._last.popleft().marks
             self._asked.subtract(gone)
@@ -98,11 +100,11 @@ class PrefixAffinityIndex:
         self._of(replica).sent(beginning, self._rooms.get(replica, self._room_tokens))
 
     def room(self, replica: str, tokens: int) -> None:
-        """A replica has told the size of its prefix cache."""
+        """Set the size of a replica's prefix cache, from its report."""
         self._rooms[replica] = tokens
 
     def forget(self, replica: str) -> None:
-        """A replica has lost its cache."""
+        """Forget a replica's prefixes after it has lost its cache."""
         self._held.pop(replica, None)
 
     def _of(self, replica: str) -> _Held:

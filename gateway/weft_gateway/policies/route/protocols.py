@@ -1,4 +1,4 @@
-"""The three parts of a router. Each gets a snapshot and returns a value; none keeps state."""
+"""The three parts of a router. Each maps a snapshot to a value and is stateless."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Filter(Protocol):
 
     @property
     def name(self) -> str:
-        """What a rejection is explained by."""
+        """Name of the filter in the explanation of a rejection."""
         ...
 
     def keeps(self, request: RouteRequest, replica: ReplicaView) -> bool:
@@ -23,15 +23,15 @@ class Filter(Protocol):
 
 
 class Scorer(Protocol):
-    """Says how well each replica fits."""
+    """Rates each replica for a call."""
 
     @property
     def name(self) -> str:
-        """What a score is explained by."""
+        """Name of the scorer in the explanation of a score."""
         ...
 
     def scores(self, request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
-        """Replica name to score in [0, 1]; higher is better."""
+        """Return scores in [0, 1] by replica name; higher is better."""
         ...
 
 
@@ -39,5 +39,5 @@ class Picker(Protocol):
     """Chooses one replica from the totals."""
 
     def pick(self, totals: Mapping[str, float], ordinal: int, rng: Random) -> str:
-        """The chosen name. `totals` has at least one entry; `ordinal` counts calls."""
+        """Return the chosen name. `totals` has at least one entry; `ordinal` counts calls."""
         ...

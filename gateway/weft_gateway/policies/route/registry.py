@@ -1,4 +1,4 @@
-"""Routers by name. Adding one is a function and a line."""
+"""Routers by name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft_gateway.policies.route.scorers import Home, LeastInFlight, SharedPrefi
 __all__ = ["ROUTERS", "Router", "build"]
 
 _FILTERS: Final[tuple[Filter, ...]] = (Healthy(), ServesModel(), NotAvoided(), HoldsAnswer())
-# A home outweighs all else.
+# A home outweighs all other scores.
 _HOME_WEIGHT: Final = 10_000.0
-# What is saved by a shared beginning has the load in it already: of a prompt of 100,000 tokens a
-# hundred outweigh all that is left to say of it.
+# The score of a shared prefix already includes the load: for a prompt of 100,000 tokens, a
+# difference of one hundred outweighs the other scores.
 _SHARED_WEIGHT: Final = 1000.0
-# About what a call of an agent has to compute: some new tokens of its prompt, and a short answer on
-# a context of thousands. Twice as much splits hot documents for mere chance in the load.
+# Approximate work of one agent call: some new prompt tokens, and a short answer on a context of
+# thousands. Twice this value splits hot documents for random differences in load.
 _CALL_TOKENS: Final = 512
 
 
@@ -44,7 +44,7 @@ ROUTERS: Final[dict[str, Callable[[int], Router]]] = {
 
 
 def build(name: str, threshold_tokens: int) -> Router:
-    """The router of that name. ValueError lists the known names."""
+    """Return the router of that name. Raises ValueError with the known names."""
     if name not in ROUTERS:
         raise ValueError(f"unknown balancer {name!r}; known: {', '.join(sorted(ROUTERS))}")
     return ROUTERS[name](threshold_tokens)

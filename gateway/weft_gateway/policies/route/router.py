@@ -13,10 +13,9 @@ from weft_gateway.policies.route.protocols import Filter, Picker, Scorer
 class Router:
     """Chooses a replica and explains the choice.
 
-    name: the reason given for a call that no home decides. sticky_above_tokens: longer calls ask
-    the process table to keep them at their program's home (Algorithm 2, lines 5 to 10); None:
-    never. shared: scores where prompts that begin alike were sent, and its weight; asked only for
-    calls of which that was looked up.
+    name: the reason for a call without a home. sticky_above_tokens: longer calls ask the process
+    table to keep them on their program's home (Algorithm 2, lines 5 to 10); None: never. shared:
+    scorer of shared prompt prefixes, and its weight; used only if the request has that data.
     """
 
     name: str
@@ -27,10 +26,10 @@ class Router:
     shared: tuple[Scorer, float] | None = None
 
     def route(self, request: RouteRequest, now_s: float, rng: Random) -> Decision:
-        """Where the call goes, as far as this snapshot tells; the table settles sticky calls.
+        """Choose a replica from this snapshot. The table makes the final choice for sticky calls.
 
-        now_s: Unix time, seconds; every policy takes it, no router of today needs it. The
-        decision's replica is "" when no replica is eligible.
+        now_s: Unix time, seconds; part of every policy's interface, unused by the current routers.
+        The decision's replica is "" if no replica is eligible.
         """
         rejected: dict[str, str] = {}
         kept = []

@@ -1,4 +1,4 @@
-"""Scorers: how well a replica fits a call, in [0, 1]."""
+"""Scorers: rate a replica for a call, in [0, 1]."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft_gateway.model import ReplicaView, RouteRequest
 
 @dataclass(frozen=True, slots=True)
 class LeastInFlight:
-    """LEAST_USED of Agentix Algorithm 2: fewest calls in the system scores highest."""
+    """LEAST_USED of Agentix Algorithm 2: the replica with fewest calls scores highest."""
 
     name: str = "least_used"
 
@@ -21,16 +21,16 @@ class LeastInFlight:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Algorithm 2, line 6: a program's long calls belong to the replica it was assigned to.
+    """Algorithm 2, line 6: a program's long calls go to the replica it was assigned to.
 
-    threshold_tokens: calls of at most so many prompt tokens have no home (line 2).
+    threshold_tokens: calls with at most this many prompt tokens have no home (line 2).
     """
 
     threshold_tokens: int
     name: str = "home"
 
     def scores(self, request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
-        """1 for the home of a long call, 0 for all else."""
+        """Return 1 for the home of a long call, else 0."""
         home = request.program.home if request.program is not None else ""
         if request.prompt_tokens <= self.threshold_tokens:
             home = ""
@@ -39,17 +39,17 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class SharedPrefix:
-    """Where other programs' prompts began alike: what going there saves over the least used
-    replica, as Preble weighs recomputation against load (Srivatsa et al., 2024).
+    """Rates replicas by the tokens of a shared prefix that they save over the least used replica.
+    Weighs recomputation against load, like Preble (Srivatsa et al., 2024).
 
-    call_tokens: prompt tokens that are worth computing again for one call in flight less.
+    call_tokens: prompt tokens whose recomputation equals one call in flight.
     """
 
     call_tokens: int
     name: str = "shared_prefix"
 
     def scores(self, request: RouteRequest, replicas: Sequence[ReplicaView]) -> Mapping[str, float]:
-        """Tokens saved, less what the queue costs, as a share of the prompt."""
+        """Return tokens saved, minus the cost of the queue, as a share of the prompt."""
         if request.shared is None:
             return {r.name: 0.0 for r in replicas}
         tokens = request.shared.tokens

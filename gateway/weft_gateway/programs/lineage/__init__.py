@@ -1,5 +1,6 @@
-"""Row 5 of the alias table, lineage: whose call it is when no key says so, found from its text.
+"""Lineage, row 5 of the alias table: finds the program of a call without an identity from its text.
 
-`canonical` brings every API's body into one form, `fingerprint` makes fingerprints of it, a `store`
-remembers whose they are, `rules` decides (pure), and `tracker` is the one object to call.
+`canonical` converts the bodies of all APIs to one form, `fingerprint` computes fingerprints of it,
+a `store` maps fingerprints to programs, `rules` decides (pure), and `tracker` is the interface for
+callers.
 """

@@ -1,4 +1,4 @@
-"""The way of a call: whose marks stand on it, from its end to its beginning. Pure."""
+"""Finds the marks on a call's chain, from its end to its beginning. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from weft_gateway.programs.lineage.marks import Known, Mark, State
 
 
 class Candidate(NamedTuple):
-    """A mark on the call's way. fingerprint: where it is put. point: messages before it, less one.
-    whole: it stands at the call's very end. answered: the message after it is the model's."""
+    """A mark on the call's chain. fingerprint: the mark's position. point: index of the chain
+    point, the number of messages before it minus one. whole: the mark is at the very end of the
+    call. answered: the next message is the model's.
+    """
 
     mark: Mark
     fingerprint: int
@@ -21,17 +23,17 @@ class Candidate(NamedTuple):
 
     @property
     def spot(self) -> tuple[int, int]:
-        """Which end of messages the mark is of."""
+        """The end of messages that the mark belongs to."""
         return self.fingerprint, self.mark.tail
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far on the way it stands."""
+        """The position on the chain, for comparison."""
         return self.point, self.mark.length
 
 
 def candidates_of(prompt: Fingerprint, known: Known) -> Iterator[Candidate]:
-    """Marks from the call's end to its beginning."""
+    """Yield marks from the call's end to its beginning."""
     marks = known.marks
     last = len(prompt.points) - 1
     for point in range(last, -1, -1):
@@ -52,7 +54,7 @@ def candidates_of(prompt: Fingerprint, known: Known) -> Iterator[Candidate]:
 def _inside(
     prompt: Fingerprint, marks: Mapping[int, Sequence[Mark]], last: int
 ) -> Iterator[Candidate]:
-    """Marks of texts that the last text goes on from."""
+    """Yield marks of texts that the last text extends."""
     size = prompt.length
     found = [
         (mark, fingerprint, cut)
@@ -63,7 +65,7 @@ def _inside(
     found.sort(key=lambda of: of[0].length, reverse=True)
     seen: dict[int, int] = {}
     for mark, fingerprint, cut in found:
-        # Texts that begin alike are often of one length, too.
+        # Texts with the same beginning often have the same length, too.
         tail = seen.get(mark.length)
         if tail is None:
             tail = seen[mark.length] = prompt.beginning(cut, mark.length)
@@ -72,8 +74,10 @@ def _inside(
 
 
 def named(ids: Sequence[int], known: Known) -> Iterator[Candidate]:
-    """The last of these ids of tool calls that one program alone was given, as if the call had come
-    by there first of all: a point of the chain says more. ids: the last ones first."""
+    """Yield the marks of the last tool call id that exactly one program received. Their point is
+    before the chain's first, because points of the chain are stronger evidence. ids: the last ones
+    first.
+    """
     for fingerprint in ids:
         marks = known.marks.get(fingerprint, ())
         if len({root_of(mark, known) for mark in marks}) == 1:
@@ -83,5 +87,5 @@ def named(ids: Sequence[int], known: Known) -> Iterator[Candidate]:
 
 
 def root_of(mark: Mark, known: Known) -> str:
-    """The program that a mark counts for: its own, or the one that this was folded into."""
+    """Return the program that a mark counts for: its own program, or the one it is folded into."""
     return known.folded.get(mark.program, mark.program)

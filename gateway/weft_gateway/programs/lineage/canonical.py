@@ -1,9 +1,9 @@
-"""One form for the messages of every API: what the model was told and said, and nothing that
-clients change on the way. Pure.
+"""Converts the messages of all APIs to one form: prompts and answers, without details that clients
+change between requests. Pure.
 
-A message is a list of atoms. Left out: reasoning, ids of tool calls, cache hints, blank text,
-spaces around text, the order of JSON keys (in the arguments of tool calls too, which are JSON
-text), and how a text is cut into parts.
+A message is a list of atoms. Omitted: reasoning, ids of tool calls, cache hints, blank text, spaces
+around text, the order of JSON keys (also in the arguments of tool calls, which are JSON text), and
+the split of a text into parts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ASSISTANT: Final = "a"
 CALL: Final = "c"
 RESULT: Final = "r"
 MEDIA: Final = "m"
-# An answer that goes on from the prompt's own text.
+# An answer that extends the prompt's own text.
 TEXT: Final = "t"
 
 _ROLES: Final = {
@@ -35,19 +35,19 @@ _ROLES: Final = {
     "tool": RESULT,
     "function": RESULT,
 }
-# No sets: what a client gives as a type may be anything, and a list has no hash.
+# Tuples instead of sets: a client's type may be any value, and a list is not hashable.
 _TEXT: Final = ("text", "input_text", "output_text")
 _REASONING: Final = ("thinking", "redacted_thinking", "reasoning", "reasoning_text")
-# Of a picture in the body, so much of both ends and its length tell it from others.
+# The length and this many characters of each end identify an embedded image.
 _MEDIA_ENDS: Final = 2048
 
 
-# One piece of a message: its kind, one of the letters above, and its text without spaces around.
+# One piece of a message: its kind (a letter above) and its text without surrounding spaces.
 Atom = tuple[str, str]
 
 
 def root_of(body: Mapping[str, Any]) -> bytes:
-    """What a chain begins with: the model's name and its tools."""
+    """Return the root of a chain: the model's name and its tools."""
     model = body.get("model")
     tools = body.get("tools") or body.get("functions")
     name = model.encode("utf-8", "surrogatepass") if isinstance(model, str) else b""
@@ -55,8 +55,9 @@ def root_of(body: Mapping[str, Any]) -> bytes:
 
 
 def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
-    """The messages of a body of any API: `messages` (with Anthropic's `system`), `input` (with
-    `instructions`), or `prompt`. What is malformed counts as nothing; never raises."""
+    """Return the messages of a body of any API: `messages` (with Anthropic's `system`), `input`
+    (with `instructions`), or `prompt`. Malformed parts are skipped; never raises.
+    """
     found: list[list[Atom]] = []
     messages = body.get("messages")
     if isinstance(messages, list):
@@ -75,7 +76,7 @@ def messages_of(body: Mapping[str, Any]) -> list[list[Atom]]:
 
 
 def said_in(answer: Mapping[str, Any]) -> list[list[Atom]]:
-    """What an answer says: one list of atoms for each choice. Never raises."""
+    """Return the content of an answer: one list of atoms per choice. Never raises."""
     try:
         return [atoms for atoms in _answers(answer) if atoms]
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -96,18 +97,19 @@ def _answers(answer: Mapping[str, Any]) -> Iterator[list[Atom]]:
 
 
 def answer_atoms(message: Mapping[str, Any]) -> list[Atom]:
-    """The atoms of one answered message (Chat Completions and Anthropic), as the next request
-    gives it back."""
+    """Return the atoms of one answer message (Chat Completions and Anthropic), as the next request
+    contains it.
+    """
     return _message({**message, "role": "assistant"})
 
 
 def text_atoms(text: str) -> list[Atom]:
-    """The atoms of an answer of the Completions API. Its next prompt holds it as any other text."""
+    """Return the atoms of a Completions answer. The next prompt contains it as plain text."""
     return [(TEXT, text)]
 
 
 def item_atoms(items: Iterable[Any]) -> list[Atom]:
-    """The atoms of the output items of one answer of the Responses API."""
+    """Return the atoms of the output items of one Responses answer."""
     return [atom for item in items if isinstance(item, dict) for atom in _item(item)]
 
 
@@ -115,7 +117,7 @@ def _message(message: Mapping[str, Any]) -> list[Atom]:
     role = message.get("role")
     kind = _ROLES.get(role, USER) if isinstance(role, str) else USER
     content = message.get("content")
-    if isinstance(content, str):  # As most are.
+    if isinstance(content, str):  # The usual case.
         text = content.strip()
         if kind is ASSISTANT and "</think>" in text:
             text = _spoken(text)
@@ -136,7 +138,7 @@ def _message(message: Mapping[str, Any]) -> list[Atom]:
 
 
 def _item(item: Mapping[str, Any]) -> list[Atom]:
-    """An item of the Responses API's input or output."""
+    """Return the atoms of an input or output item of the Responses API."""
     kind = item.get("type", "message")
     if kind == "message":
         return _message(item)
@@ -177,7 +179,7 @@ def _content(kind: str, content: Any) -> list[Atom]:
         if isinstance(text, str):
             run.append(text)
     _flush(kind, run, atoms)
-    # A tool that returned nothing has returned.
+    # An empty tool result still counts as a result.
     return atoms or ([(RESULT, "")] if kind is RESULT else atoms)
 
 
@@ -192,15 +194,16 @@ def _flush(kind: str, run: list[str], atoms: list[Atom]) -> None:
 
 
 def _spoken(text: str) -> str:
-    """Without the reasoning that some engines leave in the text. Templates may have opened it in
-    the prompt, so its end alone counts."""
+    """Remove the reasoning that some engines leave in the text. A template may have opened it in
+    the prompt, so the closing tag alone is enough.
+    """
     return text.rpartition("</think>")[2].strip()
 
 
 def _call(call: Mapping[str, Any]) -> Atom:
     arguments = call.get("arguments", call.get("input"))
     if isinstance(arguments, str):
-        # Long ones are not kept: a thousand of them must not fill the memory.
+        # Long arguments bypass the cache: a thousand of them must not fill the memory.
         read = _sorted_text if len(arguments) <= 1024 else _sorted_text.__wrapped__
         arguments = read(arguments)
     else:
@@ -224,8 +227,9 @@ def _media(part: Mapping[str, Any]) -> Atom:
 
 
 def _prompt(prompt: Any) -> list[Atom]:
-    """A prompt is text or tokens, or a list of such. The model goes on from its very end, so spaces
-    there count."""
+    """A prompt is text, tokens, or a list of these. The model continues from its very end, so
+    trailing spaces count.
+    """
     several = isinstance(prompt, list) and not _are_tokens(prompt)
     atoms: list[Atom] = []
     for part in prompt if several else (prompt,):
@@ -242,7 +246,7 @@ def _are_tokens(prompt: list[Any]) -> bool:
 
 
 def _json(value: Any) -> str:
-    """The same text for the same value; "" for one that is nested deeper than can be written."""
+    """Return the same text for equal values; "" for a value that is nested too deeply."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS).decode()
     except TypeError:

@@ -1,13 +1,13 @@
 """Fingerprints of a call's messages: the rolling chain, and pieces of text. Pure.
 
-A point of the chain stands for all messages up to there: h_i = H(h_{i-1}, message_i), with the
-model and the tools as h_0. In the last message there are points inside the text too, so that a
-transcript that a client keeps in one growing text is found as well as one in messages.
+A point of the chain stands for all messages up to it: h_i = H(h_{i-1}, message_i), where h_0 covers
+the model and the tools. The last message also has points inside its text. They match a transcript
+that a client keeps in one growing text, as well as one in messages.
 
-A piece is what stands between marks of punctuation, quotes and line ends: what stays whole when an
-answer is quoted in another message, as text or as JSON. Code has few of these: its lines are short.
-So a message of the model's counts as a whole, too, and so does each of its lines, but only where
-they are a message of the model's again: two programs of users may well share lines of code.
+A piece is the text between punctuation marks, quotes and line ends. Pieces stay intact when an
+answer is quoted in another message, as text or as JSON. Code yields few pieces, because its lines
+are short. A message of the model therefore also counts as a whole, and so does each of its lines,
+but only against messages of the model: two programs of users may share lines of code.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from weft_gateway.programs.lineage.canonical import ASSISTANT, CALL, Atom, messa
 
 MIN_PIECE_BYTES: Final = 24
 MAX_PIECES: Final = 512
-# Of messages of the model's: the shortest line, the shortest text that counts as a whole, and how
-# many of both a call is looked up by.
+# Limits for messages of the model: the shortest line, the shortest text that counts as a whole, and
+# the number of both in one lookup.
 MIN_LINE_BYTES: Final = 8
 MIN_WHOLE_BYTES: Final = 64
 MAX_LINES: Final = 128
 _SCANNED_BYTES: Final = 32_768
 _MARKS: Final = b'".:;!?\\\r\t'
 _TO_LINES: Final = bytes.maketrans(_MARKS, b"\n" * len(_MARKS))
-# Where a text has points: often at first, so that short ones have some too; seldom at last.
+# Positions of points in a text: dense at first, so that short texts have some; sparse at the end.
 _CUTS: Final = (64, 128, 256, *range(512, 32_768, 512), *range(32_768, 1 << 20, 4096))
-# What chains begin with is worked out once, if it is no longer than a model's name.
+# The hash of a root is cached if the root is no longer than a model's name.
 _SHORT_ROOT: Final = 128
 _MODELS: Final = frozenset({ASSISTANT, CALL})
 
@@ -45,8 +45,9 @@ class _Hash(Protocol):
 
 
 class End(NamedTuple):
-    """Where messages end. point: of the chain. cut: the last point inside the last text, which has
-    `length` bytes; 0 if it has none."""
+    """The end of a call's messages. point: of the chain. cut: the last point inside the last text,
+    which has `length` bytes; 0 if none.
+    """
 
     point: int
     cut: int
@@ -56,9 +57,8 @@ class End(NamedTuple):
 class Fingerprint:
     """The fingerprints of one request.
 
-    points: of the chain, after each message. cuts: points inside the last text, with the bytes of
-    it before each.
-    turn: how many messages there are up to the model's last.
+    points: of the chain, after each message. cuts: points inside the last text, each with the
+    number of bytes before it. turn: number of messages up to the model's last one.
     """
 
     __slots__ = ("_messages", "_own", "_state", "_states", "_text", "cuts", "points", "turn")
@@ -68,7 +68,7 @@ class Fingerprint:
         state = _begun(tenant, root_of(body))
         self.points: list[int] = []
         for message in messages[:-1]:
-            if len(message) == 1:  # As most are: a third of the time goes here.
+            if len(message) == 1:  # The usual case, which takes a third of the total time.
                 kind, text = message[0]
                 state.update(f"\x1e{kind}\x1f{text}".encode("utf-8", "surrogatepass"))
             else:
@@ -87,7 +87,7 @@ class Fingerprint:
         self._own: list[bytes] | None = None
 
     def _finish(self, state: _Hash, message: list[Atom]) -> None:
-        """The last message: as the others, with points inside its last text."""
+        """Hash the last message, with points inside its last text."""
         kind, text = message[-1]
         before = _encoded(message[:-1]) if len(message) > 1 else b""
         state.update(b"%b\x1e%b\x1f" % (before, kind.encode()))
@@ -111,29 +111,31 @@ class Fingerprint:
         return len(self._text)
 
     def answers_at(self, point: int) -> bool:
-        """Whether the message after this point is the model's."""
+        """Whether the message after this point is from the model."""
         return point + 1 < len(self._messages) and self._messages[point + 1][0][0] in _MODELS
 
     def beginning(self, cut: int, length: int) -> int:
-        """The point after `length` bytes of the last text, from one of `cuts` before it."""
+        """Return the point after `length` bytes of the last text, starting at an earlier one of
+        `cuts`.
+        """
         state = self._states[cut].copy()
         state.update(self._text[cut:length])
         return _point(state)
 
     def end(self) -> End | None:
-        """Where the request ends; None if it says nothing."""
+        """Return the end of the request; None if it has no messages."""
         if not self.points:
             return None
         return End(self.points[-1], next(reversed(self.cuts), 0), self.length)
 
     def after(self, answer: Sequence[Atom]) -> End:
-        """Where the request ends with this answer, as a message of its own."""
+        """Return the end of the request plus this answer as a separate message."""
         state = self._state.copy()
         state.update(_encoded(answer))
         return End(_point(state), 0, 0)
 
     def grown(self, answer: str) -> End:
-        """Where the request ends with this answer, as more of its last text."""
+        """Return the end of the request if this answer extends its last text."""
         text = self._text + _bytes(answer.rstrip())
         done = max(self._states)
         state, cut = self._states[done].copy(), next(reversed(self.cuts), 0)
@@ -146,44 +148,45 @@ class Fingerprint:
         return End(_point(state), cut, len(text))
 
     def recent(self) -> dict[int, int]:
-        """Pieces of what follows the model's last message: fingerprints, and bytes of each."""
+        """Return pieces after the model's last message, as fingerprints with sizes in bytes."""
         if self.turn:
             return keys(pieces(self._messages[self.turn :]))
         self._own = pieces(self._messages)
         return keys(self._own)
 
     def older(self) -> dict[int, int]:
-        """Pieces of what comes before that, as above."""
+        """Return pieces of the messages before that, in the same form."""
         return keys(pieces(self._messages[: self.turn]))
 
     def spoken(self) -> dict[int, int]:
-        """Lines and whole texts of the model's own messages, as above."""
+        """Return lines and whole texts of the model's own messages, in the same form."""
         return line_keys(lines(self._messages[: self.turn]))
 
     def own_lines(self) -> set[bytes]:
-        """The same of the request, as they are."""
+        """Return the request's lines and whole texts of the model as bytes."""
         return {*lines(self._messages)}
 
     def own(self) -> set[bytes]:
-        """Pieces of the request, of its beginning and its end."""
+        """Return the request's pieces from its beginning and its end as bytes."""
         last = pieces(self._messages) if self._own is None else self._own
         return {*last, *pieces(self._messages, beginning=True)}
 
 
 def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[bytes]:
-    """The pieces of the last bytes of a text, in their order; or of the first bytes, where those
-    are others."""
+    """Return pieces of the last bytes of the messages, in order. beginning: of the first bytes, if
+    the last ones do not cover them.
+    """
     texts: list[str] = []
     size = 0
     for message in messages if beginning else reversed(messages):
-        # An answer may say nothing at all.
+        # An answer may be empty.
         said = [text for _, text in (message if beginning else reversed(message))]
         texts += said
         size += sum(map(len, said))
         if size >= _SCANNED_BYTES:
             break
     if beginning:
-        # A short text has been seen from its end.
+        # A short text is covered from its end.
         data = _bytes("\n".join(texts))[:_SCANNED_BYTES] if size >= _SCANNED_BYTES else b""
     else:
         texts.reverse()
@@ -193,8 +196,9 @@ def pieces(messages: Sequence[Sequence[Atom]], beginning: bool = False) -> list[
 
 
 def lines(messages: Sequence[Sequence[Atom]]) -> list[bytes]:
-    """Of texts of the model's, in their order: lines, and whole texts of more than one line. Of
-    the last bytes, as with pieces."""
+    """Return lines and multi-line texts of the model's messages, in order. Limited to the last
+    bytes, as with pieces.
+    """
     found: list[list[bytes]] = []
     size = 0
     for message in reversed(messages):
@@ -216,20 +220,22 @@ def lines(messages: Sequence[Sequence[Atom]]) -> list[bytes]:
 
 
 def line_keys(found: Sequence[bytes]) -> dict[int, int]:
-    """Fingerprints of lines, with their bytes. They are never those of pieces."""
+    """Return fingerprints of lines with their sizes. They differ from those of pieces."""
     return keys([b"\x1d" + line for line in found])
 
 
 def keys(found: Sequence[bytes]) -> dict[int, int]:
-    """Fingerprints of the last MAX_PIECES pieces, with their bytes. Two checksums: whoever can make
-    two texts of one fingerprint only confuses programs of his own tenant."""
+    """Return fingerprints of the last MAX_PIECES pieces with their sizes. Two checksums are enough:
+    a client that forges a collision affects only programs of the same tenant.
+    """
     return {crc32(piece) << 32 | adler32(piece): len(piece) for piece in found[-MAX_PIECES:]}
 
 
 def _begun(tenant: str, root: bytes) -> _Hash:
-    """What a tenant's chains begin with. sha1 is the fastest one, where the processor has
-    instructions for it. Nothing rests on its resisting an attack: tenants are kept apart, whatever
-    their fingerprints."""
+    """Return the hash state at the start of a tenant's chains. SHA-1 is the fastest hash on
+    processors with instructions for it. Collision resistance is not required: tenants are separated
+    regardless of fingerprints.
+    """
     if len(root) > _SHORT_ROOT:
         return sha1(tenant.encode() + b"\x1d" + root, usedforsecurity=False)
     return _without_tools(tenant, root).copy()

@@ -1,4 +1,4 @@
-"""What is remembered of a fingerprint: whose it is, and what has come of it since."""
+"""Records of a fingerprint: its program and thread, and the state of the call."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Final, NamedTuple
 
 
 class State:
-    """What has come of a call: bits. (No Flag of enum, whose every test costs a microsecond.)
+    """State bits of a call. (No enum.Flag: each of its tests costs a microsecond.)
 
-    ANSWERED, FAILED: how it ended; neither while it runs. ANSWER: the mark is at the end of the
-    answer, else at the end of what was asked. EXTENDED: a later call of its thread went
-    on from here. PROVEN: the text up to here was written for this program and no other. SAID: not a
-    point of a chain, but a piece of an answer.
+    ANSWERED, FAILED: the call's outcome; neither while it runs. ANSWER: the mark is at the end of
+    the answer, else at the end of the prompt. EXTENDED: a later call of the thread continued from
+    here. PROVEN: the text up to here was written for this program only. SAID: a piece of an answer,
+    not a point of a chain.
     """
 
     RUNS: Final = 0
@@ -25,10 +25,10 @@ class State:
 
 
 class Mark(NamedTuple):
-    """A thread was here. at_s: Unix time, seconds.
+    """One thread's visit at a fingerprint. at_s: Unix time, seconds.
 
-    tail: where the fingerprint is of a text's beginning, that of the whole text, which has `length`
-    bytes; both are 0 elsewhere.
+    tail: if the fingerprint covers the beginning of a text, the fingerprint of the whole text,
+    which has `length` bytes; both are 0 otherwise.
     """
 
     program: str
@@ -40,28 +40,29 @@ class Mark(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A mark that is to be put at a fingerprint."""
+    """A mark to add at a fingerprint."""
 
     fingerprint: int
     mark: Mark
 
 
 class Known(NamedTuple):
-    """What is known of some fingerprints. marks: newest first, one a thread and
-    tail. folded: programs that
-    are taken for a part of another, each with the other, which is not folded itself."""
+    """The stored data of some fingerprints. marks: newest first, one per thread and tail. folded:
+    programs that count as part of another program, with that program, which is not folded itself.
+    """
 
     marks: Mapping[int, Sequence[Mark]]
     folded: Mapping[str, str]
 
 
-# What later news of a call does not take back.
+# Bits that later marks of the same call do not clear.
 LASTING: Final = State.ANSWERED | State.EXTENDED | State.PROVEN
 
 
 def merged(marks: Iterable[Mark]) -> list[Mark]:
-    """One mark a thread and tail, of several, newest first: the newest, with what lasts of the
-    older ones."""
+    """Merge marks into one per thread and tail, newest first. The newest mark keeps the lasting
+    bits of older ones.
+    """
     found: dict[tuple[str, str, int], Mark] = {}
     for mark in marks:
         of = mark.program, mark.thread, mark.tail

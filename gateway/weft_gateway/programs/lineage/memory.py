@@ -1,4 +1,4 @@
-"""Lineage in this process's memory: bounded, the longest unused goes first."""
+"""Lineage in this process's memory. Bounded: the least recently used entries are evicted."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Final
 from weft_gateway.programs.lineage.marks import LASTING, Entry, Known, Mark
 from weft_gateway.programs.lineage.store import KEEP_S, MAX_MARKS
 
-# Some 320 bytes each: 88 MB, which with the first turns that are kept makes less than 100.
+# About 320 bytes each: 88 MB in total.
 DEFAULT_LIMIT: Final = 275_000
-# Once full, so much is taken away at a time: who has most is looked for among all tenants.
+# Fraction evicted at once when full, because finding the largest tenant scans all tenants.
 _ROOM: Final = 0.02
 
 
 class _Shelf:
-    """What is known of one tenant, the longest unused first. folded: a program, what it is part of
-    and when that was put."""
+    """One tenant's entries, least recently used first. folded: a program to the program it is part
+    of and the time of that entry.
+    """
 
     __slots__ = ("folded", "marks")
 
@@ -29,7 +30,7 @@ class _Shelf:
         return len(self.marks) + len(self.folded)
 
     def root(self, program: str) -> str:
-        """What the program is part of, in the end; itself if of none."""
+        """Return the program that this one is finally part of, or the program itself."""
         seen = {program}
         while program in self.folded:
             self.folded.move_to_end(program)
@@ -40,7 +41,7 @@ class _Shelf:
         return program
 
     def drop(self, count: int) -> None:
-        """Forget so many."""
+        """Evict `count` entries."""
         for _ in range(min(count, len(self))):
             if len(self.folded) > len(self.marks):
                 self.folded.popitem(last=False)
@@ -48,7 +49,7 @@ class _Shelf:
                 self.marks.popitem(last=False)
 
     def drop_older(self, before_s: float) -> None:
-        """Forget what was put before then and has not been used for longer than all the rest."""
+        """Evict the least recently used entries that were added before `before_s`."""
         marks, folded = self.marks, self.folded
         while marks and next(iter(marks.values()))[0].at_s < before_s:
             marks.popitem(last=False)
@@ -57,8 +58,9 @@ class _Shelf:
 
 
 class MemoryLineage:
-    """See LineageStore. limit: fingerprints and folds in all; a tenant that floods it pushes out
-    his own. keep_s: what is not used for so long, seconds, goes."""
+    """See LineageStore. limit: fingerprints and folds in total; a tenant that floods the store
+    evicts its own entries. keep_s: lifetime of an unused entry, seconds.
+    """
 
     def __init__(self, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
         self._limit = limit
@@ -115,11 +117,11 @@ class MemoryLineage:
 
     @property
     def held(self) -> int:
-        """Fingerprints and folds that are remembered."""
+        """Number of stored fingerprints and folds."""
         return self._held
 
     def root(self, tenant: str, program: str) -> str:
-        """What a program is part of by now; itself if of none."""
+        """Return the program that this one is part of now, or the program itself."""
         shelf = self._shelves.get(tenant)
         return program if shelf is None else shelf.root(program)
 
@@ -141,7 +143,7 @@ class MemoryLineage:
 
 
 def _added(mark: Mark, there: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """A mark before those that are there, as `merged` has it. Of most threads there is none yet."""
+    """Add a mark before existing ones, as `merged` does. Most threads have no mark yet."""
     program, thread, tail = mark.program, mark.thread, mark.tail
     for other in there:
         if other.program == program and other.thread == thread and other.tail == tail:

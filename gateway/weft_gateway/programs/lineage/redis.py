@@ -1,16 +1,15 @@
-"""Lineage on Redis: what one gateway has seen, the others know. Scripts in
-`gateway/weft_gateway/programs/lua`, one round trip each.
+"""Lineage on Redis, shared by all gateways. Scripts in `gateway/weft_gateway/programs/lua`, one
+round trip each.
 
-| key (after the prefix) | type | holds |
+| key (after the prefix) | type | value |
 |---|---|---|
-| marks | hash | TENANT/FINGERPRINT to marks, newest first, a line each |
-| marks_used | sorted set | the same by the time of their last use |
-| folds | hash | TENANT/PROGRAM to what a folded program is part of |
-| folds_used | sorted set | the same by the time of their last use |
+| marks | hash | TENANT/FINGERPRINT to marks, newest first, one per line |
+| marks_used | sorted set | TENANT/FINGERPRINT by the time of its last use |
+| folds | hash | TENANT/PROGRAM to the program it is folded into |
+| folds_used | sorted set | TENANT/PROGRAM by the time of its last use |
 
-These four keys expire when no gateway writes, and the scripts declare each key that they touch.
-Where Redis cannot be reached, what this process has seen is used alone: a call never fails for its
-lineage.
+These four keys expire when no gateway writes, and the scripts declare each key that they access.
+While Redis is away, this process's own data is used: lineage never fails a call.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.rows import encode
 from weft_gateway.programs.table import TableUnavailable
 
-# Fingerprints that Redis is asked for, of those that come first.
+# Maximum fingerprints per lookup on Redis; the first ones are used.
 MAX_ASKED: Final = 512
 DEFAULT_LIMIT: Final = 1_000_000
-# Of folded programs as many as of fingerprints, divided by this.
+# The limit of folded programs is the limit of fingerprints divided by this.
 _MARKS_A_FOLD: Final = 10
 
 
 class RedisLineage:
-    """See LineageStore. limit: fingerprints in all; beyond it those that were used longest ago go.
-    keep_s: seconds, whole ones at least. Names of programs and threads are without spaces."""
+    """See LineageStore. limit: fingerprints in total; above it the least recently used are evicted.
+    keep_s: seconds, rounded down, at least 1. Names of programs and threads contain no spaces.
+    """
 
     def __init__(self, link: RedisLink, limit: int = DEFAULT_LIMIT, keep_s: float = KEEP_S) -> None:
         self._link = link
@@ -114,7 +114,7 @@ def _read(reply: bytes, asked: Sequence[int]) -> Known:
 
 
 def _joined(local: Known, shared: Known) -> Known:
-    """Both; where Redis knows of a fingerprint or a program, it knows better."""
+    """Merge both. Entries from Redis take precedence."""
     if not local.marks:
         return shared
     told = {mark.program for marks in shared.marks.values() for mark in marks}

@@ -1,8 +1,8 @@
-"""Whose call is it, given what is known of its fingerprints. Pure: no clock, no I/O.
+"""Decides the program of a call from the stored data of its fingerprints. Pure: no clock, no I/O.
 
-What counts is text that was written for one program: the model's answers, and all that follows
-them. Text that clients write (system prompts, tasks, tools) is shared by many programs; it joins a
-call to the end of a thread at most, and once.
+The evidence is text that was written for one program: the model's answers, and everything after
+them. Many programs share text that clients write (system prompts, tasks, tools). Such text only
+joins a call to the end of a thread, and only once.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from weft_gateway.programs.lineage.candidates import Candidate, candidates_of, n
 from weft_gateway.programs.lineage.fingerprint import End, Fingerprint
 from weft_gateway.programs.lineage.marks import Entry, Known, Mark, State
 
-# Bytes of an answer's pieces in a prompt that make it this program's.
+# Bytes of an answer's pieces in a prompt that prove the program.
 EVIDENCE_BYTES: Final = 64
-# A program's first thread.
+# The name of a program's first thread.
 MAIN: Final = "main"
 
 
 class How(StrEnum):
-    """What a call is to its thread.
+    """The relation of a call to its thread.
 
-    NEW: the first of a program. EXTENDS: goes on from the thread's end. FORKS: goes on from an
-    earlier point. REPEATS: asks again what was asked. QUOTES: a thread of its own, whose prompt
-    holds text that the program's model wrote.
+    NEW: the first call of a program. EXTENDS: continues from the thread's end. FORKS: continues
+    from an earlier point. REPEATS: repeats an earlier request. QUOTES: starts a thread whose prompt
+    contains text from the program's model.
     """
 
     NEW = "new"
@@ -37,10 +37,11 @@ class How(StrEnum):
 
 
 class Verdict(NamedTuple):
-    """Whose call it is. program: as it counts now; owner: under which it is remembered, which is
-    another while the program is folded. parent: the thread that it came from, or "". joined: other
-    threads whose answers the prompt holds, as (owner, thread). state: bits of State that the call's
-    marks have. entries, folds: what the store is to learn (see LineageStore.put)."""
+    """The program and thread of a call. program: after folding. owner: the name under which the
+    call is stored; it differs from program while that is folded. parent: the thread that it came
+    from, or "". joined: other threads whose answers the prompt contains, as (owner, thread). state:
+    State bits of the call's marks. entries, folds: updates for the store (see LineageStore.put).
+    """
 
     how: How
     program: str
@@ -54,26 +55,27 @@ class Verdict(NamedTuple):
 
     @property
     def thread_name(self) -> str:
-        """The thread as its program shows it."""
+        """The thread's name within its program."""
         return shown(self.owner, self.thread, self.program)
 
     @property
     def parent_name(self) -> str:
-        """The thread that it came from, as its program shows it, or ""."""
+        """The parent thread's name within its program, or ""."""
         return shown(self.owner, self.parent, self.program) if self.parent else ""
 
 
 def shown(owner: str, thread: str, program: str) -> str:
-    """The name of a thread in a program. owner: under which the thread is remembered, which is
-    another while that program counts as a part of this one. Threads of two owners have different
-    names."""
+    """Return the name of a thread within a program. owner: the name under which the thread is
+    stored; it differs from `program` while the owner is folded into it. Threads of two owners have
+    different names.
+    """
     if thread == MAIN:
         return MAIN if owner == program else owner
     return thread if owner == program else f"{owner}/{thread}"
 
 
 class Asked:
-    """A call that has been placed: what is needed to remember its answer."""
+    """A call with its verdict, as needed to store its answer."""
 
     __slots__ = ("prompt", "tenant", "verdict")
 
@@ -91,9 +93,10 @@ def decide(
     now_s: float,
     ids: Sequence[int] = (),
 ) -> Verdict:
-    """Whose call it is. pieces: of its text, as `Fingerprint.recent` gives them. ids: fingerprints
-    of tool calls that it holds, the last ones first. fresh: the name of a new program, which no
-    other has; also the name of a new thread."""
+    """Decide the program and thread of a call. pieces: of its text, from `Fingerprint.recent`. ids:
+    fingerprints of the tool call ids in it, the last ones first. fresh: a unique name for a new
+    program or thread.
+    """
     if not known.marks:
         return begun(prompt, fresh, now_s)
     candidates = [*candidates_of(prompt, known), *named(ids, known)]
@@ -109,13 +112,13 @@ def decide(
 
 
 def begun(prompt: Fingerprint, fresh: str, now_s: float) -> Verdict:
-    """The first call of a program."""
+    """Return the verdict for the first call of a program."""
     mark = Mark(fresh, MAIN, State.RUNS, now_s)
     return Verdict(How.NEW, fresh, fresh, MAIN, "", mark.state, (), tuple(left(prompt.end(), mark)))
 
 
 def _proven(candidates: Sequence[Candidate], known: Known, fresh: str) -> Verdict | None:
-    """The thread that has seen what was written for it alone."""
+    """Return the thread with text that was written for it alone, None if none is found."""
     fallback: Candidate | None = None
     for candidate in candidates:
         mark = candidate.mark
@@ -133,7 +136,7 @@ def _proven(candidates: Sequence[Candidate], known: Known, fresh: str) -> Verdic
         elif not ended and (
             candidate.fingerprint == fallback.fingerprint or mark.program != fallback.mark.program
         ):
-            # Two threads have the same text up to here, and this one has not come further.
+            # Two threads share the text up to here, and this one has not continued.
             return _to(candidate, How.EXTENDS, known)
     if fallback is None:
         return None
@@ -141,7 +144,9 @@ def _proven(candidates: Sequence[Candidate], known: Known, fresh: str) -> Verdic
 
 
 def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
-    """Bytes of the pieces that one program alone has said, by the mark of who did."""
+    """Return the bytes of pieces that only one program's answers contain, by the mark of that
+    answer.
+    """
     found: dict[Mark, int] = {}
     if pieces.keys().isdisjoint(known.marks):
         return found
@@ -149,7 +154,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
     for fingerprint in known.marks.keys() & pieces.keys():
         marks = [mark for mark in known.marks[fingerprint] if mark.state & State.SAID]
         if len({root_of(mark, known) for mark in marks}) == 1:
-            # What two parts of one program have both said is the first one's.
+            # A piece from two parts of one program is attributed to the root's part.
             mark = min(marks, key=lambda mark: mark.program in known.folded)
             mark = names.setdefault(mark[:2], mark)
             found[mark] = found.get(mark, 0) + pieces[fingerprint]
@@ -159,7 +164,7 @@ def _said(known: Known, pieces: Mapping[int, int]) -> dict[Mark, int]:
 def _quoted(
     candidates: Sequence[Candidate], known: Known, said: Mapping[Mark, int], fresh: str
 ) -> Verdict | None:
-    """The program whose answers the text holds, if it holds enough of them."""
+    """Return the program whose answers the text contains, if the evidence suffices."""
     by_program: dict[str, int] = {}
     for mark, size in said.items():
         program = root_of(mark, known)
@@ -180,7 +185,9 @@ def _quoted(
 def _unproven(
     candidates: Sequence[Candidate], known: Known, prompt: Fingerprint, fresh: str
 ) -> Verdict:
-    """By text that others may send as well: the end of one thread, a second try, or a new one."""
+    """Decide by text that other programs may send, too: the end of one thread, a retry, or a new
+    program.
+    """
     tip: Candidate | None = None
     edited: list[Candidate] = []
     for candidate in candidates:
@@ -190,9 +197,9 @@ def _unproven(
         if mark.state & State.EXTENDED:
             continue
         if candidate.whole:
-            continue  # The same question again, from another program.
+            continue  # Another program sends the same request.
         if mark.state & State.ANSWERED and candidate.answered:
-            # The model's message that follows is not the one that the thread was given.
+            # The next message of the model differs from the answer that the thread received.
             edited.append(candidate)
         elif tip is None or (tip.place == candidate.place and _sooner(candidate, tip, known)):
             tip = candidate
@@ -205,7 +212,9 @@ def _unproven(
 
 
 def _sooner(candidate: Candidate, other: Candidate, known: Known) -> bool:
-    """Whether of two threads at one place this one goes on: not folded, and the longer wait."""
+    """Whether this one of two threads at the same place is preferred: not folded, then the older
+    mark.
+    """
     mark, mark_ = candidate.mark, other.mark
     return (mark.program in known.folded, mark.at_s) < (mark_.program in known.folded, mark_.at_s)
 
@@ -213,7 +222,9 @@ def _sooner(candidate: Candidate, other: Candidate, known: Known) -> bool:
 def _to(
     candidate: Candidate, how: How, known: Known, fresh: str = "", state: int = State.PROVEN
 ) -> Verdict:
-    """The verdict that a call is of a candidate's thread, or of a new one that begins there."""
+    """Return the verdict that a call belongs to a candidate's thread, or to a new thread that
+    starts there.
+    """
     mark = candidate.mark
     program = root_of(mark, known)
     if how is How.REPEATS:
@@ -231,7 +242,7 @@ def _complete(
     prompt: Fingerprint,
     now_s: float,
 ) -> Verdict:
-    """The verdict with what the store is to learn of it."""
+    """Add the updates for the store to the verdict."""
     own = verdict.owner, verdict.thread
     program = verdict.program
     ends: list[Candidate] = []
@@ -252,8 +263,9 @@ def _complete(
 
 
 def left(end: End | None, mark: Mark) -> list[Entry]:
-    """What a call leaves where its messages end: a mark there, and one at the last point inside the
-    last text, from which a longer text finds the end."""
+    """Return the marks of a call at the end of its messages: one there, and one at the last point
+    inside the last text, from which a longer text finds the end.
+    """
     if end is None:
         return []
     entries = [Entry(end.point, mark)]

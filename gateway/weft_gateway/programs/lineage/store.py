@@ -1,7 +1,7 @@
-"""The protocol of what remembers fingerprints, shared by all gateways that share a store.
+"""The protocol of the fingerprint store, shared by all gateways on one store.
 
-Two implementations, `memory` and `redis`, pass one contract suite. What is remembered is a hint: it
-may be forgotten at any time, oldest first, and then a call begins a new program.
+Two implementations, `memory` and `redis`, pass one contract suite. Stored data is a hint: the
+oldest entries may be evicted at any time, and a call without matches starts a new program.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from weft_gateway.programs.lineage.marks import Entry, Known
 
-# Marks kept at one fingerprint, the newest ones.
+# Maximum marks per fingerprint; the newest are kept.
 MAX_MARKS: Final = 16
-# After so long without use, all is forgotten.
+# Lifetime of unused entries, seconds.
 KEEP_S: Final = 3600.0
 
 
@@ -21,7 +21,9 @@ class LineageStore(Protocol):
     """Marks by tenant and fingerprint."""
 
     async def get_many(self, tenant: str, fingerprints: Sequence[int], now_s: float) -> Known:
-        """What is known of these, in one round trip. `marks` leaves out the unknown ones."""
+        """Return the marks and folds of these fingerprints, in one round trip. Unknown ones are
+        omitted.
+        """
         ...
 
     async def put(
@@ -31,6 +33,7 @@ class LineageStore(Protocol):
         folds: Sequence[tuple[str, str]],
         now_s: float,
     ) -> None:
-        """Put marks and fold programs, in one round trip. A mark merges with one of its thread.
-        folds: a program and what it is part of, "" if it is on its own again."""
+        """Add marks and folds, in one round trip. A mark merges with an earlier one of its thread.
+        folds: a program and the program it is part of, "" to unfold it.
+        """
         ...

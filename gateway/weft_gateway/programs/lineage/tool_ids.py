@@ -1,8 +1,8 @@
-"""Ids of tool calls: an engine makes one up for each, and the client gives it back with what the
-tool returned. Pure.
+"""Ids of tool calls. The engine generates one per call, and the client returns it with the result.
+Pure.
 
-A random one is as good as a signature: nobody else can have it. But clients and engines also count
-their calls (`call_0`, `functions.search:1`), and those say nothing.
+A random id identifies its program, because no other program has it. Clients and engines also use
+counters (`call_0`, `functions.search:1`), which identify nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha1
 from typing import Any, Final
 
-# Of a conversation, the last ones.
+# Maximum ids per request; the last ones are used.
 MAX_IDS: Final = 16
-# Messages, or items, where they are looked for.
+# Messages, or items, that are searched for ids.
 _LOOKED_AT: Final = 64
 _MAX_BYTES: Final = 256
 # 16 hexadecimal digits have 64 bits.
@@ -28,10 +28,10 @@ _LEAST_LETTERS: Final = 7
 
 
 def is_random(name: str) -> bool:
-    """Whether an id has been drawn, by its looks: 16 letters and digits in a row, or a UUID, of
-    which at least 7 differ and which change from letters to digits or back thrice. Of those that
-    were drawn a few in a hundred look otherwise, and are not used. Numbers, words, and words with a
-    number look otherwise always."""
+    """Whether an id looks random: 16 letters and digits in a row, or a UUID, with at least 7
+    different characters and 3 changes between letters and digits. A few percent of random ids fail
+    the test and are not used. Numbers, words, and words with a number always fail it.
+    """
     if len(name) > _MAX_BYTES:
         return False
     found = _UUID.search(name) or _RUN.search(name)
@@ -42,13 +42,13 @@ def is_random(name: str) -> bool:
 
 
 def fingerprint(name: str) -> int:
-    """Where what is known of an id is kept."""
+    """Return the fingerprint under which an id is stored."""
     digest = sha1(b"id\x1d" + name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
     return int.from_bytes(digest[:8])
 
 
 def asked_ids(body: Mapping[str, Any]) -> list[int]:
-    """Fingerprints of the random ids that a request holds, of any API, the last ones first."""
+    """Return fingerprints of the random ids in a request of any API, the last ones first."""
     held = body.get("messages", body.get("input"))
     found: dict[int, None] = {}
     for item in reversed(held[-_LOOKED_AT:]) if isinstance(held, list) else ():
@@ -61,7 +61,7 @@ def asked_ids(body: Mapping[str, Any]) -> list[int]:
 
 
 def answered_ids(answer: Mapping[str, Any]) -> list[int]:
-    """Fingerprints of the random ids in an answer."""
+    """Return fingerprints of the random ids in an answer."""
     items: list[Any] = [answer]
     choices, output = answer.get("choices"), answer.get("output")
     if isinstance(choices, list):
@@ -73,7 +73,7 @@ def answered_ids(answer: Mapping[str, Any]) -> list[int]:
 
 
 def _ids(item: Any) -> Iterator[str]:
-    """The ids of tool calls in one message, or in one item of the Responses API."""
+    """Yield the ids of tool calls in one message, or in one item of the Responses API."""
     if not isinstance(item, dict):
         return
     found = [item.get("tool_call_id"), item.get("call_id")]

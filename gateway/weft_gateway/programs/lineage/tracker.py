@@ -1,4 +1,4 @@
-"""The one object to call for lineage: before a call, and after it."""
+"""The interface of lineage for callers: one step before a call, and one after it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from weft_gateway.programs.lineage.rules import Asked, Verdict, decide, left
 from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tool_ids import answered_ids, asked_ids
 
-# Pieces of one answer that are remembered, spread over it.
+# Maximum pieces stored per answer, spread over it.
 SAID_PIECES: Final = 16
-# Of an answer with fewer bytes of pieces than this, lines are remembered as well: it is code.
+# If an answer's pieces have fewer bytes than this, its lines are stored, too: it is probably code.
 FEW_BYTES: Final = 256
 
 
 class Lineage:
-    """Finds the program and the thread of calls without a key."""
+    """Finds the program and thread of calls without an identity."""
 
     def __init__(self, store: LineageStore) -> None:
         self._store = store
 
     async def find(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> str:
-        """The program that messages continue; `fresh` if none. Nothing is remembered of them."""
+        """Return the program that the messages continue, `fresh` if none. Stores nothing."""
         verdict, _ = await self._place(tenant, body, fresh, now_s)
         return verdict.program
 
     async def ask(self, tenant: str, body: Mapping[str, Any], fresh: str, now_s: float) -> Asked:
-        """Place a call. body: as parsed. fresh: the name for a new program and a new thread."""
+        """Decide a call's program and thread, and store them. body: parsed. fresh: the name for a
+        new program or thread.
+        """
         verdict, prompt = await self._place(tenant, body, fresh, now_s)
         await self._store.put(tenant, verdict.entries, verdict.folds, now_s)
         return Asked(tenant, prompt, verdict)
@@ -59,8 +61,9 @@ class Lineage:
         return verdict, prompt
 
     async def answered(self, call: Asked, answer: Mapping[str, Any], now_s: float) -> None:
-        """Remember what the model said. answer: its parsed body, as without streaming. What is not
-        understood counts as nothing."""
+        """Store the content of an answer. answer: its parsed body in non-streaming form. Unknown
+        parts are skipped.
+        """
         answers, ids = said_in(answer), answered_ids(answer)
         prompt, verdict = call.prompt, call.verdict
         end = prompt.end()
@@ -86,12 +89,12 @@ class Lineage:
         await self._store.put(call.tenant, entries, (), now_s)
 
     async def failed(self, call: Asked, now_s: float) -> None:
-        """The call ended without an answer: whoever asks the same tries again."""
+        """Record that the call ended without an answer, so that a repeated request is a retry."""
         verdict = call.verdict
         mark = Mark(verdict.owner, verdict.thread, verdict.state | State.FAILED, now_s)
         await self._store.put(call.tenant, left(call.prompt.end(), mark), (), now_s)
 
 
 def _spread(found: Set[bytes]) -> list[bytes]:
-    """Some of the pieces, no more than are remembered."""
+    """Return at most as many pieces as are stored."""
     return sorted(found)[:: -(-len(found) // SAID_PIECES) or 1]

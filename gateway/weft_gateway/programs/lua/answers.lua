@@ -1,8 +1,8 @@
--- Keep what is known of stored answers. Those that are too old go, some with each call of this; and
--- where there are too many, the oldest of the tenant that has most. Returns those that are not kept:
--- another tenant had an answer with their id first.
--- KEYS: answers, their ages, their order by tenant and age, tenants by number, owners
--- ARGV: now, seconds to keep one, most answers, then member, value...
+-- Store the metadata of answers. Expired answers are removed, a limited number per call. Over the
+-- limit, the oldest answers of the tenant with most are removed. Returns the members that are not
+-- stored, because another tenant owns their id. KEYS: answers, ages, order by tenant and age,
+-- tenants by number of answers, owners. ARGV: now, lifetime in seconds, maximum answers, then
+-- member, value...
 local answers, ages, order, counts, now = KEYS[1], KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1])
 local owners = KEYS[5]
 local AT_ONCE = 100
@@ -34,7 +34,7 @@ local over = redis.call('ZCARD', ages) - tonumber(ARGV[3])
 for _ = 1, math.min(over, AT_ONCE + (#ARGV - 3) / 2) do
   local most = redis.call('ZREVRANGE', counts, 0, 0)[1]
   local oldest = most and oldest_of(order, most)
-  -- What no tenant is known to have was stored by an earlier release.
+  -- An answer without a counted tenant was stored by an earlier release.
   oldest = oldest or redis.call('ZRANGE', ages, 0, 0)[1]
   forget_answer(answers, ages, order, counts, owners, oldest)
 end

@@ -1,5 +1,5 @@
--- Comes before the scripts about stored answers. An answer's member is TENANT/RESPONSE. `order` has
--- all with score 0, so that a tenant's answers stand together, the oldest first.
+-- Prepended to the scripts about stored answers. An answer's member is TENANT/RESPONSE. In `order`,
+-- all scores are 0, so a tenant's answers are adjacent, oldest first.
 local function place_of(member, stored)
   local tenant, response = string.match(member, '^([^/]*)/(.*)$')
   return tenant .. '/' .. string.format('%020.6f', tonumber(stored)) .. '/' .. response, tenant
@@ -12,7 +12,7 @@ local function oldest_of(order, tenant)
   return place and tenant .. '/' .. string.match(place, '^[^/]*/[^/]*/(.*)$')
 end
 
--- Take an answer out of its tenant's count, if it is in there.
+-- Remove an answer from its tenant's count, if it is counted.
 local function displace(ages, order, counts, member)
   local stored = redis.call('ZSCORE', ages, member)
   if not stored then
@@ -25,7 +25,7 @@ local function displace(ages, order, counts, member)
   end
 end
 
--- The id of an answer that has one owner. `owners` has the tenant of each such id.
+-- Return the id of an answer that one tenant owns. `owners` maps such ids to tenants.
 local function owned(member)
   return string.match(member, '^[^/]*/(resp_.*)$')
 end

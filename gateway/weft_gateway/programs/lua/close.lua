@@ -1,6 +1,6 @@
--- Close a call, once. Returns the open calls, and the row as it is afterwards, even if it goes with
--- this call; no row if the call is not open in it. With `lapsed` given, only if the lease is older
--- than so many seconds; false if it is not.
+-- Close a call, once. Returns the open calls and the row afterwards, even if the row is removed with
+-- this call; no row if the call is not open in it. With `lapsed`, closes the call only if its lease
+-- is older, in seconds; returns false otherwise.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
 --       open calls
 -- ARGV: member, program, call, now, error, service, waiting, prompt, cached, output, preemptions,
@@ -20,13 +20,13 @@ remove_call(in_flight, calls, leases, lease)
 local packed = redis.call('HGET', row, 't:' .. call)
 if not packed then
   if redis.call('EXISTS', row) == 0 then
-    -- A row that somebody deleted by hand leaves nothing behind.
+    -- The row was deleted by hand: remove it from the indexes.
     forget(row, activity, names, idle, totals, member, program)
   end
   local counts = open_by_replica(in_flight, calls)
   return pack({tostring(#counts)}, counts)
 end
--- arrival, the program's critical path then, and what `renew` reads
+-- arrival, the program's critical path at opening, and the fields that `renew` reads
 local path_then = string.match(packed, '^[^\n]*\n([^\n]*)\n')
 redis.call('HDEL', row, 't:' .. call)
 redis.call('HINCRBYFLOAT', row, 'service', service)

@@ -1,7 +1,7 @@
--- Comes before every script.
+-- Prepended to every script.
 
--- A reply of many strings costs the client more to parse than the whole call costs the server, so
--- it is sent as one: their lengths, a newline, then all of them.
+-- Parsing a reply of many strings costs the client more than the call costs the server. The reply
+-- is therefore one string: the lengths, a newline, then all parts.
 local function pack(...)
   local parts, lengths = {}, {}
   for _, list in ipairs({...}) do
@@ -13,21 +13,22 @@ local function pack(...)
   return table.concat(lengths, ' ') .. '\n' .. table.concat(parts)
 end
 
--- Calls of a program that are open.
+-- Open calls of a program.
 local function open_calls(row)
   local calls = tonumber(redis.call('HGET', row, 'calls') or '0')
   return calls - tonumber(redis.call('HGET', row, 'calls_closed') or '0')
 end
 
--- The server's time, Unix seconds. Leases use it, since gateways' clocks differ.
+-- The server's time, Unix seconds. Leases use it, because gateways' clocks differ.
 local function server_time()
   local parts = redis.call('TIME')
   return parts[1] + parts[2] / 1e6
 end
 
--- Open calls by replica, flat, as HGETALL has them. `calls` is the truth: each open call's lease and
--- its replica. `in_flight` holds sums of it, because an opening cannot count thousands of calls. If
--- the totals differ, somebody has deleted or changed one of the two keys, and all are counted again.
+-- Open calls by replica, flat, in the form of HGETALL. `calls` is authoritative: it maps each open
+-- call's lease to its replica. `in_flight` holds the sums, because an opening cannot count
+-- thousands of calls. If the totals differ, one of the keys was changed by hand, and all calls are
+-- counted again.
 local function open_by_replica(in_flight, calls)
   local sums, total = redis.call('HGETALL', in_flight), 0
   for i = 2, #sums, 2 do
@@ -43,14 +44,14 @@ local function open_by_replica(in_flight, calls)
   return redis.call('HGETALL', in_flight)
 end
 
--- One call less at a replica.
+-- Subtract one call from a replica.
 local function leave_replica(in_flight, replica)
   if redis.call('HINCRBY', in_flight, replica, -1) <= 0 then
     redis.call('HDEL', in_flight, replica)
   end
 end
 
--- A call is open at a replica, from now on or already.
+-- Register an open call at a replica, or move it there.
 local function add_call(in_flight, calls, leases, lease, replica)
   if redis.call('HSETNX', calls, lease, replica) == 1 then
     redis.call('HINCRBY', in_flight, replica, 1)
@@ -65,7 +66,7 @@ local function add_call(in_flight, calls, leases, lease, replica)
   redis.call('ZADD', leases, string.format('%.6f', server_time()), lease)
 end
 
--- A call is over. Its row may be gone, so this needs the lease only.
+-- Remove a closed call. Its row may be gone, so this uses the lease only.
 local function remove_call(in_flight, calls, leases, lease)
   redis.call('ZREM', leases, lease)
   local replica = redis.call('HGET', calls, lease)
@@ -75,14 +76,14 @@ local function remove_call(in_flight, calls, leases, lease)
   end
 end
 
--- Give a row its arrival if it has none. Whether the program is new, 1 or 0.
+-- Set a row's arrival if it has none. Returns 1 if the program is new, else 0.
 local function arrive(row, activity, totals, member, arrival)
   if redis.call('HSETNX', row, 'arrival', arrival) == 0 then
     return 0
   end
   redis.call('HINCRBY', totals, 'created', 1)
   if redis.call('ZSCORE', activity, member) then
-    -- The row of an earlier program of this name was deleted by hand: that program has ended.
+    -- The row of an earlier program with this name was deleted by hand: count it as ended.
     redis.call('HINCRBY', totals, 'ended', 1)
   end
   return 1
@@ -98,17 +99,16 @@ local function forget(row, activity, names, idle, totals, member, program)
   end
 end
 
--- The programs that a tenant has too many of: those without a call for longest, a few at a time
--- (`rules.ENDED_AT_ONCE`), because after the limit was lowered there may be many. The caller ends
--- them: a script touches only rows that are among its keys.
+-- The tenant's programs above its limit, longest idle first. At most ENDED_AT_ONCE (see `rules`),
+-- because many may exceed a lowered limit. The caller ends them: a script accesses only rows among
+-- its keys.
 local ENDED_AT_ONCE = 16
 local function too_many(names, idle, limit)
   local over = math.min(redis.call('ZCARD', names) - tonumber(limit), ENDED_AT_ONCE)
   return over > 0 and redis.call('ZRANGE', idle, 0, over - 1) or {}
 end
 
--- Forget what was told of a program that is over, all of it once its last is. `told` is when that
--- will be.
+-- Remove all attributes of a program once the last one has expired. `told` is that time.
 local function drop_told(row, now)
   local until_s = redis.call('HGET', row, 'told')
   if not until_s or tonumber(until_s) > tonumber(now) then
@@ -121,7 +121,7 @@ local function drop_told(row, now)
   end
 end
 
--- A program's last activity, which does not go back.
+-- Set a program's last activity, which never decreases.
 local function touch(activity, member, now)
   local last = redis.call('ZSCORE', activity, member)
   if not last or tonumber(now) > tonumber(last) then
@@ -129,8 +129,8 @@ local function touch(activity, member, now)
   end
 end
 
--- Create a program by name, or keep the one that is there. Whether it is new, 1 or 0, and the
--- programs that its tenant has too many of.
+-- Create or keep a named program. Returns 1 if it is new, else 0, and the tenant's programs above
+-- its limit.
 local function begin(row, activity, names, idle, totals, member, program, now, limit)
   local created, over = arrive(row, activity, totals, member, now), {}
   redis.call('HSET', row, 'ephemeral', '0')

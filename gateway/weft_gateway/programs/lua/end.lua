@@ -1,5 +1,5 @@
--- End a program: at once, or with the last of its open calls. With `before` given, only if it has
--- no open call and its last activity is older than that.
+-- End a program: now, or with the last of its open calls. With `before`, only if it has no open call
+-- and its last activity is older.
 -- KEYS: row, activity, tenant's names, tenant's idle programs, totals
 -- ARGV: member, program, before or ''
 local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
@@ -7,7 +7,7 @@ local totals = KEYS[5]
 local member, program, before = ARGV[1], ARGV[2], ARGV[3]
 
 if redis.call('EXISTS', row) == 0 then
-  -- A row that somebody deleted by hand leaves nothing behind.
+  -- The row was deleted by hand: remove it from the indexes.
   forget(row, activity, names, idle, totals, member, program)
   return false
 end

@@ -1,7 +1,7 @@
--- Begin a handle, or write it again. 0, and nothing has changed, where its tenant has too many. Where
--- all tenants have: the tenant that has to give way first.
--- KEYS: handle, its program's handles, its tenant's, all, tenants by number
--- ARGV: now, its end, seconds to keep it, most of the tenant, most of all, handle, tenant/handle,
+-- Add or overwrite a handle. Returns 0, without a change, if its tenant is at the limit. If all
+-- tenants together are at the limit, returns the tenant that must first lose a handle.
+-- KEYS: handle, its program's handles, its tenant's handles, all handles, tenants by number
+-- ARGV: now, expiry, lifetime in seconds, limit per tenant, limit of all, handle, tenant/handle,
 --       tenant, name, text...
 local row, of_program, of_tenant, all, tenants = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local now, ends, keep, tenant = ARGV[1], ARGV[2], ARGV[3], ARGV[8]

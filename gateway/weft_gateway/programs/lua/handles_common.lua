@@ -1,5 +1,5 @@
--- Comes before the scripts that begin and drop handles. `tenants` says how many of `all` each tenant
--- has.
+-- Prepended to the scripts that add and drop handles. `tenants` counts each tenant's handles in
+-- `all`.
 local function forget_handle(all, tenants, member)
   local tenant = string.match(member, '^[^/]*')
   if redis.call('ZREM', all, member) == 1

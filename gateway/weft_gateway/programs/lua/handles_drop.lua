@@ -1,5 +1,5 @@
--- Forget a handle. 1 where it was there.
--- KEYS: handle, its program's handles, its tenant's, all, tenants by number
+-- Remove a handle. Returns 1 if it existed.
+-- KEYS: handle, its program's handles, its tenant's handles, all handles, tenants by number
 -- ARGV: handle, tenant/handle
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('ZREM', KEYS[3], ARGV[1])

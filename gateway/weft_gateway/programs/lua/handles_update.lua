@@ -1,4 +1,4 @@
--- Change texts of a handle that is there.
+-- Change texts of an existing handle.
 -- KEYS: handle   ARGV: name, text...
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return 0

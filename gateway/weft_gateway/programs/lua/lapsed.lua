@@ -1,9 +1,9 @@
--- The leases without a sign for so many seconds of the server's clock.
--- KEYS: leases, open calls   ARGV: seconds, the server's time until which no lease lapses
+-- Leases that were not renewed for a number of seconds of the server's clock.
+-- KEYS: leases, open calls   ARGV: seconds, server time until which no lease expires
 local leases, calls, now = KEYS[1], KEYS[2], server_time()
 
 if redis.call('HLEN', calls) > redis.call('ZCARD', leases) then
-  -- Somebody deleted leases. Without one, a call of a gateway that has died would never be closed.
+  -- Leases were deleted by hand. Without one, a dead gateway's call would never be closed.
   for _, lease in ipairs(redis.call('HKEYS', calls)) do
     redis.call('ZADD', leases, 'NX', string.format('%.6f', now), lease)
   end

@@ -1,9 +1,9 @@
--- Take a call from a tenant's limits, or correct its tokens. One hash per tenant:
---   r, rt: requests left and when that was; k, kt: the same of tokens;
---   f:GATEWAY: calls in flight at one gateway and when it said so, "count time".
+-- Admit a call under a tenant's limits, or correct its tokens. One hash per tenant:
+--   r, rt: requests left and the time of that count; k, kt: the same for tokens;
+--   f:GATEWAY: a gateway's calls in flight and the time of its last renewal, "count time".
 -- KEYS: the hash. ARGV: requests per minute, tokens per minute, calls in flight (0: no limit),
---   requests wanted (0 or 1), tokens wanted, gateway, its calls that have ended, lease in seconds,
---   its calls in flight without the wanted one, or "" to go on from what is known here.
+--   requests wanted (0 or 1), tokens wanted, gateway, its ended calls, lease in seconds,
+--   its calls in flight without the wanted one, or "" to use the stored count.
 -- Returns {limit reached: "" or its name, seconds to wait, requests left, tokens left}, as strings.
 local per_minute = { r = tonumber(ARGV[1]), k = tonumber(ARGV[2]) }
 local most, wanted, tokens = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -18,7 +18,7 @@ local function level(name)
   return math.min(per_minute[name], tonumber(known[1]) + gained)
 end
 
--- The count of a gateway that has said so within its lease, else nil.
+-- The count of a gateway that was renewed within its lease, else nil.
 local function fresh(entry)
   local count, at = string.match(entry or '', '^(%d+) ([%d.]+)$')
   return at and now - tonumber(at) < lease and tonumber(count) or nil

@@ -1,15 +1,15 @@
--- What is known of fingerprints.
+-- Look up fingerprints.
 -- KEYS: marks, their last use, folded programs, their last use
--- ARGV: tenant and a slash, seconds to keep what is used, the fingerprints, 16 digits each: one
---       argument, since a client takes longer to send many than this takes to look them up
--- One string: a line for each mark, after the number of its fingerprint; a line for each folded
+-- ARGV: tenant and a slash, lifetime of unused fields in seconds, the fingerprints, 16 digits each:
+--       one argument, because sending many takes a client longer than the lookup
+-- Returns one string: a line per mark, after the number of its fingerprint; a line per folded
 -- program.
 local marks_at, marks_used, folds_at, folds_used = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local tenant, keep, wanted = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local lines, programs, time = {}, {}, redis.call('TIME')
 local now = tonumber(time[1])
 
--- Whether a field may still be used. Notes the use, but not each one of many in a short time.
+-- Whether a field has not expired. Records its use, but not more often than needed.
 local function fresh(used, field)
   local last = tonumber(redis.call('ZSCORE', used, field) or '0')
   if last < now - keep then

@@ -1,13 +1,13 @@
--- Put marks at fingerprints, and fold programs.
+-- Add marks to fingerprints, and fold programs.
 -- KEYS: marks, their last use, folded programs, their last use
--- ARGV: seconds to keep, marks at one fingerprint, fingerprints in all, folded programs in all, how
---       many fingerprints now, then a fingerprint and a mark for each, then a folded program and what
---       it is part of ('' if of none) for each
+-- ARGV: lifetime in seconds, maximum marks per fingerprint, maximum fingerprints, maximum folded
+--       programs, number of fingerprints in this call, then fingerprint and mark..., then folded
+--       program and its root ('' to unfold)...
 local marks_at, marks_used, folds_at, folds_used = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local keep, most, count = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[5])
 local AT_ONCE = 1000
 local time = redis.call('TIME')
--- With fractions, so that of two the later one is used later.
+-- With fractions of a second, to order uses within one second.
 local now = string.format('%.6f', time[1] + time[2] / 1e6)
 
 local function forget(at, used, field)
@@ -15,7 +15,8 @@ local function forget(at, used, field)
   redis.call('ZREM', used, field)
 end
 
--- Remove what was not used for too long and, beyond the limit, what was used longest ago; in steps.
+-- Remove expired fields and, over the limit, the least recently used ones; a limited number per
+-- call.
 local function trim(at, used, limit)
   local old = redis.call('ZRANGEBYSCORE', used, '-inf', '(' .. now - keep, 'LIMIT', 0, AT_ONCE)
   for _, field in ipairs(old) do

@@ -1,8 +1,8 @@
--- Open a call. One atomic change; nothing is written before every refusal has been ruled out.
+-- Open a call in one atomic change. All checks come before the first write.
 -- KEYS: row, in-flight counts, activity, tenant's names, tenant's idle programs, leases, totals,
 --       open calls
 -- ARGV: member, program, call, thread, candidate, sticky, now, ephemeral, lease, parent,
---       most programs of the tenant, eligible...
+--       limit of programs per tenant, eligible...
 local row, in_flight, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local leases, totals, calls = KEYS[6], KEYS[7], KEYS[8]
 local member, program, call, thread, candidate = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -12,7 +12,7 @@ if redis.call('HEXISTS', row, 't:' .. call) == 1 then
   return redis.error_reply('WEFT the call is open already')
 end
 
--- Algorithm 2, lines 5 to 10: a home that can take the call wins over the candidate.
+-- Algorithm 2, lines 5 to 10: an eligible home wins over the candidate.
 local replica = candidate
 if sticky then
   local home = redis.call('HGET', row, 'home')

@@ -1,5 +1,5 @@
--- Give a sign for open calls, by the server's clock; calls that are not open stay closed. A call
--- that its row has and the index of open calls has lost is put back.
+-- Renew the leases of open calls by the server's clock; closed calls stay closed. A call that is in
+-- its row and missing in the index of open calls is restored.
 -- KEYS: leases, in-flight counts, open calls, then each call's row
 -- ARGV: each call's lease and id
 local leases, in_flight, calls = KEYS[1], KEYS[2], KEYS[3]

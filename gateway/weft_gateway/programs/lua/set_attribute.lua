@@ -1,6 +1,6 @@
--- Remember what was told of a program, which begins with it; or take that back, with an empty text.
+-- Set an attribute of a program, which is created if missing; an empty text removes the attribute.
 -- KEYS: row, activity, tenant's names, tenant's idle programs, totals
--- ARGV: member, program, now, most programs of the tenant, name, text, until
+-- ARGV: member, program, now, limit of programs per tenant, name, text, expiry
 local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local totals = KEYS[5]
 local now, field, text = ARGV[3], 'h:' .. ARGV[5], ARGV[6]

@@ -1,6 +1,6 @@
--- Create a program by name, or keep the one that is there.
+-- Create or keep a named program.
 -- KEYS: row, activity, tenant's names, tenant's idle programs, totals
--- ARGV: member, program, now, most programs of the tenant
+-- ARGV: member, program, now, limit of programs per tenant
 local row, activity, names, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local totals = KEYS[5]
 local member, program, now = ARGV[1], ARGV[2], ARGV[3]
