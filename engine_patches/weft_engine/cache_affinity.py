@@ -51,7 +51,7 @@ class Cache(Protocol):
         """KV blocks that are not in use."""
         ...
 
-    def context_of(self, sequence: str) -> ContextSnapshot:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
         """Look up a waiting sequence."""
         ...
 
@@ -196,7 +196,7 @@ class CacheAffinity:
         known = self._known.get(name)
         if known is not None and self._cache.still_cached(name, known.cached):
             return known
-        context = self._known[name] = self._cache.context_of(name)
+        context = self._known[name] = self._cache.context_snapshot(name)
         self._calls.update_context(name, context.cached, context.uncached, now)
         if context.cached > context.uncached:
             self._warm.add(name)

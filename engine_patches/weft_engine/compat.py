@@ -175,7 +175,7 @@ class SchedulerHooks(AdmissionHooks):
         self.on_cache_emptied(emptied)
         return emptied
 
-    def displace(self, request: Request, now: float) -> None:
+    def preempt(self, request: Request, now: float) -> None:
         """Take a running request out of the batch and put it back into the waiting queue."""
         # Who gives way is among the last.
         at = next(i for i in reversed(range(len(self.running))) if self.running[i] is request)
@@ -185,7 +185,7 @@ class SchedulerHooks(AdmissionHooks):
         # resumed, not as one that it still holds from the step before.
         self.prev_step_scheduled_req_ids.discard(request.request_id)
 
-    def can_be_displaced(self, request: Request) -> bool:
+    def can_be_preempted(self, request: Request) -> bool:
         """Whether the request is in a state that vLLM can preempt and resume."""
         return bool(request.status == RequestStatus.RUNNING) and not request.resumable
 
@@ -211,7 +211,7 @@ class SchedulerHooks(AdmissionHooks):
         names.extend(output.scheduled_cached_reqs.resumed_req_ids)
         return names
 
-    def context_of(self, sequence: str) -> ContextSnapshot:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
         """What the prefix cache has and lacks of a waiting request's context, and the free blocks
         that admitting the request takes. What another engine has computed of it, and sends, counts
         as cached."""
@@ -240,7 +240,7 @@ class SchedulerHooks(AdmissionHooks):
         if not self._cached_from_the_first():
             return self.blocks_needed(request, exact_above)
         needed = self.blocks_without_hits(request)
-        return needed if needed <= exact_above else self.context_of(request.request_id).blocks
+        return needed if needed <= exact_above else self.context_snapshot(request.request_id).blocks
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
         """Whether the prefix cache has still the end of so many tokens of a waiting request's

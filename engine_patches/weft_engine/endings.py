@@ -27,7 +27,7 @@ class Endings:
     def __len__(self) -> int:
         return len(self._until)
 
-    def tell(self, program: str, until: float) -> list[str]:
+    def set_end(self, program: str, until: float) -> list[str]:
         """A program's priority ends at `until`, whatever was told before. Returns the programs
         whose priority ends now, to bound their number: those told longest ago."""
         self._until[program] = until

@@ -149,7 +149,7 @@ class EvictionAdapter:
         """ttl_s: 0 for a priority without an end."""
         over: list[str] = []
         if priority and ttl_s:
-            over = self._endings.tell(program, now + min(ttl_s, MAX_RETAIN_S))
+            over = self._endings.set_end(program, now + min(ttl_s, MAX_RETAIN_S))
         else:
             self._endings.drop(program)
         self.policy.prioritise(program, priority)

@@ -113,7 +113,7 @@ class Preemption:
         names = self._calls.shares.running_of(tenant)
         for name in sorted(names, key=lambda n: (rank(n), n), reverse=True):
             request = requests[name]
-            if not self._hooks.can_be_displaced(request):
+            if not self._hooks.can_be_preempted(request):
                 continue
             if not limit or self._displaced(request) < self._most:
                 yield request
@@ -200,7 +200,7 @@ class Preemption:
         return met((r for r in better if r.request_id in likely), self._hooks.blocks_needed)
 
     def _may_give_way(self, request: Any) -> bool:
-        return self._displaced(request) < self._most and self._hooks.can_be_displaced(request)
+        return self._displaced(request) < self._most and self._hooks.can_be_preempted(request)
 
     def _displaced(self, request: Any) -> int:
         call = self._calls.of(request.request_id)
@@ -224,7 +224,7 @@ class Preemption:
             rank=place,
             # Full blocks stay in the prefix cache for a while; what is in the last one is lost.
             waste=computed % hooks.block_size if hooks.prefix_cached() else computed,
-            displaced=self._displaced(request),
+            preemptions=self._displaced(request),
         )
 
 

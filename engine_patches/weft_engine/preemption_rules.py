@@ -39,7 +39,7 @@ class Candidate:
     order_in_queue: int = 0
     rank: float = 0.0
     waste: int = 0
-    displaced: int = 0
+    preemptions: int = 0
     blocks: int = 0
 
 
@@ -84,7 +84,7 @@ def meet_claims(
     whose slots are not enough.
     """
     movable = sorted(
-        (c for c in running if c.displaced < max_displacements),
+        (c for c in running if c.preemptions < max_displacements),
         key=lambda c: (-c.queue, 0.0 if margin is None else -c.rank, c.waste, -c.order_in_queue),
     )
     met: list[tuple[str, list[str]]] = []

@@ -47,11 +47,11 @@ class Preemption(WeftScheduler):
         if self.random is not None and self.running and self.random.random() < 0.4:
             victim = self.random.choice(self.running)
             call = self.calls.of(victim.request_id)
-            if call is not None and call.displaced < 4 and self.can_be_displaced(victim):
+            if call is not None and call.displaced < 4 and self.can_be_preempted(victim):
                 call.displaced += 1
                 # Behind all others, so that its blocks are overwritten before it resumes.
                 call.order_in_queue += 10_000
-                self.displace(victim, self.clock())
+                self.preempt(victim, self.clock())
                 self.forced += 1
         return super().schedule(*args, **kwargs)
 

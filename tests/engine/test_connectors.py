@@ -79,7 +79,7 @@ def test_our_connector_saves_inside_a_multi_connector(engine):
     for _ in range(5):
         e.step()
     scheduler = e.scheduler
-    scheduler.displace(scheduler.requests["c"], scheduler.clock())
+    scheduler.preempt(scheduler.requests["c"], scheduler.clock())
     assert scheduler.state()["swap"]["swapped_out"] > 0
 
 
@@ -124,8 +124,8 @@ def test_a_prompt_that_another_engine_has_computed_counts_as_cached(engine):
     e.add("far", prompt=PROMPT, tokens=2)
     e.add("cold", prompt=PROMPT[::-1], tokens=2)
     e.scheduler.requests["far"].kv_transfer_params = {"do_remote_prefill": True}
-    assert e.scheduler.context_of("far")[:2] == (63, 1)
-    assert e.scheduler.context_of("cold")[:2] == (0, 64)
+    assert e.scheduler.context_snapshot("far")[:2] == (63, 1)
+    assert e.scheduler.context_snapshot("cold")[:2] == (0, 64)
 
 
 @pytest.mark.parametrize("cached", [0, 1, 15, 16, 100, 126])
@@ -149,7 +149,7 @@ def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
 
     wanted = manager.coordinator.find_longest_cache_hit(request.block_hashes, 16 * 127 - 1)[1]
     monkeypatch.setattr(manager.block_pool, "get_cached_block", counted)
-    assert scheduler.context_of("again") == (wanted, 16 * 127 - wanted, 127)
+    assert scheduler.context_snapshot("again") == (wanted, 16 * 127 - wanted, 127)
     assert asked <= 16
 
 
@@ -161,7 +161,7 @@ def test_blocks_in_use_are_not_needed_again(engine):
     e.add("runs", prompt=prompt[: 16 * 25], tokens=9)
     e.step()
     e.add("waits", prompt=prompt, tokens=1)
-    assert e.scheduler.context_of("waits") == (16 * 39, 16, 40 - 24)
+    assert e.scheduler.context_snapshot("waits") == (16 * 39, 16, 40 - 24)
 
 
 def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):

@@ -18,22 +18,22 @@ def watched(engine: Any) -> Any:
     return KVMemory(engine)
 
 
-def displace(engine: Any, name: str) -> None:
+def preempt(engine: Any, name: str) -> None:
     scheduler = engine.scheduler
-    scheduler.displace(scheduler.requests[name], scheduler.clock())
+    scheduler.preempt(scheduler.requests[name], scheduler.clock())
 
 
 def displace_any(engine: Any, random: Random) -> bool:
     """Displace one running call, whichever; whether one was there."""
     scheduler = engine.scheduler
-    able = [r for r in scheduler.running if scheduler.can_be_displaced(r)]
+    able = [r for r in scheduler.running if scheduler.can_be_preempted(r)]
     if able:
         victim = random.choice(able)
         call = scheduler.calls.of(victim.request_id)
         # Often behind all others, so that its blocks are overwritten before it resumes.
         call.order_in_queue += random.choice([0, 10_000])
         scheduler.calls.moved.add(victim.request_id)
-        displace(engine, victim.request_id)
+        preempt(engine, victim.request_id)
     return bool(able)
 
 
@@ -97,7 +97,7 @@ def test_an_emptying_by_vllm_itself_empties_the_buffer_too(engine):
     e.add("c", prompt=list(range(60)), tokens=30)
     for _ in range(5):
         e.step()
-    displace(e, "c")
+    preempt(e, "c")
     assert e.scheduler.state()["swap"]["used"] > 0
     e.land_all()
     assert e.scheduler.reset_prefix_cache()

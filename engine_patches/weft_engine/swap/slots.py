@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 
 @dataclass(slots=True)
-class _Held:
+class _StoredBlock:
     slot: int
     tenant: str
     owners: set[str] = field(default_factory=set)
@@ -32,7 +32,7 @@ class HostSlots:
         self._free = list(range(count))
         self._most = int(count * tenant_share) or min(count, 1)
         # Least recently used first, as are the tenants' own lists.
-        self._held: OrderedDict[Hashable, _Held] = OrderedDict()
+        self._held: OrderedDict[Hashable, _StoredBlock] = OrderedDict()
         self._of_tenant: dict[str, OrderedDict[Hashable, None]] = {}
         self._owned: dict[str, set[Hashable]] = {}
         self.count = count
@@ -61,7 +61,7 @@ class HostSlots:
             slots.append(slot)
         copies = list(zip(fresh, sorted(slots), strict=False))
         for index, slot in copies:
-            self._held[wanted[index]] = _Held(slot, tenant)
+            self._held[wanted[index]] = _StoredBlock(slot, tenant)
             self._own(owner, wanted[index])
         # The first ones are touched last, so that the last ones are dropped first.
         for content in reversed(wanted):

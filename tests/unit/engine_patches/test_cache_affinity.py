@@ -47,7 +47,7 @@ class FakeCache:
     def free_blocks(self) -> int:
         return self.free
 
-    def context_of(self, sequence: str) -> ContextSnapshot:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
         self.asked.append(sequence)
         return self.contexts[sequence]
 

@@ -84,7 +84,7 @@ class Engine:
     def waits_for_blocks(self) -> bool:
         return True
 
-    def can_be_displaced(self, request: Any) -> bool:
+    def can_be_preempted(self, request: Any) -> bool:
         return True
 
     def prefix_cached(self) -> bool:

@@ -38,7 +38,7 @@ def test_by_rank_only_where_the_order_says_so_and_by_its_margin():
 
 
 def test_calls_displaced_often_enough_are_left_alone():
-    running = [Candidate("a", 5, displaced=3), Candidate("b", 1)]
+    running = [Candidate("a", 5, preemptions=3), Candidate("b", 1)]
     assert choose([Claim("w", 0)], running) == ["b"]
 
 
