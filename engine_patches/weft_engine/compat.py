@@ -45,15 +45,15 @@ def check_start(vllm_config: Any, channel: str) -> None:
     servers = int(parallel._api_process_count)
     if servers > 1:
         raise ValueError(
-            f"Weft's report channel serves one API server, and {servers} were started, each of "
-            "which would lose calls of the others: add --api-server-count 1"
+            f"Weft's report channel serves one API server, and {servers} were started; call "
+            "reports would be lost: add --api-server-count 1"
         )
     elsewhere = parallel.data_parallel_size - parallel.data_parallel_size_local
     if elsewhere > 0 and not parallel.local_engines_only and channel.startswith("ipc:"):
         raise ValueError(
-            f"{elsewhere} engine cores run on other machines, where Weft's report channel "
-            f"({channel}) does not reach: run an API server on each machine "
-            "(--data-parallel-external-lb or --data-parallel-hybrid-lb), each a replica of its own"
+            f"{elsewhere} engine cores run on other machines, which Weft's report channel "
+            f"({channel}) does not reach: run one API server per machine, each as a replica "
+            "(--data-parallel-external-lb or --data-parallel-hybrid-lb)"
         )
 
 
@@ -95,7 +95,7 @@ class SchedulerHooks(AdmissionHooks):
         policy = str(getattr(self.policy, "value", self.policy))
         if policy != "fcfs":
             raise ValueError(
-                f"Weft's scheduler sorts vLLM's fcfs queue itself; start the engine without "
+                f"Weft's scheduler sorts vLLM's fcfs queue: start the engine without "
                 f"--scheduling-policy {policy}"
             )
 

@@ -141,7 +141,7 @@ class WeftScheduler(SchedulerHooks):
         return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
-        """Requests are aborted from outside. What they used still counts."""
+        """Requests are aborted from outside. Their use so far still counts."""
         finished = super().finish_requests(*args, **kwargs)
         self._report_finished(self.clock())
         return finished

@@ -60,9 +60,6 @@ docs
 docs/decisions
 docs/guides
 docs/reference
-engine_patches/weft_engine
-engine_patches/weft_engine/orders
-engine_patches/weft_engine/swap
 gateway/weft_gateway
 gateway/weft_gateway/api
 gateway/weft_gateway/calls

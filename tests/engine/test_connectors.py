@@ -85,7 +85,7 @@ def test_our_connector_saves_inside_a_multi_connector(engine):
 
 @pytest.mark.parametrize("connector", [None, DELAYING], ids=["none", "another"])
 def test_a_swap_without_our_connector_is_refused_at_start(engine, connector):
-    with pytest.raises(ValueError, match="swap_gib is set, but the engine's KV connector"):
+    with pytest.raises(ValueError, match="swap_gib is set, but the engine has"):
         engine(swap_gib=1.0, transfer=connector and transfer(**connector))
 
 

@@ -218,8 +218,8 @@ def test_the_next_call_is_told_that_a_pin_has_ended_and_why(engine):
         e.add(name, program=program, tokens=1)
         e.run()
     hints = {report.call: report.hints for report in e.reports}
-    assert hints["d1"] == ("weft_retain=expired: another pin needed the room",)
-    assert hints["d2"] == ("weft_retain=expired: its time was over",)
+    assert hints["d1"] == ("weft_retain=expired: another pin took its place",)
+    assert hints["d2"] == ("weft_retain=expired: its retention time has passed",)
     assert hints["e2"] == ()
 
 

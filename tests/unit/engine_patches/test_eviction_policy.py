@@ -192,10 +192,10 @@ def test_why_a_pin_ended_is_told_once_and_not_if_it_was_released():
     for program, numbers in (("old", (0, 1, 2)), ("new", (3, 4)), ("short", (5,))):
         world.note(program, QUERY, *numbers)
         world.policy.retain(program, 10.0 if program == "short" else 100.0)
-    assert world.policy.take_end("old") == "another pin needed the room"
+    assert world.policy.take_end("old") == "another pin took its place"
     assert world.policy.take_end("old") == ""
     world.policy.expire(10.0)
-    assert world.policy.take_end("short") == "its time was over"
+    assert world.policy.take_end("short") == "its retention time has passed"
     world.policy.release("new")
     assert world.policy.take_end("new") == ""
     assert world.policy.take_end("nobody") == ""

@@ -124,7 +124,7 @@ def test_what_is_inconsistent_is_found():
     world.queue.retier_n([world.blocks[3]])
     assert world.queue.violations(world.blocks) == []
     world.blocks[5].ref_cnt = 1
-    assert "nobody uses" in world.queue.violations(world.blocks)[0]
+    assert "unused" in world.queue.violations(world.blocks)[0]
     world.blocks[5].ref_cnt = 0
     world.queue.num_free_blocks += 1
     assert "are counted" in world.queue.violations(world.blocks)[0]
