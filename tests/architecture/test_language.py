@@ -89,11 +89,9 @@ loadgen/weft_bench/truth
 loadgen/weft_bench/virtual
 loadgen/weft_bench/workloads
 tests/contract
-tests/engine
 tests/system
 tests/system/gateway
 tests/system/real
-tests/unit/engine_patches
 tests/unit/gateway
 tests/unit/loadgen
 """

@@ -17,7 +17,7 @@ def test_a_priority_ends_once_at_its_instant() -> None:
     assert len(endings) == 0
 
 
-def test_the_last_word_counts() -> None:
+def test_the_latest_end_replaces_earlier_ones() -> None:
     endings = Endings()
     endings.set_end("later", 3.0)
     endings.set_end("later", 8.0)
@@ -30,7 +30,7 @@ def test_the_last_word_counts() -> None:
     assert endings.due(8.0) == ["later"]
 
 
-def test_beyond_the_limit_those_told_longest_ago_end_now() -> None:
+def test_beyond_the_limit_the_least_recently_set_priorities_end() -> None:
     endings = Endings(most=2)
     assert endings.set_end("a", 9.0) == []
     assert endings.set_end("b", 1.0) == []
@@ -66,7 +66,7 @@ def test_any_order_of_events_gives_what_a_dictionary_would(
         assert len(endings) == len(plain)
 
 
-def test_telling_again_and_again_keeps_little() -> None:
+def test_many_renewals_leave_few_entries() -> None:
     endings = Endings()
     for instant in range(10_000):
         endings.set_end("p", float(instant))

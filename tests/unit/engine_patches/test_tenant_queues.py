@@ -1,4 +1,4 @@
-"""Whose turn it is, of the waiting sequences of several tenants."""
+"""The order of service for the waiting sequences of several tenants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0}
 
 
 class Book:
-    """A ledger whose moves are told."""
+    """A call table that reports its changes."""
 
     def __init__(self, policy: str = "plas") -> None:
         self.calls = CallTable(build_order(policy, OPTIONS))
@@ -42,7 +42,7 @@ def test_tenants_take_turns_and_inside_a_tenant_the_order_decides():
     assert book.next(9) == found, "to ask changes nothing"
 
 
-def test_what_is_not_ready_or_held_back_takes_no_turn():
+def test_unready_and_deferred_sequences_take_no_turn():
     book = Book()
     for name in ("a0", "a1", "b0"):
         book.come(name)
@@ -55,7 +55,7 @@ def test_what_is_not_ready_or_held_back_takes_no_turn():
     assert sorted(book.next(3)) == ["a0", "a1", "b0"]
 
 
-def test_who_has_started_or_was_aborted_is_no_longer_next():
+def test_started_and_aborted_sequences_are_not_next():
     book = Book()
     for name in ("a0", "a1", "a2", "b0"):
         book.come(name)
@@ -69,7 +69,7 @@ def test_who_has_started_or_was_aborted_is_no_longer_next():
     assert sorted(book.next(4)) == ["a0", "a2", "b0"]
 
 
-def test_it_tells_of_which_tenants_something_has_moved_and_forgets_all():
+def test_changed_tenants_are_dirty_until_cleared():
     book = Book()
     book.come("a0")
     book.come("b0")
@@ -79,7 +79,7 @@ def test_it_tells_of_which_tenants_something_has_moved_and_forgets_all():
     assert sorted(book.next(2)) == ["a0", "b0"]
 
 
-def test_what_has_left_makes_no_other_tenant_dirty():
+def test_a_sequence_that_left_makes_no_other_tenant_dirty():
     book = Book()
     for name in ("a0", "a1", "b0"):
         book.come(name)
