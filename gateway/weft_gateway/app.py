@@ -20,7 +20,7 @@ from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.dispatch import Dispatcher
 from weft_gateway.api.failures import Failures
-from weft_gateway.api.openapi import describe_hot_routes
+from weft_gateway.api.openapi import ERRORS, complete_document
 from weft_gateway.api.passthrough import Passthrough
 from weft_gateway.api.web import Cors
 from weft_gateway.api.websocket import ResponsesSockets
@@ -286,7 +286,7 @@ class Gateway:
         ):
             pages.include_router(routes)
         failures.install(pages, answers)
-        describe_hot_routes(pages)
+        complete_document(pages)
         cors = Cors(s.cors_origins) if s.cors_origins else None
         self.app = Dispatcher(calls, passthrough, sockets, pages, answers, cors, s)
 
@@ -367,7 +367,8 @@ def _fastapi(gateway: Gateway) -> FastAPI:
         swagger_ui_parameters={"validatorUrl": None},
         title="Weft",
         version=version("weft"),
-        description="An OpenAI-compatible, stateful serving gateway for agent programs.",
+        responses=ERRORS,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lambda _: gateway.running(),
         redirect_slashes=False,
     )

@@ -77,7 +77,9 @@ def test_it_installs_the_packages_of_weft_and_nothing_else(names: list[str]) -> 
 def test_it_is_small_and_has_no_results(wheel: Path, names: list[str]) -> None:
     assert wheel.stat().st_size < 1_000_000
     kinds = Counter(Path(name).suffix for name in names if ".dist-info/" not in name)
-    assert kinds.keys() == {".py", ".typed", ".lua", ".txt", ".jinja"}
+    assert kinds.keys() == {".py", ".typed", ".lua", ".txt", ".jinja", ".json"}
+    documents = [name for name in names if name.endswith(".json")]
+    assert documents == ["weft_gateway/api/examples.json"]
 
 
 def test_it_tells_type_checkers_that_the_client_has_types(names: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Administration: the order of the engines' queues, and the state of everything."""
+"""Administration: the order of the engines' waiting queues, and the state of all replicas."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from weft_engine.wire import ORDER_NAMES
 
-from weft_gateway.api import web
+from weft_gateway.api import schemas, web
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import described, read_model
 from weft_gateway.config import Settings
@@ -26,8 +26,11 @@ class Policy(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    policy: str = Field(description=f"one of {', '.join(ORDER_NAMES)}")
-    reset_cache: bool = Field(False, description="also empty the prefix caches")
+    policy: str = Field(
+        description=f"one of {', '.join(ORDER_NAMES)}",
+        json_schema_extra={"enum": list(ORDER_NAMES)},
+    )
+    reset_cache: bool = Field(False, description="whether to empty the prefix caches too")
 
     @field_validator("policy")
     @classmethod
@@ -83,11 +86,13 @@ def router(
 
     @api.post(
         "/policy",
-        summary="Change the order in every engine",
+        summary="Change the order of every engine's queue",
+        response_model=schemas.AppliedPolicy,
+        response_model_exclude_unset=True,
         openapi_extra=described(Policy, required=True),
     )
     async def set_policy(request: Request) -> dict[str, Any]:
-        """Each replica's answer, by name. `applied` says whether all of them took it."""
+        """Each replica's answer by name. Any other content type than JSON is refused."""
         policy = await read_model(request, Policy, settings.max_body_bytes)
         answers = await ask("POST", "/weft/policy", policy.model_dump())
         for name in answers if policy.reset_cache else ():
@@ -95,9 +100,14 @@ def router(
         applied = all(answer["status"] == 200 for answer in answers.values())
         return {"policy": policy.policy, "applied": applied, "replicas": answers}
 
-    @api.get("/state", summary="Every replica's state, and the process table's integrity")
-    async def state() -> dict[str, Any]:
-        """`table.violations` is empty when all is well."""
+    @api.get(
+        "/state",
+        summary="Get every replica's state and the process table's integrity",
+        response_model=schemas.GatewayState,
+        response_model_exclude_unset=True,
+    )
+    async def get_state() -> dict[str, Any]:
+        """Each replica's own answer by name, and checks of the process table."""
         answers = await ask("GET", "/weft/state", None)
         return {
             "replicas": answers,

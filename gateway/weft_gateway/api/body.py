@@ -250,8 +250,11 @@ def check_depth(value: Any) -> None:
 
 
 async def read_model(request: Request, model: type[_Model], max_body_bytes: int) -> _Model:
-    """A body of at most `max_body_bytes`, and never more than SMALL_BODY_BYTES, as `model`. An
-    empty one has no members. ApiError; ClientGone."""
+    """A body of at most `max_body_bytes` and SMALL_BODY_BYTES, as `model`. An empty body has no
+    members. ApiError; ClientGone.
+
+    FastAPI's own body parameters read bodies of any size, and before the caller is known.
+    """
     limit = min(max_body_bytes, SMALL_BODY_BYTES)
     raw = await read_body(dict(request.headers.raw), request.receive, limit)
     try:
@@ -262,6 +265,6 @@ async def read_model(request: Request, model: type[_Model], max_body_bytes: int)
 
 
 def described(model: type[BaseModel], *, required: bool) -> dict[str, Any]:
-    """The request body in OpenAPI's words, for FastAPI does not see what `read_model` reads."""
+    """The description of a body that `read_model` reads, for a route's `openapi_extra`."""
     content = {"application/json": {"schema": model.model_json_schema()}}
     return {"requestBody": {"required": required, "content": content}}

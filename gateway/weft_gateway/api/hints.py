@@ -2,8 +2,8 @@
 
 `submit_partial_prefill` and `extend_prefill` are `/v1/hints/prefill` (the extension itself is a hot
 call), `tag_kv_blocks` is `/v1/hints/tags`, `set_reuse_priority` is `/v1/hints/priority`, and
-`register_streaming_callback` is a program's event stream. Hints can only help: none is needed, and
-wrong ones change no answer.
+`register_streaming_callback` is a program's event stream. Hints are optional, and a wrong hint
+changes no answer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from time import time
 from typing import Any, Final
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from weft_gateway import errors
+from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, described, is_skimmed, read_model
 from weft_gateway.api.http import read_body
@@ -40,79 +40,47 @@ from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 
 DEFAULT_TTL_S: Final = 60.0
-_SESSION: Final = "where it is missing, the session's header is taken, as for a call"
-
-_CHAT: Final[list[Any]] = [
-    {"role": "system", "content": "You answer with the help of tools."},
-    {"role": "user", "content": "How far is it from Lyon to Turin?"},
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {
-                "id": "call_1",
-                "type": "function",
-                "function": {"name": "distance", "arguments": '{"from": "Lyon", "to": "Turin"}'},
-            }
-        ],
-    },
-]
+_SESSION: Final = "the session; if missing, the request's headers name it, as for a call"
 
 
 class NewPrefill(BaseModel):
-    """What the program's next call is going to begin with."""
+    """The messages that the program's next call begins with."""
 
-    model_config = ConfigDict(
-        extra="allow",
-        json_schema_extra={
-            "example": {"model": "weft-demo", "messages": _CHAT, "session_id": "run-7", "ttl_s": 30}
-        },
-    )
+    model_config = ConfigDict(extra="allow")
+
     messages: list[dict[str, Any]] = Field(description="the messages that are known already")
-    model: str | None = None
-    tools: list[dict[str, Any]] | None = Field(None, description="the same as the call will have")
-    session_id: str | None = Field(None, description="or any other name of the alias table")
-    ttl_s: float = Field(DEFAULT_TTL_S, gt=0, description=f"seconds, at most {MAX_TTL_S:g}")
+    model: str | None = Field(None, description="the call's model")
+    tools: list[dict[str, Any]] | None = Field(None, description="the call's tools")
+    session_id: str | None = Field(None, description="the session; its aliases work too")
+    ttl_s: float = Field(
+        DEFAULT_TTL_S, gt=0, description=f"lifetime in seconds, cut to {MAX_TTL_S:g}"
+    )
 
 
 class TagHint(BaseModel):
-    """What a program's prompts hold."""
+    """Tags for parts of a program's prompts."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "example": {
-                "session_id": "run-7",
-                "tags": [
-                    {"messages": [0, 1], "tag": "SYSTEM_PROMPT"},
-                    {"messages": [4, 7], "tag": "TOOL_OUTPUT"},
-                ],
-                "ttl_s": 300,
-            }
-        }
-    )
     session_id: str | None = Field(None, description=_SESSION)
     tags: list[dict[str, Any]] = Field(
-        description="`messages`: from and up to an index, or `message`: one, or `start` and `end`: "
-        "tokens; with `tag`. They hold for the session's next calls, beside those that come by "
-        "themselves from the messages' roles; an empty list forgets them",
+        description="each has a `tag` and a range: `messages` (first index and the index after the "
+        "last), `message` (one index), or `start` and `end` (tokens). The tags hold for the "
+        "session's next calls, in addition to those that follow from the messages' roles. An empty "
+        "list removes them",
         max_length=64,
     )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="seconds")
 
 
 class PriorityHint(BaseModel):
-    """How long a program's KV blocks are worth keeping, beside those of others."""
+    """How long to keep a program's KV blocks compared with those of other programs."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"session_id": "run-7", "priority": 1, "ttl_s": 120}}
-    )
     session_id: str | None = Field(None, description=_SESSION)
-    priority: int | None = Field(None, ge=-4, le=4, description="tiers; higher stays longer")
-    retain_s: float | None = Field(None, ge=0, le=3600, description="pin them so long; 0: unpin")
+    priority: int | None = Field(None, ge=-4, le=4, description="higher stays longer")
+    retain_s: float | None = Field(None, ge=0, le=3600, description="seconds of pinning; 0 unpins")
     retain_tokens: int | None = Field(
-        None, ge=0, le=1 << 30, description="pin only what the first so many tokens of it hold"
+        None, ge=0, le=1 << 30, description="pin only the blocks of this many first tokens"
     )
-    ttl_s: float = Field(300.0, gt=0, le=3600, description="the priority ends after so long")
+    ttl_s: float = Field(300.0, gt=0, le=3600, description="lifetime of the priority in seconds")
 
 
 def prefill_router(
@@ -127,15 +95,15 @@ def prefill_router(
     max_body_bytes: int,
     read_body_bytes: int,
 ) -> APIRouter:
-    """The routes of prefills. lineage: None where calls without a key are programs of their own.
-    limits: None where no tenant has any."""
+    """The routes of prefills. lineage: None if each call without a key is a program of its own.
+    limits: None if no tenant has limits."""
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
 
     def tenant_of(request: Request) -> str:
         return auth.caller(dict(request.headers.raw)).tenant
 
     async def found(tenant: str, prefill_id: str) -> Prefill:
-        """A tenant's handle. ApiError 404, also where it cannot be told now."""
+        """A tenant's handle. ApiError 404, also if the shared store does not answer."""
         try:
             return await prefills.find(tenant, prefill_id)
         except TableUnavailable:
@@ -149,12 +117,14 @@ def prefill_router(
     @api.post(
         "/prefill",
         status_code=201,
-        summary="submit_partial_prefill: prefill what the next call begins with",
+        summary="submit_partial_prefill: prefill the beginning of the next call",
+        response_model=schemas.PrefillState,
         openapi_extra=described(NewPrefill, required=True),
     )
-    async def submit(request: Request) -> JSONResponse:
-        """Returns at once with a handle. The blocks are pinned until the call has come by
-        `POST /v1/hints/prefill/{id}/extend`, the handle is deleted, or it expires."""
+    async def create_prefill(request: Request) -> dict[str, Any]:
+        """Return a handle at once, and prefill in the background. The blocks stay pinned until the
+        call arrives at `POST /v1/hints/prefill/{prefill_id}/extend`, the handle is deleted, or it
+        expires."""
         headers = dict(request.headers.raw)
         caller = auth.caller(headers)
         raw = await read_body(headers, request.receive, max_body_bytes)
@@ -176,19 +146,23 @@ def prefill_router(
         try:
             prefill = await prefills.submit(caller, key, body, model, ttl_s)
         finally:
-            # A prefill in flight has limits of its own: it counts as a request with its tokens.
+            # A prefill in flight has limits of its own. Here it counts as one request.
             if admitted is not None and limits is not None:
                 limits.release(admitted)
-        return JSONResponse(prefill.to_json(), status_code=201)
+        return prefill.to_json()
 
-    @api.get("/prefill/{prefill_id}", summary="Look at a prefill")
-    async def look(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """Whether it is done, where, and what it took."""
+    @api.get("/prefill/{prefill_id}", summary="Get a prefill", response_model=schemas.PrefillState)
+    async def get_prefill(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Its status, its replica and its cost."""
         return (await found(tenant, prefill_id)).to_json()
 
-    @api.delete("/prefill/{prefill_id}", summary="Discard a prefill: its tools have failed")
-    async def discard(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """It is stopped if it still runs, and its blocks are let go."""
+    @api.delete(
+        "/prefill/{prefill_id}",
+        summary="Discard a prefill, for example because its tools failed",
+        response_model=schemas.DeletedPrefill,
+    )
+    async def delete_prefill(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Stop the prefill if it still runs, and release its blocks."""
         prefill = await found(tenant, prefill_id)
         await prefills.discard(prefill)
         return {"id": prefill.id, "object": "weft.prefill.deleted", "deleted": True}
@@ -211,7 +185,7 @@ def router(
         return auth.caller(dict(request.headers.raw)).tenant
 
     async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
-        """The program that the body names or, where it names none, the headers of a call."""
+        """The program that the body or, if it names none, the headers name."""
         if session_id is not None:
             return program_key(tenant, from_json(session_id, "session_id"))
         identity = await identifier.announced(tenant, request.headers.raw, {})
@@ -228,11 +202,12 @@ def router(
 
     @api.post(
         "/tags",
-        summary="tag_kv_blocks: say what a program's prompts hold",
+        summary="tag_kv_blocks: tag parts of a program's prompts",
+        response_model=schemas.TagFates,
         openapi_extra=described(TagHint, required=True),
     )
-    async def tags(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """Each tag's fate. What a call's own `weft.tags` say comes before them."""
+    async def tag_prompts(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Return each tag's fate. A call's own `weft.tags` take precedence."""
         hint = await read_model(request, TagHint, max_body_bytes)
         key = await named(request, tenant, hint.session_id)
         found, fates = _tags(hint.tags)
@@ -244,11 +219,13 @@ def router(
 
     @api.post(
         "/priority",
-        summary="set_reuse_priority: say what a program's KV blocks are worth",
+        summary="set_reuse_priority: set how long to keep a program's KV blocks",
+        response_model=schemas.PriorityFates,
         openapi_extra=described(PriorityHint, required=True),
     )
-    async def priority(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """The hint's fate at each replica that may hold the program's blocks."""
+    async def set_priority(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """Return the hint's fate at each replica that may hold the program's blocks. `priority` or
+        `retain_s` is required."""
         hint = await read_model(request, PriorityHint, max_body_bytes)
         if hint.priority is None and hint.retain_s is None:
             raise errors.invalid_member(("priority",), "priority or retain_s is needed")
@@ -277,7 +254,7 @@ def _ttl(body: Mapping[str, Any]) -> float:
 
 
 def _tags(given: list[dict[str, Any]]) -> tuple[tuple[OwnTag, ...], list[str]]:
-    """The tags that can be taken, and the fate of each that was given."""
+    """The valid tags, and the fate of each given one."""
     found: list[OwnTag] = []
     fates = []
     for number, value in enumerate(given):

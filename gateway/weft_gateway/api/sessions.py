@@ -1,4 +1,4 @@
-"""Sessions: the handles of programs in the HTTP API. A tenant sees its own only."""
+"""Sessions are the handles of programs in the HTTP API. A tenant sees only its own sessions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from time import time
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.calls.lifecycle import Lifecycle
@@ -23,18 +23,17 @@ from weft_gateway.telemetry.receipts import Receipts
 
 
 class NewSession(BaseModel):
-    """What a client may say about a session that it starts."""
+    """A session to start. Both members are optional."""
 
     id: str | None = Field(
-        None, description="opaque text, at most 256 bytes; made up where missing"
+        None, description="opaque text of at most 256 bytes; the gateway generates one if missing"
     )
-    metadata: dict[str, Any] | None = Field(None, description="given back, and not kept")
+    metadata: dict[str, Any] | None = Field(None, description="returned, not stored")
 
 
 def session_json(program: Program, known_by: str | None = None) -> dict[str, Any]:
-    """A program as the API shows it. Instants are Unix seconds; durations are seconds. What engines
-    alone can tell is null where they have told nothing. known_by: the name by which its calls were
-    found to be its own, None where no call has come through this gateway."""
+    """A program as the API shows it (`schemas.Session`). known_by: the name that assigned the
+    latest call to the program; None if no call came through this gateway."""
     answered = program.calls_closed - program.errors
     told = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
 
@@ -83,7 +82,7 @@ def router(
     receipts: Receipts,
     max_body_bytes: int,
 ) -> APIRouter:
-    """The routes. Ids in paths are percent-encoded: the dispatcher keeps them so."""
+    """The routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
     api = APIRouter(tags=["sessions"])
 
     def tenant_of(request: Request) -> str:
@@ -96,10 +95,15 @@ def router(
         "/v1/sessions",
         status_code=201,
         summary="Start a session",
+        response_model=schemas.CreatedSession,
+        response_model_exclude_unset=True,
         openapi_extra=described(NewSession, required=False),
     )
-    async def create(request: Request, tenant: str = Depends(tenant_of)) -> JSONResponse:
-        """Create a program before its first call. 200 instead of 201 where it existed."""
+    async def create_session(
+        request: Request, response: Response, tenant: str = Depends(tenant_of)
+    ) -> dict[str, Any]:
+        """Create a session before its first call. The status is 200 if the session exists already.
+        This step is optional: the first call that names a session creates it."""
         new = await read_model(request, NewSession, max_body_bytes)
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
@@ -107,18 +111,20 @@ def router(
         answer = session_json(program)
         if new.metadata is not None:
             answer["metadata"] = new.metadata
-        return JSONResponse(answer, status_code=201 if created else 200)
+        if not created:
+            response.status_code = 200
+        return answer
 
-    @api.get("/v1/sessions", summary="List sessions")
+    @api.get("/v1/sessions", summary="List sessions", response_model=schemas.SessionList)
     async def list_sessions(
         request: Request,
         tenant: str = Depends(tenant_of),
-        limit: Annotated[int, Query(ge=1, le=1000)] = 20,
-        after: Annotated[str, Query(description="the last id of the page before")] = "",
+        limit: Annotated[int, Query(ge=1, le=1000, description="sessions per page")] = 20,
+        after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
     ) -> dict[str, Any]:
-        """The tenant's sessions in the order of their ids, with those that have finished for as
-        long as this gateway keeps receipts of their calls (WEFT_RECEIPTS_AGE_S, an hour; at most
-        WEFT_RECEIPTS calls). A session that was deleted is not listed."""
+        """The tenant's sessions in the order of their ids. A finished session is listed while this
+        gateway keeps receipts of its calls (for WEFT_RECEIPTS_AGE_S, at most WEFT_RECEIPTS calls).
+        A deleted session is not listed."""
         after = query_id(request.scope["query_string"], "after")
         found = await table.programs(tenant, limit + 1, after)
         told = receipts.of(tenant, time())
@@ -126,7 +132,7 @@ def router(
         sessions = {
             p.key.program: session_json(regrouped(p, told), names.get(p.key.program)) for p in found
         }
-        # Up to the last one that was found, the table has told of all that are alive.
+        # Up to the last id found, the table has returned every session that is alive.
         last = found[-1].key.program if len(found) > limit else None
         gone = finished(told, sessions).items()
         sessions |= {
@@ -145,7 +151,7 @@ def router(
         }
 
     def ended(key: ProgramKey) -> dict[str, Any] | None:
-        """A session that has finished, as far as receipts tell."""
+        """A finished session, from its receipts; None if there are none."""
         return finished(receipts.story(key, time()), ()).get(key.program)
 
     def shown(program: Program) -> dict[str, Any]:
@@ -153,7 +159,7 @@ def router(
         return session_json(regrouped(program, told), known_by(told).get(program.key.program))
 
     async def end(key: ProgramKey) -> dict[str, Any]:
-        """End a program, or take one that has finished off the list. ApiError."""
+        """End a program, or remove a finished one from the list. ApiError."""
         program = await lifecycle.end(key, time())
         session = ended(key)
         if program is not None:
@@ -163,10 +169,9 @@ def router(
         receipts.unlist(key, time())
         return session
 
-    @api.get("/v1/sessions/{session_id}", summary="Look at a session")
-    async def get(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """What the process table knows about a program; of one that has finished, what the receipts
-        of its calls tell."""
+    @api.get("/v1/sessions/{session_id}", summary="Get a session", response_model=schemas.Session)
+    async def get_session(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """The process table's row. The receipts of its calls stand in for a finished session."""
         key = program_key(tenant, path_id(session_id))
         program = await table.get(key)
         if program is None:
@@ -176,20 +181,25 @@ def router(
             return session
         return shown(program)
 
-    @api.delete("/v1/sessions/{session_id}", summary="End a session")
-    async def delete(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """End a program; the answer has its totals. Calls in flight are finished, and its row goes
-        with the last of them."""
+    @api.delete(
+        "/v1/sessions/{session_id}", summary="End a session", response_model=schemas.DeletedSession
+    )
+    async def delete_session(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """End the session and return its totals. Calls in flight run to their end."""
         session = await end(program_key(tenant, path_id(session_id)))
         return session | {"object": "session.deleted", "deleted": True}
 
-    @api.post("/finish_session", summary="End a session (vllm-router's name for it)")
-    async def finish(
+    @api.post(
+        "/finish_session",
+        summary="End a session (vllm-router's name for it)",
+        response_model=schemas.FinishedSession,
+    )
+    async def finish_session(
         request: Request,
-        session_id: Annotated[str, Query()],
+        session_id: Annotated[str, Query(description="the session to end")],
         tenant: str = Depends(tenant_of),
     ) -> dict[str, Any]:
-        """The same as DELETE, for clients of vllm-router."""
+        """The same as `DELETE /v1/sessions/{session_id}`, for clients of vllm-router."""
         session_id = query_id(request.scope["query_string"], "session_id")
         await end(program_key(tenant, session_id))
         return {"session_id": session_id, "finished": True}
@@ -203,9 +213,9 @@ def path_id(segment: str) -> str:
 
 
 def query_id(query: bytes, name: str) -> str:
-    """The id in a query string, the last one of that name; "" where there is none. IdentityError.
+    """The last id of that name in a query string; "" if there is none. IdentityError.
 
-    Read from the bytes: what is not UTF-8 must not become one and the same replacement character.
+    It reads the bytes, so that two ids that are not UTF-8 stay different.
     """
     # Latin-1 stands for bytes here.
     values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True, encoding="latin-1"))
@@ -213,7 +223,7 @@ def query_id(query: bytes, name: str) -> str:
 
 
 def program_key(tenant: str, session_id: str, name: str = "session_id") -> ProgramKey:
-    """The program that an id names. IdentityError where it is empty: it would name nobody."""
+    """The program that an id names. IdentityError if the id is empty."""
     if not session_id:
         raise IdentityError("bad_id", name, "must not be empty")
     return ProgramKey(tenant, session_id)

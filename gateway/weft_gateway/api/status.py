@@ -1,4 +1,4 @@
-"""Health, readiness and metrics: for load balancers, for who waits for a start, for Prometheus."""
+"""Health, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.metrics import Metrics
 from weft_gateway.telemetry.tasks import Supervisor, TaskState
 
-# Shorter than who asks will wait.
+# Shorter than the usual timeout of a health check.
 _PING_S: Final = 1.0
 
 
 def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, Any]:
-    """A replica's state. `max_model_len` in tokens, where its engine tells it. Its address, which
-    errors name too, is for administrators."""
+    """A replica's state (`schemas.ReplicaState`). Only administrators see its address, which errors
+    name too."""
     where = {"url": replica.url, "last_error": replica.circuit.last_error or None}
     lengths = {
         name: card["max_model_len"]
@@ -43,7 +44,7 @@ def replica_json(replica: Replica, in_flight: int, *, admin: bool) -> dict[str, 
 
 
 def task_json(task: TaskState) -> dict[str, Any]:
-    """A background task that has failed of late. The log has the whole error."""
+    """A background task that failed recently. The log has the whole error."""
     return {"name": task.name, "failures": task.failures, "last_error": task.last_error}
 
 
@@ -67,7 +68,7 @@ def router(
         except (TableUnavailable, TimeoutError):
             return False, table.in_flight()
 
-    async def state(request: Request, *, ready: bool) -> JSONResponse:
+    async def state(request: Request, response: Response, *, ready: bool) -> dict[str, Any]:
         peer = request.client.host if request.client else ""
         admin = auth.is_admin(dict(request.headers.raw), peer)
         answers, in_flight = await look_at_table()
@@ -79,34 +80,39 @@ def router(
             status = "table_unavailable"
         elif ready and all("api_key" in r.refuses for r in registry.able()):
             status = "replica_key_refused"
-        body = {
+        if status != "ok":
+            response.status_code = 503
+            response.headers["retry-after"] = str(retry_after_s)
+        return {
             "status": status,
             "table": {"state": "ok" if answers else "unavailable", "local": table.local},
             "replicas": replicas,
             "failing_tasks": [task_json(task) for task in tasks.failing()],
         }
-        if status == "ok":
-            return JSONResponse(body)
-        retry_after = {"retry-after": str(retry_after_s)}
-        return JSONResponse(body, status_code=503, headers=retry_after)
 
-    @api.get("/health", summary="Can the gateway serve")
-    async def health(request: Request) -> JSONResponse:
+    health: dict[str, Any] = {
+        "response_model": schemas.Health,
+        "response_model_exclude_unset": True,
+        "responses": {503: {"model": schemas.Health, "description": "Unavailable"}},
+    }
+
+    @api.get("/health", summary="Check whether the gateway can serve calls", **health)
+    async def get_health(request: Request, response: Response) -> dict[str, Any]:
         """200 with the state of each replica and of the process table; 503 if no replica is
         healthy. `failing_tasks` lists background tasks that failed within the last 30 s; each is
         restarted. Neither an unreachable table nor a failing task changes the status: calls are
         served. Only administrators see the replicas' addresses and last errors."""
-        return await state(request, ready=False)
+        return await state(request, response, ready=False)
 
-    @api.get("/ready", summary="Is everything there that the gateway needs")
-    async def ready(request: Request) -> JSONResponse:
-        """The same, and 503 also where the process table cannot be reached, or where every replica
-        refuses the gateway's key."""
-        return await state(request, ready=True)
+    @api.get("/ready", summary="Check whether everything that the gateway needs is up", **health)
+    async def get_ready(request: Request, response: Response) -> dict[str, Any]:
+        """As `/health`, and 503 also if the process table is unreachable or every replica refuses
+        the gateway's key."""
+        return await state(request, response, ready=True)
 
-    @api.get("/metrics", summary="Prometheus metrics", response_class=Response)
-    async def metrics() -> Response:
-        """The text exposition format."""
+    @api.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
+    async def get_metrics() -> Response:
+        """All series in Prometheus's text format."""
         programs = await table.counts()
         counts.programs.set(programs.alive)
         counts.begun.value = programs.created

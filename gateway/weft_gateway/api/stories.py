@@ -1,4 +1,4 @@
-"""Receipts and stories: why a call went where it went, and what came of it; a program's events."""
+"""Receipts of calls, the calls of a session, and its event stream."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
+from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.sessions import path_id, program_key
 from weft_gateway.errors import ApiError
@@ -20,8 +21,14 @@ from weft_gateway.telemetry import threads
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.receipts import Receipts
 
-# So that proxies between do not take a quiet stream for a dead one.
+# Keeps proxies from closing a quiet stream.
 _PULSE_S: Final = 15.0
+
+
+class EventStream(StreamingResponse):
+    """An answer of server-sent events."""
+
+    media_type = "text/event-stream"
 
 
 def router(
@@ -34,15 +41,19 @@ def router(
         return auth.caller(dict(request.headers.raw)).tenant
 
     @api.get(
-        "/v1/receipts/{request_id:path}", tags=["receipts"], summary="Look at a call's receipt"
+        "/v1/receipts/{request_id:path}",
+        tags=["receipts"],
+        summary="Get the receipt of a call",
+        response_model=schemas.CallReceipt,
     )
-    async def receipt(
+    async def get_receipt(
         request: Request, request_id: str, tenant: str = Depends(tenant_of)
     ) -> dict[str, Any]:
-        """Replica chosen and rejected with scores, order, predicted against actual, hints and their
-        fate, waits, swaps, seconds saved. The gateway that served the call knows it, for a while.
-        """
-        # An id may itself hold what looks encoded: as it is in the URL, then decoded.
+        """Replicas chosen and rejected with their scores, the order, predicted against actual
+        figures, each hint's fate, waits, swaps and seconds saved. Ask the gateway that served the
+        call: it keeps the receipt for WEFT_RECEIPTS_AGE_S. `request_id` is the call's
+        `x-request-id`."""
+        # An id may contain percent signs of its own, so the raw form is looked up first.
         raw = request.scope.get("raw_path", b"").partition(b"/receipts/")[2].decode("latin-1")
         found = receipts.find(tenant, raw, time()) or receipts.find(tenant, request_id, time())
         if found is None:
@@ -50,12 +61,15 @@ def router(
         return found.to_json()
 
     @api.get(
-        "/v1/sessions/{session_id}/story", tags=["receipts"], summary="Look at a session's calls"
+        "/v1/sessions/{session_id}/story",
+        tags=["receipts"],
+        summary="List the calls of a session",
+        response_model=schemas.SessionStory,
     )
-    async def story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
-        """The receipts of a session's calls, in the order of their arrival, those of refused ones
-        apart; and what they tell of its threads, ended ones too: when each began and ended and how,
-        which came from which and which were joined, and which calls the longest path is made of."""
+    async def get_story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+        """The receipts of the session's calls in the order of arrival, with refused calls apart,
+        and what follows from them: every thread with its start, end, parent and joins, and the
+        calls on the critical path."""
         key = program_key(tenant, path_id(session_id))
         told = receipts.story(key, time())
         if not told and await table.get(key) is None:
@@ -77,15 +91,16 @@ def router(
         "/v1/sessions/{session_id}/events",
         tags=["hints"],
         summary="register_streaming_callback: a session's tool calls as they complete",
-        response_class=StreamingResponse,
-        responses={200: {"content": {"text/event-stream": {}}}},
+        response_class=EventStream,
     )
-    async def events(session_id: str, tenant: str = Depends(tenant_of)) -> StreamingResponse:
-        """Server-sent events `tool_call_dispatch`, from now on, of the session's calls through this
-        gateway; each has the id of its request. What a stream calls is told as it completes, what
-        another answer calls when it has ended. A listener that is too slow loses the oldest, and is
-        told how many by an event `lost`. 404 for a session that is not there; 429 where it, or its
-        tenant, has as many listeners as it may."""
+    async def listen_to_session(
+        session_id: str, tenant: str = Depends(tenant_of)
+    ) -> StreamingResponse:
+        """Server-sent events `tool_call_dispatch` of the session's calls through this gateway, from
+        now on. Each event has the id of its request. A streamed answer's tool call is sent when it
+        completes, any other answer's when the answer has ended. A slow listener loses the oldest
+        events, and an event `lost` has their number. 404 if the session does not exist; 429 if it
+        or its tenant has too many listeners."""
         key = program_key(tenant, path_id(session_id))
         if await table.get(key) is None:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
@@ -93,17 +108,13 @@ def router(
             raise ApiError(
                 429, "too_many_listeners", "This session, or its tenant, has too many listeners."
             )
-        return StreamingResponse(
-            _told(listeners, key),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store"},
-        )
+        return EventStream(_events(listeners, key), headers={"cache-control": "no-store"})
 
     return api
 
 
-async def _told(listeners: Listeners, key: ProgramKey) -> AsyncIterator[bytes]:
-    # Not before: of a client that has left by now, nobody would come to the end of this.
+async def _events(listeners: Listeners, key: ProgramKey) -> AsyncIterator[bytes]:
+    # Registered only here: if the client has left already, this generator never starts nor ends.
     listener = listeners.add(key)
     if listener is None:
         return

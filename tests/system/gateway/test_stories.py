@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import time
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from weft_gateway.programs.memory import MemoryTable
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -71,6 +74,24 @@ async def test_a_story_tells_of_threads_that_have_ended(engine: Any, weft: Any) 
         assert (path["service_s"], path["requests"]) == (6.0, ["r0", "r1", "r2"])
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert session["critical_path_s"] == 6.0
+
+
+async def test_a_receipt_ends_when_its_call_ends_however_long_opening_takes(
+    engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a next call would seem to run beside it, and the critical path would be shorter."""
+    opened = MemoryTable.open_call
+
+    async def slow(table: MemoryTable, opening: Any) -> Any:
+        await asyncio.sleep(0.2)
+        return await opened(table, opening)
+
+    monkeypatch.setattr(MemoryTable, "open_call", slow)
+    async with engine(script=reporting) as stub, weft(stub) as gateway:
+        await gateway.call(headers={**NAMED, "x-request-id": "r"})
+        answered = time.time()
+        receipt = (await gateway.client.get("/v1/receipts/r")).json()
+        assert receipt["arrived_at"] + receipt["times"]["total_s"] <= answered
 
 
 async def test_a_replica_that_could_not_be_reached_is_in_the_receipt(

@@ -40,7 +40,7 @@ class ReceiptsObserver(CallObserver):
             identity.source,
             call.endpoint.name,
             call.model,
-            time(),
+            time() - (perf_counter() - call.begun),
             placed.decision,
             call.replica,
             placed.prompt_tokens,

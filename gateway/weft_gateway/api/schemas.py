@@ -1,0 +1,274 @@
+"""The bodies of the gateway's own answers, as the OpenAPI page describes them.
+
+Instants are Unix seconds. A field that ends in `_s` is a duration in seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+
+class ErrorDetail(BaseModel):
+    """What is wrong with a request."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None = Field(description="the wrong member or parameter")
+    code: str = Field(description="the kind of error, for programs")
+
+
+class Error(BaseModel):
+    """An error in OpenAI's shape."""
+
+    error: ErrorDetail
+
+
+class OpenCall(BaseModel):
+    """A call in flight."""
+
+    call: str
+    thread: str
+    parent: str | None = Field(description="the thread that started this one")
+    replica: str
+    arrival: float
+    waiting_s: float
+    service_s: float
+
+
+class SessionAttribute(BaseModel):
+    """A hint that holds for the session."""
+
+    until: float
+
+
+class Session(BaseModel):
+    """A program. Figures that only an engine can report are null until one has reported."""
+
+    id: str
+    object: Literal["session", "session.deleted"]
+    status: Literal["active", "idle", "finished"] = Field(
+        description="active: calls are in flight; finished: only receipts of its calls are left"
+    )
+    known_by: str | None = Field(
+        description="the name that assigned the latest call to this session; null if this gateway "
+        "has no receipt of a call"
+    )
+    created_at: float
+    service_s: float | None = Field(description="engine time of all finished calls")
+    waiting_s: float | None = Field(description="time in the engines' queues")
+    critical_path_s: float | None = Field(description="engine time of the longest chain of calls")
+    calls: int
+    calls_in_flight: int
+    errors: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    preemptions: int | None
+    replicas: list[str] = Field(description="replicas that the session is pinned to")
+    threads: list[OpenCall] = Field(description="calls in flight")
+    told: dict[str, SessionAttribute] = Field(description="hints in force, by name")
+    last_call_arrival: float | None
+    last_call_completion: float | None
+
+
+class CreatedSession(Session):
+    """A session, with the metadata of the request."""
+
+    metadata: dict[str, Any] = Field({}, description="missing if the request has none")
+
+
+class DeletedSession(Session):
+    """The session's totals at its end."""
+
+    deleted: bool
+
+
+class SessionList(BaseModel):
+    """One page of sessions."""
+
+    object: Literal["list"]
+    data: list[Session]
+    first_id: str | None
+    last_id: str | None = Field(description="pass it as `after` to get the next page")
+    has_more: bool
+
+
+class FinishedSession(BaseModel):
+    """The session has ended."""
+
+    session_id: str
+    finished: bool
+
+
+class Model(BaseModel, extra="allow"):
+    """A model as its engine describes it. Engines add members of their own."""
+
+    id: str
+
+
+class ModelList(BaseModel):
+    """The models of all replicas."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class TableState(BaseModel):
+    """The process table."""
+
+    state: Literal["ok", "unavailable"]
+    local: bool = Field(description="whether the store is away and the table runs in memory")
+
+
+class ReplicaState(BaseModel):
+    """A replica. Only administrators see `url` and `last_error`."""
+
+    name: str
+    url: str = ""
+    last_error: str | None = None
+    healthy: bool
+    failures: int
+    kind: str = Field(description="weft: the engine runs Weft's plugin; vllm; stock; unknown")
+    models: list[str]
+    max_model_len: dict[str, int] = Field(description="tokens, by model, if the engine reports it")
+    refuses: list[str] = Field(description="credentials of the gateway that the replica refuses")
+    calls_in_flight: int
+
+
+class FailingTask(BaseModel):
+    """A background task that failed within the last 30 s."""
+
+    name: str
+    failures: int
+    last_error: str
+
+
+class Health(BaseModel):
+    """The state of the gateway and of its replicas."""
+
+    status: Literal["ok", "no_replica", "table_unavailable", "replica_key_refused"]
+    table: TableState
+    replicas: list[ReplicaState]
+    failing_tasks: list[FailingTask]
+
+
+class PrefillState(BaseModel):
+    """The handle of a prefill."""
+
+    id: str
+    object: Literal["weft.prefill"]
+    session_id: str
+    model: str
+    messages: int = Field(description="number of announced messages")
+    status: Literal["running", "done", "failed"]
+    detail: str | None = Field(description="the reason for the status")
+    replica: str
+    created_at: float
+    expires_at: float
+    prompt_tokens: int | None
+    service_s: float | None
+
+
+class DeletedPrefill(BaseModel):
+    """The prefill is discarded."""
+
+    id: str
+    object: Literal["weft.prefill.deleted"]
+    deleted: bool
+
+
+class TagFates(BaseModel):
+    """What became of each tag, in the order of the request."""
+
+    session_id: str
+    object: Literal["weft.hint"]
+    fates: list[str]
+
+
+class PriorityFates(BaseModel):
+    """What became of the hint at each replica."""
+
+    session_id: str
+    object: Literal["weft.hint"]
+    fates: dict[str, dict[str, str]] = Field(
+        description="by `retain` and `priority`, then by replica"
+    )
+
+
+class ReplicaAnswer(BaseModel):
+    """A replica's answer to the gateway."""
+
+    status: int | None = Field(description="null if the replica did not answer")
+    answer: Any = Field(None, description="the body")
+    error: str = Field("", description="the kind of failure, if the replica did not answer")
+
+
+class AppliedPolicy(BaseModel):
+    """The outcome of a change of the policy."""
+
+    policy: str
+    applied: bool = Field(description="whether every replica applied it")
+    replicas: dict[str, ReplicaAnswer]
+
+
+class TableIntegrity(BaseModel):
+    """The process table."""
+
+    violations: list[str] = Field(description="broken invariants; empty if the table is sound")
+    in_flight: dict[str, int] = Field(description="calls of this gateway in flight, by replica")
+    programs: dict[str, int] = Field(description="programs `created`, `ended` and `alive`")
+    local: bool = Field(description="whether the store is away and the table runs in memory")
+
+
+class GatewayState(BaseModel):
+    """Every replica's answer to `GET /weft/state`, and the process table."""
+
+    replicas: dict[str, ReplicaAnswer]
+    table: TableIntegrity
+
+
+class CallReceipt(BaseModel):
+    """How one call was identified, placed, ordered and served."""
+
+    object: Literal["receipt"]
+    request_id: str
+    call: str
+    session: str | None
+    thread: str | None
+    parent: str | None = Field(description="the thread that started this one")
+    joins: list[str] = Field(description="threads whose answers the call continues")
+    known_by: str | None = Field(description="the name that assigned the call to its session")
+    endpoint: str
+    model: str
+    arrived_at: float
+    outcome: str = Field(description="ok, error, aborted, refused or in_flight")
+    status: int | None = Field(description="HTTP status of the answer")
+    error: str | None
+    place: dict[str, Any] | None = Field(
+        description="the chosen replica with the reason, the scores, and replicas that were "
+        "rejected or failed"
+    )
+    order: dict[str, Any] | None = Field(description="what the engine ordered the call by")
+    predicted: dict[str, Any]
+    actual: dict[str, Any] | None = Field(description="as the engine reported it")
+    times: dict[str, Any]
+    hints: list[dict[str, str]] = Field(description="each hint with its fate")
+    saved_s: dict[str, float] = Field(description="seconds saved, by overlap")
+    tools_dispatched: list[dict[str, Any]] = Field(
+        description="tool calls that were dispatched before the answer ended"
+    )
+
+
+class SessionStory(BaseModel):
+    """The receipts of a session's calls, and the threads that follow from them."""
+
+    object: Literal["session.story"]
+    session: str
+    saved_s: dict[str, float]
+    threads: list[dict[str, Any]]
+    threads_left_out: int
+    critical_path: dict[str, Any]
+    receipts: list[CallReceipt]
+    refused: list[CallReceipt]

@@ -1,0 +1,125 @@
+"""The OpenAPI document lists every route, and a gateway accepts and gives its examples."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+from weft_gateway.api.passthrough import _METHODS, _RESPONSE_METHODS
+from weft_gateway.engine.endpoints import BY_PATH
+
+pytestmark = [pytest.mark.system, pytest.mark.anyio]
+
+EXAMPLES = json.loads(resources.files("weft_gateway.api").joinpath("examples.json").read_bytes())
+# In this order: each needs those before it.
+STATEFUL = (
+    "create_session", "create_chat_completion", "get_receipt", "create_response", "get_response",
+    "list_input_items", "cancel_response", "delete_response", "create_prefill", "get_prefill",
+    "delete_prefill", "create_prefill", "extend_prefill", "tag_prompts", "set_priority",
+    "set_policy", "get_session", "list_sessions", "get_story", "delete_session", "create_session",
+    "finish_session",
+)  # fmt: skip
+HEADERS = {"x-weft-program": "run-7", "x-request-id": "req-1"}
+
+
+def operations(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    return {
+        operation["operationId"]: (method.upper(), path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def served(gateway: Any) -> set[tuple[str, str]]:
+    """Every method and path that the application serves and that is no page of the document."""
+    found = {
+        (method, route.path_format.replace(":path}", "}"))
+        for route in gateway.parts.app._others.routes
+        if isinstance(route, APIRoute) and route.include_in_schema
+        for method in route.methods
+    }
+    found |= {("POST", path) for path in BY_PATH}
+    found |= {(method, path.decode()) for path, methods in _METHODS.items() for method in methods}
+    found |= {
+        (method, "/v1/responses/{response_id}" + (part or b"").decode())
+        for part, methods in _RESPONSE_METHODS.items()
+        for method in methods
+    }
+    return found | {("POST", "/v1/hints/prefill/{prefill_id}/extend")}
+
+
+async def test_every_route_is_described_with_examples(engine: Any, weft: Any) -> None:
+    async with engine() as stub, weft(stub) as gateway:
+        document = (await gateway.client.get("/openapi.json")).json()
+        listed = operations(document)
+        assert {(method, path) for method, path, _ in listed.values()} == served(gateway)
+        assert len(listed) == sum(map(len, document["paths"].values())), "ids are unique"
+        assert set(listed) == set(EXAMPLES)
+    for name, (_, _, operation) in listed.items():
+        assert operation["summary"], name
+        assert operation["description"], name
+        for content in operation.get("requestBody", {"content": {}})["content"].values():
+            assert "example" in content, name
+        success = next(a for status, a in operation["responses"].items() if status[0] == "2")
+        assert any("example" in content for content in success["content"].values()), name
+        assert {"4XX", "5XX"} <= set(operation["responses"]), name
+
+
+async def test_no_reference_of_the_document_is_broken(engine: Any, weft: Any) -> None:
+    def references(value: Any) -> list[str]:
+        inner = value.values() if isinstance(value, dict) else value
+        if not isinstance(value, dict | list):
+            return []
+        own = [value["$ref"]] if isinstance(value, dict) and "$ref" in value else []
+        return own + [found for each in inner for found in references(each)]
+
+    async with engine() as stub, weft(stub) as gateway:
+        document = (await gateway.client.get("/openapi.json")).json()
+    for reference in references(document):
+        target = document
+        for part in reference.removeprefix("#/").split("/"):
+            target = target[part]
+
+
+async def test_a_gateway_accepts_and_gives_the_examples(engine: Any, weft: Any) -> None:
+    answers: dict[tuple[str, str], Any] = {}  # What the engine gives, by method and path.
+
+    async def answer(wire: Any, request: Any) -> None:
+        await wire.plain(answers[request.method, request.target])
+
+    asides = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
+    names = {"session_id": "run-7", "model_id": "weft-demo", "request_id": "req-1"}
+    names["response_id"] = EXAMPLES["create_response"]["response"]["id"]
+    async with (
+        engine(models=("weft-demo",), script=answer, asides=asides) as stub,
+        weft(stub) as gateway,
+    ):
+        listed = operations((await gateway.client.get("/openapi.json")).json())
+        own = {route.name for route in gateway.parts.app._others.routes}
+        # The engine sees the extension of a prefill as a chat completion.
+        passed = set(listed) - own - {"extend_prefill"}
+        for name in passed:
+            method, path, _ = listed[name]
+            answers[method, path.format(**names)] = EXAMPLES[name]["response"]
+        for name in (*STATEFUL, *sorted(set(listed) - set(STATEFUL) - {"listen_to_session"})):
+            method, path, _ = listed[name]
+            example = EXAMPLES[name]
+            params = {"session_id": "run-7"} if name == "finish_session" else None
+            got = await gateway.client.request(
+                method,
+                path.format(**names),
+                json=example.get("request"),
+                params=params,
+                headers=HEADERS,
+            )
+            assert got.status_code < 400, (name, got.text)
+            if name == "create_prefill":
+                names["prefill_id"] = got.json()["id"]
+            if name in passed:
+                assert got.json() == example["response"], name
+            # A model's members are its engine's.
+            elif "response" in example and name != "get_model":
+                assert got.json().keys() == example["response"].keys(), name
