@@ -51,7 +51,7 @@ class Cache(Protocol):
         """KV blocks that are not in use."""
         ...
 
-    def context_of(self, sequence: str) -> ContextSnapshot:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
         """Look up a waiting sequence."""
         ...
 
@@ -70,7 +70,7 @@ class CacheAffinity:
     """Cache affinity of one engine. cache_tokens: the capacity of its cache.
 
     admitting: how many waiting sequences may be admitted until the next refresh; None for any
-    number. due: when a deferred call may be admitted; infinite if there is none.
+    number. due: when a deferred call may be admitted; infinite without deferred calls.
     """
 
     def __init__(self, cache: Cache, call_table: CallTable, cache_tokens: int) -> None:
@@ -186,7 +186,7 @@ class CacheAffinity:
         self._warm.invalidate(self._calls.moved)
 
     def violations(self, waiting: Iterable[str]) -> list[str]:
-        """What is inconsistent, in words; empty if nothing is."""
+        """Return inconsistencies in words."""
         strays = (self._unseen | self._warm.names() | self._deferred | self._known.keys()) - set(
             waiting
         )
@@ -196,7 +196,7 @@ class CacheAffinity:
         known = self._known.get(name)
         if known is not None and self._cache.still_cached(name, known.cached):
             return known
-        context = self._known[name] = self._cache.context_of(name)
+        context = self._known[name] = self._cache.context_snapshot(name)
         self._calls.update_context(name, context.cached, context.uncached, now)
         if context.cached > context.uncached:
             self._warm.add(name)

@@ -54,7 +54,7 @@ class CacheShares:
         others = 0.0
         for name in reversed(self._tenants):
             if clock - self._tenants[name].seen > self._idle_after:
-                # So are all before it, but for those that pin.
+                # All before it are idle too. Idle tenants with pins are counted below.
                 break
             others += self._tenants[name].weight if name != tenant else 0.0
         for name in self._pinning:

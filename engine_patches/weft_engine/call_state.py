@@ -87,7 +87,7 @@ class CallState:
         self.running.discard(sequence)
         self._settle(now)
 
-    def tell(self, hints: Iterable[str]) -> None:
+    def add_hints(self, hints: Iterable[str]) -> None:
         """Record the outcomes of hints; equal outcomes of several sequences once."""
         self.hints.extend(hint for hint in hints if hint not in self.hints)
 

@@ -219,7 +219,7 @@ class CallTable:
 
     @property
     def starves_at(self) -> float:
-        """The next instant at which a promotion may be due; infinite if there is none."""
+        """The next instant at which a promotion may be due; infinite without candidates."""
         return self._starving[0][0] if self._starving else math.inf
 
     def waiting_by_queue(self) -> dict[int, int]:

@@ -1,7 +1,6 @@
-"""What vLLM would admit from its waiting queue: the other half of `compat`, for the same release.
+"""Adapter to vLLM's admission of waiting requests; part of `compat`, for the same release.
 
-A request that vLLM is going to refuse must not displace a running one, and must not take another
-one's turn.
+A request that vLLM would refuse must not preempt a running one or take the turn of another.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from weft_engine.compat_prefill import PrefillHooks
 
 
 class Readiness:
-    """Of one decision: which waiting requests vLLM would admit, had it slots and blocks for them.
-    refused: how many it was asked for in vain."""
+    """Checks at one decision which waiting requests vLLM would admit if slots and blocks were free.
+    refused: the number of negative answers."""
 
     def __init__(self, requests: dict[str, Request], max_loras: int, loras: set[int]) -> None:
         self.refused = 0
@@ -29,8 +28,8 @@ class Readiness:
         self._loras = loras
 
     def __call__(self, sequence: str) -> bool:
-        """Whether the request is not waiting for something that vLLM waits for too. Adapters that
-        are not loaded are counted in the order in which their requests are asked for."""
+        """Whether the request can be admitted. Adapters that are not loaded yet count in the order
+        of the calls to this method."""
         request = self._requests[sequence]
         ready = self._complete(request) and self._adapter_fits(request)
         self.refused += not ready
@@ -56,42 +55,42 @@ class Readiness:
 
 
 class ReorderableQueue(RequestQueue):  # type: ignore[misc]
-    """A waiting queue from whose middle a request is taken in no time, for engines whose tenants
-    take turns. Otherwise as vLLM's queue, first come, first served."""
+    """A waiting queue that can remove requests from its middle in O(1), for engines whose tenants
+    take turns. Otherwise first come, first served, as in vLLM."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
         self._requests: OrderedDict[Request, None] = OrderedDict.fromkeys(requests)
 
     def add_request(self, request: Request) -> None:
-        """Put it at the end."""
+        """Append a request."""
         self._requests[request] = None
 
     def pop_request(self) -> Request:
-        """Take the first one. KeyError if there is none."""
+        """Remove and return the first request. KeyError if the queue is empty."""
         return self._requests.popitem(last=False)[0]
 
     def peek_request(self) -> Request:
-        """The first one. IndexError if there is none."""
+        """Return the first request. IndexError if the queue is empty."""
         for request in self._requests:
             return request
         raise IndexError("peek from an empty queue")
 
     def prepend_request(self, request: Request) -> None:
-        """Put it at the front, from wherever it was."""
+        """Move or add a request to the front."""
         self._requests[request] = None
         self._requests.move_to_end(request, last=False)
 
     def prepend_requests(self, requests: Iterable[Request]) -> None:
-        """Put them at the front, the last of them first."""
+        """Put requests at the front, the last of them first."""
         for request in requests:
             self.prepend_request(request)
 
     def remove_request(self, request: Request) -> None:
-        """Take one out."""
+        """Remove a request. KeyError if it is missing."""
         del self._requests[request]
 
     def remove_requests(self, requests: Iterable[Request]) -> None:
-        """Take those out that are here."""
+        """Remove those of the requests that are in the queue."""
         for request in requests:
             self._requests.pop(request, None)
 
@@ -106,7 +105,7 @@ class ReorderableQueue(RequestQueue):  # type: ignore[misc]
 
 
 class AdmissionHooks(PrefillHooks):
-    """vLLM's scheduler with handles on what it admits next."""
+    """vLLM's scheduler with handles on its next admissions."""
 
     max_num_active_reqs: int
     waiting: Any
@@ -114,17 +113,17 @@ class AdmissionHooks(PrefillHooks):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         groups = self.kv_cache_config.kv_cache_groups
-        # Then the blocks of a context can be counted without asking vLLM.
+        # With one group of full attention, blocks are counted without a call to vLLM.
         self._one_plain_group = (
             len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec
         )
 
     def admits(self) -> bool:
-        """Whether vLLM admits waiting requests at all: not while it is paused."""
+        """Whether vLLM admits waiting requests. It does not while it is paused."""
         return bool(self._pause_state == PauseState.UNPAUSED)
 
     def readiness(self) -> Readiness:
-        """What to ask at this decision whether a request is ready."""
+        """Return the readiness check for this decision."""
         config = self.lora_config
         loras = (
             {r.lora_request.lora_int_id for r in self.running if r.lora_request}
@@ -134,17 +133,17 @@ class AdmissionHooks(PrefillHooks):
         return Readiness(self.requests, config.max_loras if config else 0, loras)
 
     def free_slots(self) -> int:
-        """Requests that can still be admitted before `max_num_seqs` is reached."""
+        """Return how many requests can be admitted before `max_num_seqs` is reached."""
         held: int = len(self.running) + self.num_waiting_for_streaming_input
         return max(0, int(self.max_num_active_reqs) - held)
 
     def free_blocks(self) -> int:
-        """KV blocks that are not in use."""
+        """Return the number of unused KV blocks."""
         return int(self.kv_cache_manager.block_pool.get_num_free_blocks())
 
     def blocks_lacking(self) -> int:
-        """KV blocks that the running requests may need in this step beyond the free ones, at most;
-        0 or less if none is preempted. Looks at no request but those whose prompt is not read."""
+        """Return an upper bound of the KV blocks that running requests may lack in this step; 0 or
+        less if no request will be preempted. Inspects only requests in prefill."""
         slots = 1 + int(self.num_spec_tokens) + int(self.num_lookahead_tokens)
         managers = self.kv_cache_manager.coordinator.single_type_managers
         sizes = [int(manager.block_size) for manager in managers]
@@ -156,14 +155,15 @@ class AdmissionHooks(PrefillHooks):
         return needed - self.free_blocks()
 
     def spare_blocks(self) -> int:
-        """Free KV blocks that a waiting request may take: vLLM keeps its watermark free while
-        something runs."""
+        """Return the free KV blocks that a waiting request may take. While a request runs, vLLM
+        keeps its watermark free."""
         kept = int(self.kv_cache_manager.watermark_blocks) if self.running else 0
         return self.free_blocks() - kept
 
     def blocks_needed(self, request: Request, exact_above: int) -> int:
-        """Free blocks that admitting a waiting request takes, its prefix cache hits counted.
-        Looked up in the cache only if it would take more than `exact_above` without."""
+        """Return the free blocks that admitting a waiting request takes, after prefix cache hits.
+        The cache is searched only if the request would take more than `exact_above` without
+        hits."""
         needed = self.blocks_without_hits(request)
         if needed <= exact_above:
             return needed
@@ -171,22 +171,22 @@ class AdmissionHooks(PrefillHooks):
         return self.blocks_with_hits(request, hits.blocks, int(cached))
 
     def blocks_without_hits(self, request: Request) -> int:
-        """Free blocks that a waiting request takes if nothing of it is cached."""
+        """Return the free blocks that a waiting request takes without prefix cache hits."""
         if self._one_plain_group:
             return -(-int(request.num_tokens) // int(self.block_size))
         return self._count_blocks(request, self.kv_cache_manager.empty_kv_cache_blocks.blocks, 0)
 
     def blocks_with_hits(self, request: Request, hits: Sequence[Sequence[Any]], cached: int) -> int:
-        """Free blocks that a waiting request takes with these hits of each group of layers, which
-        hold its first `cached` tokens."""
+        """Return the free blocks that a waiting request takes with these hits. hits: cached blocks
+        of each group of layers. cached: the tokens that they hold."""
         if not self._one_plain_group:
             return self._count_blocks(request, hits, cached)
-        # An unused cached block also has to leave the free list.
+        # Admission also takes unused cached blocks off the free list.
         used = sum(block.ref_cnt > 0 for block in (hits[0] if hits else ()))
         return self.blocks_without_hits(request) - int(used)
 
     def waits_for_blocks(self) -> bool:
-        """Whether a slot is free, and yet the first waiting request may not find its blocks."""
+        """Whether a slot is free but the first waiting request may lack blocks."""
         first = self.first_waiting()
         return (
             first is not None
@@ -195,22 +195,22 @@ class AdmissionHooks(PrefillHooks):
         )
 
     def blocks_held_alone(self, request: Request) -> int:
-        """Blocks that would become free without the request."""
+        """Return the blocks that only this request uses."""
         held = self.kv_cache_manager.get_blocks(request.request_id).blocks
         return int(sum(block.ref_cnt == 1 for group in held for block in group))
 
     def first_waiting(self) -> Request | None:
-        """The request that vLLM would admit next."""
+        """Return the request that vLLM would admit next."""
         return self.waiting.peek_request() if self.waiting else None
 
     def waiting_requests(self) -> Iterable[Request]:
-        """Requests in the waiting queue, first to last; not to be kept while the queue changes."""
+        """Iterate over the waiting requests in queue order. Do not change the queue meanwhile."""
         found: Iterable[Request] = iter(self.waiting)
         return found
 
     def make_reorderable(self, tenant_queues: bool) -> None:
-        """From now on the waiting queue is one from which requests are brought forward, or vLLM's
-        own again. It has the same requests in the same order."""
+        """Replace the waiting queue by one that supports `bring_forward`, or restore vLLM's own.
+        The requests keep their order."""
         waiting = self.waiting
         if tenant_queues:
             self.waiting = ReorderableQueue(waiting)
@@ -219,14 +219,14 @@ class AdmissionHooks(PrefillHooks):
             self.waiting.extend(waiting)
 
     def bring_forward(self, names: Sequence[str]) -> None:
-        """Put these waiting requests at the front of the queue, in this order; only while it is one
-        of turns."""
+        """Move these waiting requests to the front of the queue, in this order. Needs the
+        reorderable queue."""
         for name in reversed(names):
             self.waiting.prepend_request(self.requests[name])
 
     def put_last(self, requests: Sequence[Request]) -> bool:
-        """Make these running requests, of which there is one at least, those that vLLM preempts
-        when blocks run out, the first one first. Whether one of them stood elsewhere."""
+        """Make these running requests, at least one, the next ones that vLLM preempts when blocks
+        run out, the first one first. Returns whether this changed their places."""
         wanted = list(reversed(requests))
         if self.running[-len(wanted) :] == wanted:
             return False

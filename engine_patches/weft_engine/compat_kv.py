@@ -1,6 +1,6 @@
-"""vLLM's private names that KV blocks and KV connectors need, for the release it was tested with.
+"""Adapter to vLLM's private names for KV blocks and KV connectors, for the tested release.
 
-The rest of the plugin sees blocks and connectors through the functions of this module.
+The rest of the plugin uses blocks and connectors only through this module.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 
 
 class KVConnectorBase(KVConnectorBase_V1):  # type: ignore[misc]
-    """vLLM's base of KV connectors, with what ours needs of it under public names."""
+    """vLLM's base class of KV connectors, with public names for the attributes that Weft uses."""
 
     @property
     def kv_config(self) -> Any:
@@ -62,22 +62,23 @@ class KVConnectorBase(KVConnectorBase_V1):  # type: ignore[misc]
 
     @property
     def step_metadata(self) -> Any:
-        """What `build_connector_meta` made for the step at hand; in the worker."""
+        """In the worker: the current step's result of `build_connector_meta`."""
         return self._get_connector_metadata()
 
 
-# Layers whose every token reads all tokens before it.
+# Full attention: each token attends to all tokens before it.
 PREFIX_SPECS: Final = (FullAttentionSpec, MLAAttentionSpec)
 
 
 def comes_from_elsewhere(request: Request) -> bool:
-    """Whether another engine has computed the request's prompt and its KV is to be fetched."""
+    """Whether the request's KV is fetched from another engine that has computed its prompt."""
     params = request.kv_transfer_params
     return bool(params) and bool(params.get("do_remote_prefill"))
 
 
 def connectors_of(connector: Any) -> list[Any]:
-    """A scheduler's KV connectors: the one, those inside a MultiConnector, or none."""
+    """Return a scheduler's KV connector and the connectors inside a MultiConnector; [] without
+    one."""
     if connector is None:
         return []
     inside = connector.sub_connectors if isinstance(connector, MultiConnector) else ()
@@ -85,8 +86,9 @@ def connectors_of(connector: Any) -> list[Any]:
 
 
 def bytes_per_block(kv_cache_config: Any) -> int:
-    """Bytes of one KV block over all layers of one worker. ValueError for models whose layers fall
-    into several groups of blocks, or differ in size: the scheduler is told the size of one."""
+    """Return the bytes of one KV block over all layers of one worker. Raises ValueError if the
+    model has several groups of layers or layers of different sizes, since the scheduler counts one
+    size."""
     groups = kv_cache_config.kv_cache_groups
     if len(groups) != 1:
         raise ValueError(f"KV swap needs one group of layers; this model has {len(groups)}")
@@ -98,22 +100,22 @@ def bytes_per_block(kv_cache_config: Any) -> int:
 
 
 def by_blocks(cache: Any, blocks: int) -> Any:
-    """A layer's tensor with the scheduler's blocks on its first axis. Attention kernels may divide
-    each block into several smaller ones, and vLLM registers the tensor by theirs. ValueError if
-    they are no multiple."""
+    """View a layer's tensor with the scheduler's blocks on its first axis. Attention kernels may
+    split each block into smaller ones, and vLLM registers the tensor with those. Raises ValueError
+    if their number is not a multiple of `blocks`."""
     if not blocks or cache.shape[0] % blocks:
         raise ValueError(f"KV swap: a layer has {cache.shape[0]} blocks, the scheduler {blocks}")
     return group_kernel_blocks(cache, blocks)
 
 
 def tokens_per_block(kv_cache_config: Any, vllm_config: Any) -> int:
-    """Tokens in a block as the scheduler counts them: of all ranks that share a context."""
+    """Return the tokens per scheduler block, over all ranks that share a context."""
     return int(resolve_kv_cache_block_sizes(kv_cache_config, vllm_config)[0])
 
 
 def swap_workers(vllm_config: Any) -> int:
-    """Workers that each hold a part of every block. ValueError where they hold different layers:
-    their blocks, and so their buffers, would differ in size."""
+    """Return the number of workers that each hold a part of every block. Raises ValueError for
+    pipeline parallelism: workers with different layers would have buffers of different sizes."""
     parallel = vllm_config.parallel_config
     if parallel.pipeline_parallel_size != 1:
         raise ValueError("KV swap does not work with pipeline parallelism; set swap_gib to 0")
@@ -121,26 +123,26 @@ def swap_workers(vllm_config: Any) -> int:
 
 
 def block_key(block_hash: Any) -> Any:
-    """What a block of the first group with this hash calls itself."""
+    """Return the key of a block with this hash in the first group."""
     return make_block_hash_with_group_id(block_hash, 0)
 
 
 def contents_of(blocks: Sequence[Any]) -> list[Any]:
-    """What each block calls itself; None where nothing full is in it."""
-    # Its property of this name takes three times as long, for each block of each context.
+    """Return the key of each block's content; None for blocks that are not full."""
+    # vLLM's property for this takes three times as long, and this runs for each block of a context.
     return [block._block_hash for block in blocks]
 
 
 class FreeBlocks(FreeKVCacheBlockQueue):  # type: ignore[misc]
-    """vLLM's queue of free blocks, from which blocks of a context can be taken together."""
+    """vLLM's queue of free blocks, with removal of several blocks at once."""
 
     def first(self) -> Any:
-        """The block that would be taken next; None if there is none."""
+        """Return the next block to be reused; None if the queue is empty."""
         return self.fake_free_list_head.next_free_block if self.num_free_blocks else None
 
     def remove_n(self, blocks: Sequence[Any]) -> None:
-        """Take out blocks that are in it. They were freed last to first, so most neighbours of the
-        context are neighbours here."""
+        """Remove blocks of the queue. They were freed last to first, so most neighbours in the
+        context are neighbours in the queue."""
         index, count = 0, len(blocks)
         while index < count:
             last = blocks[index]

@@ -1,7 +1,7 @@
-"""How many prompt tokens vLLM computes of a request in a step: part of `compat`, for its release.
+"""Adapter to vLLM's chunked prefill; part of `compat`, for the same release.
 
-vLLM asks several methods of the scheduler how far a chunk of a prompt may reach. The limits are
-applied there, so that vLLM itself does everything else as it does with a smaller budget.
+Several methods of vLLM's scheduler determine the size of a prompt chunk. The limits apply inside
+these methods, so the rest of vLLM works as with a smaller token budget.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from weft_engine.prefill_limits import PrefillLimits, Step
 
 
 class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
-    """vLLM's scheduler with a handle on the prefill of the next step.
+    """vLLM's scheduler with limits on the prefill of the next step.
 
-    prefill_limits: of the next step; None: vLLM's own.
+    prefill_limits: limits of the next step; None for vLLM's own.
     """
 
     prefill_limits: PrefillLimits | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Of a request whose prompt is computed, in one step.
+        # Tokens per step of a request whose prompt is computed.
         self._decode_tokens = 1 + int(self.num_spec_tokens)
 
     def prefilling(self) -> dict[str, int]:
-        """Prompt tokens that running requests still lack."""
+        """Return the prompt tokens that each running request still has to compute."""
         if not self._inflight_prefills:
             return {}
         return {
@@ -40,18 +40,18 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
         }
 
     def next_step(self, prefilling: dict[str, int], slots: int) -> Step:
-        """What is known of the step that is scheduled next. prefilling: as above. slots: free."""
+        """Describe the next step. prefilling: the result of `prefilling()`. slots: free slots."""
         decoding = len(self.running) - len(prefilling)
         longest = int(self.max_num_scheduled_tokens)
         pool = self.kv_cache_manager.block_pool
-        # Each group of layers has blocks of its own for the same tokens.
+        # Each group of layers has separate blocks for the same tokens.
         groups = len(self.kv_cache_config.kv_cache_groups)
         free = int(pool.get_num_free_blocks()) * int(self.block_size) // max(1, groups)
         budget = longest - self._decode_tokens * decoding
         return Step(prefilling, decoding, slots, budget, longest, free)
 
     def prefill_of(self, output: SchedulerOutput, names: Collection[str]) -> dict[str, int]:
-        """Prompt tokens that a step computes, of these requests."""
+        """Return the prompt tokens that a step computes for these requests."""
         tokens = output.num_scheduled_tokens
         return {name: tokens[name] for name in names if tokens.get(name, 0) > self._decode_tokens}
 
@@ -60,7 +60,7 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
     ) -> int:
         if num_new_tokens <= self._decode_tokens:
             if self.num_prefill_lookahead <= 1:
-                # What vLLM's would return, for each request that decodes, and in less time.
+                # Same result as vLLM's method, faster for requests in decode.
                 return num_new_tokens if num_new_tokens > 0 else 0
             return int(
                 super()._reserve_prefill_lookahead(request, num_computed_tokens, num_new_tokens)
@@ -79,7 +79,7 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
     def _mamba_block_aligned_split(
         self, request: Request, num_new_tokens: int, *args: Any, **kwargs: Any
     ) -> int:
-        # Limited before the end is aligned.
+        # Apply the limit before vLLM aligns the end of the chunk.
         tokens = self._limited(request, num_new_tokens)
         return int(super()._mamba_block_aligned_split(request, tokens, *args, **kwargs))
 
@@ -91,7 +91,7 @@ class PrefillHooks(AsyncScheduler):  # type: ignore[misc]
 
     def _limited(self, request: Request, tokens: int) -> int:
         limits = self.prefill_limits
-        # An image is computed in one step: vLLM decides where such a prompt is cut.
+        # vLLM chooses where prompts with images are split: an image is computed in one step.
         if limits is None or tokens <= self._decode_tokens or request.has_encoder_inputs:
             return tokens
         running = request.status == RequestStatus.RUNNING

@@ -1,6 +1,6 @@
-"""What `weft_engine.server` takes from vLLM: its argument parser, engine and API server.
+"""Adapter to vLLM's argument parser, engine and API server, for `weft_engine.server`.
 
-Imported when a server starts, since it imports most of vLLM.
+This module imports most of vLLM, so it is imported only when a server starts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""When the reuse priorities of programs end. Pure: instants are handed in.
+"""Expiry of programs' reuse priorities. Pure: callers pass the time.
 
-The engine ends them, not the gateway that asked for them: that gateway may be gone by then.
+The engine expires priorities, because the gateway that set them may be gone by then.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 MOST: Final = 4096
-# Entries of priorities that were given anew or taken back: so many more than programs are kept
-# before a clean-up.
+# Stale heap entries beyond the number of programs before a clean-up. Entries become stale when a
+# priority is renewed or withdrawn.
 _STALE: Final = 64
 
 
 class Endings:
-    """Programs and the instants at which their priorities end, at most `most` of them."""
+    """The expiry times of priorities, for at most `most` programs."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        # The one told longest ago first.
+        # Least recently set first.
         self._until: OrderedDict[str, float] = OrderedDict()
         self._heap: list[tuple[float, str]] = []
 
     def __len__(self) -> int:
         return len(self._until)
 
-    def tell(self, program: str, until: float) -> list[str]:
-        """A program's priority ends at `until`, whatever was told before. Returns the programs
-        whose priority ends now, to bound their number: those told longest ago."""
+    def set_end(self, program: str, until: float) -> list[str]:
+        """Set or replace the expiry of a program's priority. Returns the programs whose priority
+        ends now to respect the limit: the least recently set ones."""
         self._until[program] = until
         self._until.move_to_end(program)
         heappush(self._heap, (until, program))
@@ -42,11 +42,11 @@ class Endings:
         return over
 
     def drop(self, program: str) -> None:
-        """The program's priority has no end any more, or is gone."""
+        """Remove the expiry: the program's priority is permanent, or the program is gone."""
         self._until.pop(program, None)
 
     def due(self, now: float) -> list[str]:
-        """The programs whose priority has ended by `now`; told once."""
+        """Remove and return the programs whose priority has expired by `now`."""
         ended = []
         while self._heap and self._heap[0][0] <= now:
             until, program = heappop(self._heap)

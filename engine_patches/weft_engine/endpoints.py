@@ -1,4 +1,4 @@
-"""The endpoint plugin: `/weft/*` on the engine's own server, guarded by a shared secret."""
+"""The endpoint plugin: `/weft/*` on the engine's server, guarded by a shared secret."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WeftEndpoints:
         app.include_router(router)
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
-        """Bind the channel, if the engine was started with one."""
+        """Bind the report channel if the settings name one."""
         if engine_client is None:
             return
         config = engine_client.vllm_config.additional_config
@@ -64,7 +64,7 @@ def _guard(request: Request) -> JSONResponse | None:
 
 @router.get("/state")
 async def state(request: Request) -> JSONResponse:
-    """Queues and counters of every engine core."""
+    """Return the queues and counters of every engine core."""
     refused = _guard(request)
     if refused is not None:
         return refused
@@ -77,7 +77,7 @@ async def state(request: Request) -> JSONResponse:
 
 @router.get("/calls/{call}")
 async def call_report(request: Request, call: str) -> JSONResponse:
-    """The report of a call that has ended, also of one that was aborted."""
+    """Return the report of a call that has finished or was aborted."""
     refused = _guard(request)
     if refused is not None:
         return refused
@@ -89,7 +89,8 @@ async def call_report(request: Request, call: str) -> JSONResponse:
 
 @router.post("/policy")
 async def policy(request: Request) -> JSONResponse:
-    """Switch the order, `{"policy": NAME}`, and empty the prefix cache, `"reset_cache": true`."""
+    """Switch the order with `{"policy": NAME}`; empty the prefix cache with `"reset_cache":
+    true`."""
     refused = _guard(request)
     if refused is not None:
         return refused
@@ -110,15 +111,17 @@ async def policy(request: Request) -> JSONResponse:
 
 @router.post("/kv")
 async def kv(request: Request) -> JSONResponse:
-    """Keep or let go of a program's KV blocks: `{"action": "retain", "program": P, "ttl_s": 60}`,
-    with `"tokens": N` for the full blocks of a context's first N tokens only;
-    `{"action": "release", "program": P}` or `{"action": "priority", "program": P, "priority": 1,
-    "ttl_s": 60}`, which the engine ends by itself (without `ttl_s` it has no end);
-    `{"action": "give_up", "program": P}` where a prefill's turn will not come, and
-    `{"action": "forget", "program": P}` where the program has ended.
+    """Apply a command to a program's KV blocks.
 
-    Advice, carried out with the next step, or when the step that runs has ended; blocks are reused
-    all the same where nothing else is left.
+    `{"action": "retain", "program": P, "ttl_s": 60}` pins them, with `"tokens": N` only the full
+    blocks of the context's first N tokens. `{"action": "release", "program": P}` ends the pin.
+    `{"action": "priority", "program": P, "priority": 1, "ttl_s": 60}` sets a reuse priority, which
+    the engine expires; without `ttl_s` it is permanent. `{"action": "give_up", "program": P}` ends
+    the protection of prefilled blocks, and `{"action": "forget", "program": P}` reports that the
+    program has ended.
+
+    Commands are advice. They take effect with the next step, or after the current one. Protected
+    blocks are still reused if no others are left.
     """
     refused = _guard(request)
     if refused is not None:

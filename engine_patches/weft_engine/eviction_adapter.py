@@ -1,4 +1,5 @@
-"""Ties retention to one scheduler: hints of calls, commands over HTTP, vLLM's blocks."""
+"""Connects the eviction policy to one scheduler: hints of calls, commands over HTTP, vLLM's
+blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ _OFF: Final = "ignored: the engine does not evict by tag"
 
 
 def told(context: CallContext) -> list[str]:
-    """What becomes of a call's hints about the cache in an engine that does not evict by tag."""
+    """Return the outcome of a call's cache hints in an engine that does not evict by tag."""
     given = {
         XARG_TAGS: context.tags,
         XARG_RETAIN: context.retain_s,
@@ -35,7 +36,7 @@ def told(context: CallContext) -> list[str]:
 
 
 class EvictionAdapter:
-    """The tiered queue of a scheduler's free blocks and what decides about it."""
+    """A scheduler's priority queue of free blocks and its eviction policy."""
 
     def __init__(self, scheduler: SchedulerHooks) -> None:
         self._blocks = blocks = scheduler.kv_blocks()
@@ -57,8 +58,8 @@ class EvictionAdapter:
         self._endings = Endings()
 
     def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
-        """A call's hints, as they came: what becomes of each. Also why the last pin of its program
-        ended, if it was not released."""
+        """Apply a call's hints on arrival. Returns the outcome of each, and why the last pin of the
+        program ended if it was not released."""
         hints = []
         self.policy.called(context.program, context.tenant, context.weight)
         ended = self.policy.take_end(context.program)
@@ -76,7 +77,7 @@ class EvictionAdapter:
         elif context.retain_s is not None:
             reach = context.retain_tokens
             part = "" if reach is None else f" to the first {reach} tokens"
-            cut = " for an hour, the longest" if context.retain_s > MAX_RETAIN_S else ""
+            cut = " for one hour, the maximum" if context.retain_s > MAX_RETAIN_S else ""
             hints.append(f"{XARG_RETAIN}=applied{part}{cut}")
         if context.priority is not None:
             inside = LOWEST_PRIORITY <= context.priority <= HIGHEST_PRIORITY
@@ -92,16 +93,16 @@ class EvictionAdapter:
         prompt_tokens: int,
         ended: bool,
     ) -> list[str]:
-        """A call's sequence is about to give up its blocks. ended: for good; False: it was
-        displaced. Returns what else is to be said about its hints."""
+        """Record the metadata of a call's blocks before the sequence frees them. ended: the call
+        has finished; False: it was preempted. Returns further outcomes of its hints."""
         self.policy.called(context.program, context.tenant, context.weight)
         spans = TagSpans()
         if context.tags is not None:
-            # What is wrong was reported when the call came.
+            # Errors in the tags were reported when the call arrived.
             with suppress(ValueError):
                 spans = TagSpans.parse(context.tags).within(prompt_tokens)
         if context.priority is not None:
-            # A call's own priority has no end; it replaces one that has.
+            # A call's priority is permanent and replaces one that expires.
             self._endings.drop(context.program)
             self.policy.prioritise(context.program, context.priority)
         noted: list[int] = []
@@ -119,7 +120,7 @@ class EvictionAdapter:
         return [f"{XARG_RETAIN}=applied to {pinned} of {len(wanted)} blocks: pin_share is used up"]
 
     def obey(self, command: KvCommand, now: float) -> None:
-        """Carry out `POST /weft/kv`."""
+        """Execute a command of `POST /weft/kv`."""
         if command.action == "retain":
             self._retain(command.program, command.ttl_s, now, command.tokens)
         elif command.action == "release":
@@ -133,23 +134,23 @@ class EvictionAdapter:
             self._prioritise(command.program, command.priority, command.ttl_s, now)
 
     def expire(self, now: float) -> None:
-        """End the pins and the priorities whose time is over."""
+        """End expired pins and priorities."""
         self.policy.expire(now)
         for program in self._endings.due(now):
             self.policy.prioritise(program, 0)
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words."""
+        """Return inconsistencies in words."""
         return self.policy.violations() + self._queue.violations(self._blocks)
 
     def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
         self.policy.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)
 
     def _prioritise(self, program: str, priority: int, ttl_s: float, now: float) -> None:
-        """ttl_s: 0 for a priority without an end."""
+        """Set a program's priority. ttl_s: 0 for no expiry."""
         over: list[str] = []
         if priority and ttl_s:
-            over = self._endings.tell(program, now + min(ttl_s, MAX_RETAIN_S))
+            over = self._endings.set_end(program, now + min(ttl_s, MAX_RETAIN_S))
         else:
             self._endings.drop(program)
         self.policy.prioritise(program, priority)

@@ -1,9 +1,10 @@
-"""Which KV blocks are worth keeping: tags, reuse priorities, pins (Sutradhara 4.3). Pure.
+"""Eviction policy of KV blocks: tags, reuse priorities, pins (Sutradhara 4.3). Pure.
 
-Everything here only orders the reuse of free blocks. A pinned block is the last of its tenant's to
-be reused, and can be reused: however much is pinned, a call never waits for a pin.
+The policy only orders the reuse of free blocks. Pinned blocks are the last of their tenant to be
+reused, and they can be reused: no call ever waits for a pin.
 
-Neighbouring blocks with one mark are handled together, as a run: the scheduler waits for all this.
+Neighbouring blocks with equal metadata are processed as one run, because the scheduler waits for
+this code.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _NOBODY: Final[frozenset[str]] = frozenset()
 class EvictionPolicy:
     """Tags, priorities and pins of one engine's blocks.
 
-    total: blocks in the cache. pin_share: at most so much of it is pinned, and of that by a tenant
-    its share among active tenants; beyond that the tenant's oldest pin yields. block: a block by
-    its id. retier: called for blocks whose homes may have changed, in the order in which they are
-    to be reused. contents: what identifies the content of each block, None where it cannot be
-    found; asked for whole contexts. clock: blocks reused so far.
+    total: blocks in the cache. pin_share: the fraction of the cache that may be pinned. Each tenant
+    may pin its share among active tenants; beyond that, its oldest pin ends. block: returns a block
+    by its id. retier: called with the blocks whose tiers may have changed, in their order of reuse.
+    contents: returns the key of each block's content, None for a block that cannot be found; called
+    for whole contexts. clock: returns the number of blocks reused so far.
     """
 
     def __init__(
@@ -55,19 +56,20 @@ class EvictionPolicy:
         self._retier = retier
         self._contents = contents
         self._clock = clock
-        # What is known of blocks, and of which content: another content voids it.
+        # The metadata of blocks, and the content that it describes. Other content makes it invalid.
         self._meta: dict[int, BlockMeta] = {}
         self._noted: dict[int, Any] = {}
-        # Where each marked block ends in its context, tokens. What it holds stands for that, too.
+        # The position of each block's end in its context, in tokens. Valid with the content, as
+        # above.
         self._ends: dict[int, int] = {}
         self._programs = ProgramBlocks(total)
         self.pins = Pins(int(total * pin_share), self._share)
         self.shares = CacheShares(AGES * total, self.pins.tenants)
 
-    # -- what the queue asks -----------------------------------------------------------------
+    # -- called by the queue -----------------------------------------------------------------
 
     def homes(self, blocks: Sequence[Any]) -> list[Home]:
-        """The home of each block by its content."""
+        """Return the home of each block by its content."""
         numbers = [block.block_id for block in blocks]
         marks = self._live(numbers, self._contents(blocks))
         found = [NOWHERE if mark is None else mark.home for mark in marks]
@@ -79,17 +81,17 @@ class EvictionPolicy:
         return found
 
     def reused(self, blocks: Iterable[Any]) -> None:
-        """Free blocks were taken for something else: what was known of them, and pins, end."""
+        """Free blocks were taken for other content: remove their metadata and pins."""
         forget, pinned = self._meta.pop, self.pins.blocks
         for block in blocks:
             number = block.block_id
             if forget(number, None) is not None and number in pinned:
                 self.pins.drop(number)
 
-    # -- what the scheduler tells ------------------------------------------------------------
+    # -- called by the scheduler -------------------------------------------------------------
 
     def called(self, program: str, tenant: str, weight: float) -> None:
-        """A call of a program arrived. weight: of its tenant among tenants."""
+        """Record that a call of a program arrived. weight: the tenant's weight."""
         self.shares.seen(tenant, weight, self._clock())
         known = self._programs.get(program)
         if known is not None:
@@ -105,22 +107,23 @@ class EvictionPolicy:
         ended: bool = True,
         tenant: str = "",
     ) -> list[int]:
-        """A call of a program is about to give up these blocks, first to last of its context.
-        ended: for good; False: it was displaced. Returns those that can be found again."""
+        """Record the metadata of blocks that a call is about to free, in the order of its context.
+        ended: the call has finished; False: it was preempted. Returns the blocks that lookups can
+        find again."""
         known = self._at_hand(program)
         known.tenant = tenant
         contents = self._contents(blocks)
-        # The last block of a context is mostly not full, and without a hash.
+        # The last block of a context is usually partial and has no hash.
         while contents and contents[-1] is None:
             contents.pop()
         numbers = [block.block_id for block in islice(blocks, len(contents))]
         tags = spans.of_blocks(len(numbers), block_size)
         marks = self._live(numbers, contents)
         if not all(marks):
-            # Only what follows the blocks that are known is looked at one by one.
+            # Only blocks after the known ones are inspected one by one.
             first = marks.index(None)
             ours = [self._block(number) for number in numbers[first:]]
-            # What is not hashed nobody can find; and another pool's block is none of ours.
+            # Blocks without a hash cannot be found again. Blocks of other pools are not ours.
             gone = [
                 at
                 for at, own in enumerate(ours, first)
@@ -149,7 +152,7 @@ class EvictionPolicy:
         marks: Sequence[BlockMeta | None],
         ends: Sequence[int],
     ) -> None:
-        """These blocks, those without a mark, hold something new."""
+        """Record new content of the blocks that have no metadata."""
         fresh = {n for n, mark in zip(numbers, marks, strict=True) if mark is None}
         for number in self.pins.blocks & fresh:
             self.pins.drop(number)
@@ -159,7 +162,8 @@ class EvictionPolicy:
     def _remark(
         self, program: str, known: Program, tag: Tag, was: BlockMeta | None, ended: bool
     ) -> BlockMeta:
-        """The mark of blocks that a call of a program has used. was: the one that they had."""
+        """Return the new metadata of blocks that a call of the program has used. was: their
+        metadata before."""
         ahead = tag is Tag.PARTIAL_PREFILL
         if was is None:
             partial = frozenset((program,)) if ahead else _NOBODY
@@ -169,21 +173,21 @@ class EvictionPolicy:
         if owner == program:
             priority = known.priority
         else:
-            # Shared by several programs: the highest counts.
+            # Several programs share the block: the highest priority counts.
             owner, priority = "", max(priority, known.priority)
         if ahead:
             partial |= {program}
         else:
             highest = max(highest, tag)
             if ended and program in partial:
-                # The call that the prefill was for has come and gone.
+                # The call that the prefill was for has finished.
                 partial -= {program}
         return block_meta(known.tenant, owner, highest, priority, partial)
 
     def retain(self, program: str, until: float, reach: int | None = None) -> bool:
-        """Pin a program's blocks, also those it is still to free; in the place of its pin before.
-        reach: only blocks that end within so many of a context's first tokens; one that the limit
-        cuts is not pinned. False if no such block is known yet."""
+        """Pin a program's blocks, including those that it frees later. This replaces its previous
+        pin. reach: pin only blocks that end within the first `reach` tokens of a context; a block
+        across that limit is not pinned. False if no such block is known yet."""
         known = self._at_hand(program)
         known.ended, known.reach = "", reach
         self.pins.retain(program, until)
@@ -195,24 +199,27 @@ class EvictionPolicy:
         return bool(self.reached(program, current))
 
     def reached(self, program: str, numbers: Sequence[int]) -> Sequence[int]:
-        """Those of these blocks, of a program's context, that its pin is for."""
+        """Return those blocks of the program's context that its pin covers."""
         known = self._programs.get(program)
         reach = None if known is None else known.reach
         return numbers if reach is None else [n for n in numbers if self._ends[n] <= reach]
 
     def release(self, program: str) -> bool:
-        """End a program's pin, and what was prefilled ahead for it. False if it had neither."""
+        """End a program's pin and the protection of its prefilled blocks. False if it had
+        neither."""
         known = self._programs.get(program)
         return known is not None and self._release(program, self._current(known))
 
     def give_up(self, program: str) -> bool:
-        """Nobody will use what was prefilled ahead for a program. False if nothing was."""
+        """End the protection of blocks that were prefilled ahead for a program: no call will use
+        them. False if it had none."""
         known = self._programs.get(program)
         return known is not None and self._give_up(program, self._current(known))
 
     def forget(self, program: str) -> bool:
-        """The program has ended: its pins end, and what nobody else has used goes before all else
-        that is tagged. Another program of that name begins anew. False if it was not known."""
+        """Drop a program that has ended. Its pins end, and blocks that no other program has used
+        become the first tagged blocks to be reused. A later program of that name starts anew. False
+        if the program is unknown."""
         known = self._programs.get(program)
         if known is None:
             return False
@@ -223,9 +230,9 @@ class EvictionPolicy:
         return True
 
     def prioritise(self, program: str, priority: int) -> bool:
-        """Raise (above 0) or lower the tags of a program's blocks by so many tiers. False if no
-        block of it is known yet; later ones will have it. What it shares with other programs is
-        raised, but not lowered."""
+        """Raise (above 0) or lower the tags of a program's blocks by this many tiers. The priority
+        also applies to later blocks. Blocks shared with other programs are raised but never
+        lowered. False if no block of the program is known yet."""
         known = self._at_hand(program)
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
         current = self._current(known)
@@ -233,13 +240,13 @@ class EvictionPolicy:
         return bool(current)
 
     def expire(self, now: float) -> list[str]:
-        """End the pins whose time is over. Their programs."""
+        """End the expired pins and return their programs."""
         ended = self.pins.expire(now)
-        self._let_go(ended, "its time was over")
+        self._let_go(ended, "its retention time has passed")
         return [pin.program for pin in ended]
 
     def take_end(self, program: str) -> str:
-        """Why a program's last pin ended before it was released; told once. "" if it did not."""
+        """Return once why a program's last pin ended before it was released; "" if it did not."""
         known = self._programs.get(program)
         if known is None:
             return ""
@@ -247,8 +254,8 @@ class EvictionPolicy:
         return ended
 
     def sweep(self) -> None:
-        """The cache may have been emptied: forget what blocks no longer hold, keep what was asked
-        for programs."""
+        """The cache may have been emptied: remove the metadata of blocks that lost their content.
+        Settings of programs stay."""
         numbers = list(self._meta)
         marks = self._live(numbers, self._contents(list(map(self._block, numbers))))
         gone = [number for number, mark in zip(numbers, marks, strict=True) if mark is None]
@@ -256,7 +263,7 @@ class EvictionPolicy:
         self._move(gone)
 
     def reset(self) -> None:
-        """The cache was emptied: nothing is known any more."""
+        """The cache was emptied: remove all metadata."""
         marks = list(self._meta)
         self._meta.clear()
         self._noted.clear()
@@ -265,10 +272,10 @@ class EvictionPolicy:
         self.pins.clear()
         self._move(marks)
 
-    # -- what people ask ---------------------------------------------------------------------
+    # -- called by people --------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Counts for `GET /weft/state`; may be asked from another thread."""
+        """Return the counts for `GET /weft/state`. Safe to call from another thread."""
         tags = dict.fromkeys(Tag, 0)
         for number, mark in list(self._meta.items()):
             if self._block(number).block_hash == self._noted.get(number):
@@ -282,7 +289,7 @@ class EvictionPolicy:
         }
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words."""
+        """Return inconsistencies in words."""
         found = self.pins.violations()
         if not self.pins.blocks <= self._meta.keys():
             found.append("a block is pinned of which nothing is known")
@@ -307,7 +314,7 @@ class EvictionPolicy:
         return self.shares.share(tenant, self._clock())
 
     def _live(self, numbers: Sequence[int], contents: Sequence[Any]) -> list[BlockMeta | None]:
-        """The mark of each block; None where it holds something else than was noted of it."""
+        """Return the metadata of each block; None if its content has changed."""
         marks = list(map(self._meta.get, numbers))
         noted = list(map(self._noted.get, numbers))
         if noted != contents:
@@ -318,12 +325,12 @@ class EvictionPolicy:
         return marks
 
     def _runs(self, numbers: Sequence[int]) -> list[tuple[BlockMeta, Sequence[int]]]:
-        """The marks of marked blocks, each with the blocks in a row that have it."""
+        """Return the metadata of runs of blocks, with the blocks of each run."""
         runs = runs_of(map(self._meta.__getitem__, numbers))
         return [(mark, numbers[begun:end]) for mark, begun, end in runs]
 
     def _current(self, known: Program) -> list[int]:
-        """Blocks of a program that still hold what they held; the others are forgotten."""
+        """Return the blocks of a program with unchanged content, and remove the others."""
         numbers, was = list(known.blocks), list(known.blocks.values())
         contents = self._contents(list(map(self._block, numbers)))
         marks = self._live(numbers, contents)
@@ -362,7 +369,7 @@ class EvictionPolicy:
     def _pin(self, program: str, blocks: Sequence[int]) -> None:
         wanted = self.reached(program, blocks)
         added, yielded = self.pins.extend(program, wanted, self._programs.at_hand(program).tenant)
-        self._let_go(yielded, "another pin needed the room")
+        self._let_go(yielded, "another pin took its place")
         self._move(added)
 
     def _let_go(self, pins: Sequence[EndedPin], why: str) -> None:
@@ -373,6 +380,6 @@ class EvictionPolicy:
             self._move(pin.blocks)
 
     def _move(self, numbers: Sequence[int]) -> None:
-        """Put blocks of a context into their tiers, the deepest to be reused first: what comes
-        before a block is of use without it, what comes after it is not."""
+        """Move blocks of a context to their tiers, the deepest to be reused first: a block is
+        useful without those after it, but not without those before it."""
         self._retier(list(map(self._block, reversed(numbers))))

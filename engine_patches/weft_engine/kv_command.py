@@ -1,4 +1,4 @@
-"""What `POST /weft/kv` asks for, as the engine and its simulated twin both read it. Pure."""
+"""The command of `POST /weft/kv`, shared by the engine and its simulation. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 KV_ACTIONS: Final = ("retain", "release", "give_up", "forget", "priority")
-# Thirty thousand years: what is more was not meant.
+# Thirty thousand years: larger values are mistakes.
 _LONGEST_S: Final = 1e12
 
 
 @dataclass(frozen=True, slots=True)
 class KvCommand:
-    """Advice about one program's KV blocks. ValueError, in words for the client, for what is none.
+    """A command for one program's KV blocks. ValueError, with a message for the client, if invalid.
 
-    ttl_s: how long to retain, or until the priority ends, seconds; 0: a priority without an end.
-    priority: tiers to raise or lower. tokens: retain only what
-    a context's first so many hold; None for all of it.
+    ttl_s: seconds to retain, or until the priority expires; 0: a permanent priority. priority:
+    tiers to raise or lower. tokens: retain only this many of a context's first tokens; None for
+    all.
     """
 
     action: str
@@ -31,13 +31,13 @@ class KvCommand:
             *others, last = KV_ACTIONS
             raise ValueError(f"action must be {', '.join(others)} or {last}, got {self.action!r}")
         if not isinstance(self.program, str) or not self.program:
-            raise ValueError("program must be a name")
+            raise ValueError("program must be a non-empty string")
         seconds = isinstance(self.ttl_s, int | float) and not isinstance(self.ttl_s, bool)
-        # Not-a-number fails both comparisons.
+        # A NaN fails both comparisons.
         if not (seconds and 0 <= self.ttl_s <= _LONGEST_S):
-            raise ValueError(f"ttl_s must be seconds, got {self.ttl_s!r}")
+            raise ValueError(f"ttl_s must be a number of seconds from 0, got {self.ttl_s!r}")
         if self.action == "retain" and not self.ttl_s:
-            raise ValueError("ttl_s is needed to retain")
+            raise ValueError("retain needs a ttl_s above 0")
         reach = 0 if self.tokens is None else self.tokens
         for name, value in (("priority", self.priority), ("tokens", reach)):
             if isinstance(value, bool) or not isinstance(value, int):
@@ -45,7 +45,7 @@ class KvCommand:
 
     @classmethod
     def from_body(cls, body: Any) -> KvCommand:
-        """Out of the request's parsed JSON; fields of other names are passed over."""
+        """Parse the request's JSON body. Unknown fields are ignored."""
         if not isinstance(body, Mapping):
             raise ValueError("the body must be a JSON object")
         given = {name: body[name] for name in _FIELDS if name in body}

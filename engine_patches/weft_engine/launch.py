@@ -1,12 +1,12 @@
-"""`weft replica`: vLLM's own OpenAI server with Weft's plugin, started with the right flags.
+"""`weft replica`: starts vLLM's OpenAI server with Weft's plugin and the right flags.
 
-Where the start goes: importing vLLM costs most of it, and stock vLLM imports it in three
-processes (API server, engine core, worker). On a CPU with one thread an engine this launcher runs
-the worker inside the engine core, and the engine core is forked from the API server, so that vLLM
-is imported once. See docs/decisions/0002-one-import.md.
+Most of the start-up time is the import of vLLM, which stock vLLM imports in three processes (API
+server, engine core, worker). On a CPU with one thread per engine, this launcher runs the worker
+inside the engine core and forks the engine core from the API server, so vLLM is imported once. See
+docs/decisions/0002-one-import.md.
 
-`python -m weft_engine.launch --model M --port P ...` starts vLLM alone the same way: what the
-plugin is compared with.
+`python -m weft_engine.launch --model M --port P ...` starts vLLM without the plugin in the same
+way, as a baseline.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from weft_engine.version_check import check_version, installed_version
 
-# One sequence of the demo model at most; engines of users take vLLM's own default.
+# For engines on a CPU. On GPUs, vLLM's defaults apply.
 _CPU_ARGUMENTS = (
     "--dtype", "float32",
     "--enforce-eager",
@@ -31,16 +31,16 @@ _CPU_ARGUMENTS = (
 
 
 def has_gpu() -> bool:
-    """Whether an NVIDIA device is there, without importing torch."""
+    """Whether an NVIDIA device exists, without an import of torch."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def arguments(
     model: str, host: str, port: int, policy: str, channel: str, extra: Sequence[str], gpu: bool
 ) -> list[str]:
-    """vLLM's command line. What the user gives in `extra` comes last and wins.
+    """Return vLLM's command line. The user's arguments in `extra` come last and take precedence.
 
-    Raises ValueError for variables of ours that are no JSON objects.
+    Raises ValueError if an environment variable of Weft is not a JSON object.
     """
     weft = _object("WEFT_ENGINE_SETTINGS") | {"policy": policy, "channel": channel}
     if options := _object("WEFT_ORDER_OPTIONS"):
@@ -55,7 +55,7 @@ def arguments(
 
 
 def _stock(model: str, host: str, port: int, gpu: bool) -> list[str]:
-    """What every engine is started with, also one without the plugin."""
+    """Return the flags that every engine gets, with or without the plugin."""
     line = ["--model", model, "--host", host, "--port", str(port)]
     if not gpu:
         line += _CPU_ARGUMENTS
@@ -64,7 +64,7 @@ def _stock(model: str, host: str, port: int, gpu: bool) -> list[str]:
 
 
 def _swap(weft: dict[str, object]) -> dict[str, object]:
-    """vLLM's configuration of the KV connector."""
+    """Return vLLM's configuration of the KV connector."""
     return {
         "kv_connector": "SwapConnector",
         "kv_role": "kv_both",
@@ -89,13 +89,13 @@ def _object(variable: str) -> dict[str, object]:
 
 
 def environment(gpu: bool, plugins: str = "weft") -> dict[str, str]:
-    """Variables that vLLM needs before it is imported; those already set are kept. plugins: names
-    of entry points that it loads, comma-separated."""
+    """Return environment variables that vLLM needs before its import. Existing values are kept.
+    plugins: names of entry points that vLLM loads, comma-separated."""
     values = {"VLLM_PLUGINS": plugins, "VLLM_NO_USAGE_STATS": "1"}
-    # Without it, vLLM stores no answers, and `previous_response_id` never works.
+    # Without it, vLLM does not store responses, and `previous_response_id` never works.
     values["VLLM_ENABLE_RESPONSES_API_STORE"] = "1"
     if not gpu:
-        # Without it the CPU platform insists on a worker process of its own.
+        # Without it, the CPU platform starts the worker in a separate process.
         values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         values["VLLM_CPU_KVCACHE_SPACE"] = "1"
         values["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
@@ -104,7 +104,8 @@ def environment(gpu: bool, plugins: str = "weft") -> dict[str, str]:
 
 
 def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit status; bad settings give 2 and a message."""
+    """Serve until SIGTERM or SIGINT. Returns the exit status; invalid settings print a message and
+    give 2."""
     gpu = has_gpu()
     os.environ.update(environment(gpu))
     try:
@@ -130,9 +131,8 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
 
 
 def stock(arguments: Sequence[str]) -> int:
-    """Serve with vLLM alone until SIGTERM or SIGINT, with the flags that the plugin's engines have
-    for this machine. arguments: --model, --host, --port, and what vLLM takes besides. Returns the
-    exit status."""
+    """Serve with vLLM alone until SIGTERM or SIGINT, with the plugin's flags for this machine.
+    arguments: --model, --host, --port, and further arguments of vLLM. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="weft_engine.launch", allow_abbrev=False)
     parser.add_argument("--model", required=True)
     parser.add_argument("--host", default="127.0.0.1")

@@ -1,7 +1,7 @@
-"""Series on the engine's own `/metrics`, from the states that the scheduler sends.
+"""Series on the engine's `/metrics`, from the states that the scheduler sends.
 
-They live in the API server's process, in the registry that vLLM's `/metrics` shows, and are plain
-prometheus_client metrics, so that they are shown in its multiprocess mode too.
+They are plain prometheus_client metrics in the API server's process, in the registry behind vLLM's
+`/metrics`, so they also work in multiprocess mode.
 """
 
 from __future__ import annotations
@@ -11,31 +11,35 @@ from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
-# No engine has so many queues or counts; a series more for each is all that could go wrong.
+# Above the number of queues and counts of any engine; it bounds the number of series.
 _MOST_LABELS: Final = 64
-# Shown as a series of their own, or with a value for each tenant.
+# These parts have separate series, or one value per tenant.
 _NO_PARTS: Final = ("blocks_by_tag.", "pinned_blocks_by_tenant.")
 
-# Key of the state to the series' name and help.
+# Key of the state -> name and help text of the series.
 GAUGES: Final = {
     "running": ("weft_engine_running", "Sequences in the batch"),
-    "kv_usage": ("weft_engine_kv_usage_ratio", "Share of the KV cache that is in use"),
+    "kv_usage": ("weft_engine_kv_usage_ratio", "Fraction of the KV cache in use"),
 }
 TOTALS: Final = {
-    "displacements": ("weft_engine_displacements", "Running sequences that gave way to better"),
+    "displacements": (
+        "weft_engine_displacements",
+        "Running sequences preempted for better-ranked ones",
+    ),
     "recomputed_tokens": (
         "weft_engine_recomputed_tokens",
-        "Tokens computed again after preemption",
+        "Tokens recomputed after a preemption",
     ),
-    "promotions": ("weft_engine_promotions", "Calls promoted to the first queue for starving"),
-    "demotions": ("weft_engine_demotions", "Calls demoted, their quantum spent"),
+    "promotions": ("weft_engine_promotions", "Starving calls promoted to the first queue"),
+    "demotions": ("weft_engine_demotions", "Calls demoted after their quantum"),
 }
 
 
 class EngineMetrics:
-    """The series of all engine cores behind one API server, told apart by `engine`, from 0.
+    """The series of all engine cores behind one API server. The label `engine` is their number from
+    0.
 
-    Make one for a registry: prometheus_client refuses the same names twice.
+    Create one per registry: prometheus_client refuses duplicate names.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -49,16 +53,18 @@ class EngineMetrics:
             key: Counter(*names, ["engine"], registry=registry) for key, names in TOTALS.items()
         }
         self._waiting = gauge("weft_engine_waiting", "Sequences waiting in each queue", "queue")
-        self._policy = gauge("weft_engine_policy", "1 for the order that is followed", "policy")
-        self._blocks = gauge("weft_engine_kv_blocks", "KV blocks by what they hold", "tag")
-        self._parts = gauge("weft_engine_part", "Counts of a part of the engine", "part", "count")
-        # What was last seen of each total, and every label that a series was ever shown with.
+        self._policy = gauge("weft_engine_policy", "1 for the active order", "policy")
+        self._blocks = gauge("weft_engine_kv_blocks", "KV blocks by tag", "tag")
+        self._parts = gauge(
+            "weft_engine_part", "Internal counts by part of the engine", "part", "count"
+        )
+        # The last value of each total, and every label set that a series has had.
         self._seen: dict[tuple[int, str], float] = {}
         self._labels: dict[tuple[int, Gauge], set[tuple[str, ...]]] = {}
 
     def take(self, engine: int, state: Mapping[str, Any]) -> None:
-        """An engine's state, as `GET /weft/state` shows it. What is missing or no number there is
-        passed over."""
+        """Update the series from an engine's state, as in `GET /weft/state`. Missing and
+        non-numeric values are skipped."""
         for key, gauge in self._gauges.items():
             value = _number(state.get(key))
             if value is not None:
@@ -66,7 +72,7 @@ class EngineMetrics:
         for key, counter in self._totals.items():
             value = _number(state.get(key))
             if value is not None:
-                # The engine counts; here is only added what is new.
+                # The state holds totals; a counter needs their increments.
                 counter.labels(engine).inc(max(0.0, value - self._seen.get((engine, key), 0.0)))
                 self._seen[engine, key] = value
         queues = dict(_leaves(state.get("waiting_by_queue")))
@@ -84,7 +90,7 @@ class EngineMetrics:
         self._show(engine, self._parts, parts)
 
     def _show(self, engine: int, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set a gauge for these labels, and to 0 for those that it was shown with before."""
+        """Set a gauge for these labels, and to 0 for labels that it had before."""
         known = self._labels.setdefault((engine, gauge), set())
         known.update(list(values)[: _MOST_LABELS - len(known)])
         for labels in known:
@@ -97,7 +103,7 @@ def _number(value: Any) -> float | None:
 
 
 def _leaves(part: Any, above: str = "") -> Iterator[tuple[str, float]]:
-    """All numbers of an object, those of objects inside with their path."""
+    """Yield all numbers of an object with their paths."""
     if not isinstance(part, Mapping):
         return
     for name, value in part.items():

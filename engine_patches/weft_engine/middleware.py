@@ -1,8 +1,8 @@
-"""ASGI middleware of the API server: puts a call's report into its answer.
+"""ASGI middleware of the API server that adds a call's report to its response.
 
-Only calls that name themselves (`x-weft-call`) are touched. A plain answer gets the header
-`x-weft-report`; a streamed one an SSE comment before its last frame. Both wait a moment for the
-report, which the scheduler sends before it hands out the last token.
+Only calls with an `x-weft-call` header are changed. A plain response gets the header
+`x-weft-report`; a streamed one gets an SSE comment before its last frame. Both wait briefly for the
+report, which the scheduler sends before the last token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 REPORTED_PATHS: Final = frozenset(
     {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
 )
-# What the last frames of the four stream formats begin with.
+# Prefixes of the last frames of the four stream formats.
 _LAST_FRAMES: Final = (
     b"data: [DONE]",
     b"event: message_stop",
@@ -34,13 +34,13 @@ _CALL: Final = CALL_HEADER.encode()
 
 
 class ReportMiddleware:
-    """`--middleware weft_engine.middleware.ReportMiddleware`."""
+    """ASGI middleware: `--middleware weft_engine.middleware.ReportMiddleware`."""
 
     def __init__(self, app: App) -> None:
         self.app = app
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Handle one request."""
         if scope["type"] != "http" or scope["path"] not in REPORTED_PATHS:
             await self.app(scope, receive, send)
             return
@@ -53,7 +53,7 @@ class ReportMiddleware:
 
 
 class _Reporter:
-    """A `send` that adds the report."""
+    """A `send` that inserts the report."""
 
     def __init__(self, send: Send, reports: ReportServer, call: str) -> None:
         self._send = send

@@ -1,8 +1,8 @@
-"""Which KV blocks are pinned, by which programs and until when. Pure: instants are handed in.
+"""Pinned KV blocks with their programs and expiry times. Pure: callers pass the time.
 
-A block may be pinned by several programs and counts once. What is pinned is bounded, for each
-tenant and for all together: the oldest pin of a tenant yields to its new one, so that pins can fill
-their share but never block one another.
+Several programs may pin the same block, which counts once. The number of pinned blocks is bounded
+per tenant and in total. A tenant's new pin replaces its oldest one, so pins can fill their share
+but never block one another.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-# Ends of pins that were renewed or released: so many more than pins are kept before a clean-up.
+# Stale ends of renewed or released pins beyond the number of pins before a clean-up.
 _STALE_ENDS: Final = 64
 
 
 @dataclass(slots=True)
 class _Pin:
-    """until: when it ends. tenant: of its program. blocks: ids, in the order of the program's
-    context."""
+    """until: expiry time. tenant: the program's tenant. blocks: ids in the order of the context."""
 
     until: float
     tenant: str = ""
@@ -29,23 +28,23 @@ class _Pin:
 
 @dataclass(frozen=True, slots=True)
 class EndedPin:
-    """A pin that was not released but ended. blocks: those that nobody pins any more, in the order
-    of the program's context."""
+    """A pin that ended without a release. blocks: those without another pin, in the order of the
+    context."""
 
     program: str
     blocks: list[int]
 
 
 class Pins:
-    """Pins of programs on blocks, by their ids. At most `limit` blocks are pinned at any time, and
-    by a tenant at most its share of them. share: of a tenant, above 0 to 1, as of now."""
+    """Pins of programs on blocks, by block id. At most `limit` blocks are pinned, and a tenant pins
+    at most its share of them. share: a tenant's current share, above 0 to 1."""
 
     def __init__(self, limit: int, share: Callable[[str], float] = lambda tenant: 1.0) -> None:
         self.limit = limit
         self._share = share
-        # The oldest first.
+        # Oldest first.
         self._pins: OrderedDict[str, _Pin] = OrderedDict()
-        # The programs that pin a block; the tenant of the first is charged for it.
+        # The programs that pin a block. The tenant of the first one is charged for it.
         self._owners: dict[int, tuple[str, ...]] = {}
         self._charged: Counter[str] = Counter()
         self._ends: list[tuple[float, str]] = []
@@ -58,16 +57,16 @@ class Pins:
 
     @property
     def blocks(self) -> Set[int]:
-        """All blocks that are pinned."""
+        """All pinned blocks."""
         return self._owners.keys()
 
     @property
     def tenants(self) -> Set[str]:
-        """Tenants that are charged for a pinned block; a live view."""
+        """Tenants that are charged for pinned blocks; a live view."""
         return self._charged.keys()
 
     def by_tenant(self) -> dict[str, int]:
-        """Pinned blocks that each tenant is charged for. May be asked from another thread."""
+        """Return the pinned blocks charged to each tenant. Safe to call from another thread."""
         return dict(self._charged)
 
     def holds(self, block: int) -> bool:
@@ -75,7 +74,7 @@ class Pins:
         return block in self._owners
 
     def retain(self, program: str, until: float) -> None:
-        """Begin or renew a program's pin, without blocks of its own yet. It is the newest now."""
+        """Create or renew a program's pin and make it the newest. A new pin has no blocks yet."""
         pin = self._pins.setdefault(program, _Pin(until))
         pin.until = until
         self._pins.move_to_end(program)
@@ -87,11 +86,10 @@ class Pins:
     def extend(
         self, program: str, blocks: Sequence[int], tenant: str = ""
     ) -> tuple[list[int], list[EndedPin]]:
-        """Put blocks under a program's pin, first to last of its context, as many of the first as
-        the limits allow. Where room is needed, older pins of the same tenant yield, and those of
-        tenants that have more than their share; newer ones do not. Returns the blocks that nobody
-        had pinned, and the pins that have yielded. KeyError if the program has no pin.
-        """
+        """Add blocks of a context, first to last, to a program's pin, as many as the limits allow.
+        To make room, older pins of the same tenant end first, then older pins of tenants above
+        their share; newer pins never do. Returns the blocks that had no pin before, and the pins
+        that ended. KeyError if the program has no pin."""
         pin = self._pins[program]
         if pin.tenant != tenant:
             own = sum(self._owners[block][0] == program for block in pin.blocks)
@@ -118,7 +116,7 @@ class Pins:
         return fresh, yielded
 
     def loosen(self, program: str, blocks: Sequence[int]) -> list[int]:
-        """Take blocks out from under a program's pin. Returns those that nobody pins any more."""
+        """Remove blocks from a program's pin. Returns those without any pin now."""
         pin = self._pins[program]
         alone = (program,)
         unpinned = [block for block in blocks if self._owners[block] == alone]
@@ -134,13 +132,13 @@ class Pins:
         return unpinned
 
     def of(self, program: str) -> list[int]:
-        """The blocks under a program's pin, in the order of its context."""
+        """Return the blocks of a program's pin in the order of its context."""
         pin = self._pins.get(program)
         return [] if pin is None else list(pin.blocks)
 
     def release(self, program: str) -> list[int]:
-        """End a program's pin, if it has one. Returns the blocks that nobody pins any more, in the
-        order of its context."""
+        """End a program's pin, if any. Returns the blocks without any pin now, in the order of its
+        context."""
         if program not in self._pins:
             return []
         unpinned = self.loosen(program, self.of(program))
@@ -148,7 +146,7 @@ class Pins:
         return unpinned
 
     def expire(self, now: float) -> list[EndedPin]:
-        """End the pins whose time is over."""
+        """End the expired pins."""
         ended = []
         while self._ends and self._ends[0][0] <= now:
             _, program = heappop(self._ends)
@@ -158,7 +156,7 @@ class Pins:
         return ended
 
     def drop(self, block: int) -> None:
-        """What a block held is gone, and with it all pins on it."""
+        """Remove all pins on a block that has lost its content."""
         owners = self._owners.pop(block, ())
         for program in owners:
             del self._pins[program].blocks[block]
@@ -173,7 +171,7 @@ class Pins:
         self._ends.clear()
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words."""
+        """Return inconsistencies in words."""
         found = []
         listed = {(program, block) for program, pin in self._pins.items() for block in pin.blocks}
         if listed != {(p, block) for block, owners in self._owners.items() for p in owners}:
@@ -181,13 +179,14 @@ class Pins:
         if len(self._owners) > self.limit:
             found.append(f"{len(self._owners)} blocks are pinned, at most {self.limit} may be")
         if not {(pin.until, program) for program, pin in self._pins.items()} <= set(self._ends):
-            found.append("a pin would never end")
+            found.append("a pin has no expiry in the heap")
         if self._charged != Counter(self._pins[o[0]].tenant for o in self._owners.values()):
-            found.append("pinned blocks are charged to other tenants than those that pin them")
+            found.append("pinned blocks are charged to the wrong tenants")
         return found
 
     def _make_room(self, program: str, tenant: str, wanted: int, mine: int) -> list[EndedPin]:
-        """Older pins yield: the tenant's own to its limit, then any of tenants over their share."""
+        """End older pins: the tenant's pins up to its limit, then pins of tenants above their
+        share."""
         yielded = []
         for other, older in list(self._pins.items()):
             if other == program:
@@ -205,7 +204,7 @@ class Pins:
         return yielded
 
     def _share_out(self, block: int, owners: tuple[str, ...]) -> None:
-        """Other programs keep a block pinned; the first of them is charged from now on."""
+        """Keep the block pinned by these programs and charge the first one's tenant."""
         before = self._pins[self._owners[block][0]].tenant
         after = self._pins[owners[0]].tenant
         self._owners[block] = owners

@@ -1,8 +1,8 @@
-"""Which running requests give way, decided on an engine's queues.
+"""Chooses the running requests to preempt from an engine's queues.
 
-With one tenant, a waiting request displaces a running one that stands worse in the engine's order.
-Where tenants contend, that holds inside each tenant; between tenants it is the number of running
-sequences for their weights that counts, and nothing that a call says of itself.
+With one tenant, a waiting request preempts a running one of worse rank in the engine's order. While
+tenants contend, this applies inside each tenant. Between tenants, only the number of running
+sequences per weight counts, so attributes of calls have no effect.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from weft_engine.call_table import CallTable
 from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks, slots_to_take
 from weft_engine.tenant_queues import TenantQueues
 
-# Waiting requests that are asked at one decision, at most.
+# Waiting requests that one decision examines at most.
 _CLAIMS: Final = 256
-# Of several tenants, at one decision; and so many of one tenant's are asked to give way.
+# With several tenants: claims per decision, and running requests of one tenant per decision.
 _FAIR_CLAIMS: Final = 8
 _FAIR_VICTIMS: Final = 16
 
 
 class Preemption:
-    """Of one engine: `hooks`, its scheduler's handles (SchedulerHooks).
+    """Preemption decisions of one engine. hooks: its scheduler's handles (SchedulerHooks).
 
-    touch: to be called when blocks or slots may have become free. `decide` and `decide_fairly` look
-    again only if that, or a change of ranks, has happened since they last found nothing to do.
+    `decide` and `decide_fairly` return at once unless `touch` was called or ranks have changed
+    since the last decision without a result. Call `touch` when blocks or slots may have become
+    free.
     """
 
     def __init__(
@@ -39,11 +40,11 @@ class Preemption:
         self._changed = True
 
     def touch(self) -> None:
-        """Something happened that may make room."""
+        """Blocks or slots may have become free."""
         self._changed = True
 
     def decide(self) -> list[str]:
-        """Sequences to displace, of one tenant."""
+        """Return the sequences to preempt, with one tenant."""
         if not self._changed:
             return []
         ready = self._hooks.readiness()
@@ -55,13 +56,13 @@ class Preemption:
             if len(better) > slots or (for_blocks and self._hooks.waits_for_blocks()):
                 for _, given in self._met(better, worse, slots, self._hooks.spare_blocks()):
                     victims += given
-        # What is not ready now may be without that anything happens here.
+        # A refused request may become ready without any event here.
         self._changed = bool(victims) or ready.refused > 0
         return victims
 
     def decide_fairly(self) -> tuple[list[str], list[str]]:
-        """Where tenants contend: sequences to displace, and those that come in for them, in the
-        order in which they are to be admitted."""
+        """While tenants contend: return the sequences to preempt, and the waiting ones that take
+        their places, in the order of admission."""
         if not self._changed:
             return [], []
         ready = self._hooks.readiness()
@@ -82,9 +83,9 @@ class Preemption:
         return plan.victims, plan.coming
 
     def preempted_for(self, blocks: int) -> list[Any]:
-        """Where tenants contend: running requests to preempt when so many blocks are missing, the
-        first one first. Each is the worst one of the tenant that runs the most for its weight when
-        those before it are gone."""
+        """While tenants contend: return running requests to preempt, in order, until this many
+        blocks are free. Each is the worst request of the tenant with the most running sequences per
+        weight after the preemptions before it."""
         given: dict[str, int] = {}
         without: set[str] = set()
         queues: dict[str, Iterator[Any]] = {}
@@ -102,18 +103,18 @@ class Preemption:
                 continue
             found.append(request)
             given[tenant] = given.get(tenant, 0) + 1
-            # It needs no further block either.
+            # A preempted request also needs no further block.
             blocks -= 1 + self._hooks.blocks_held_alone(request)
         return found
 
     def _giving(self, tenant: str, limit: bool = False) -> Iterator[Any]:
-        """A tenant's running requests that may give way, the worst first. limit: only those that
-        were not displaced often enough."""
+        """Iterate over a tenant's requests that can be preempted, worst first. limit: skip those
+        that were preempted too often."""
         rank, requests = self._calls.rank, self._hooks.requests
         names = self._calls.shares.running_of(tenant)
         for name in sorted(names, key=lambda n: (rank(n), n), reverse=True):
             request = requests[name]
-            if not self._hooks.can_be_displaced(request):
+            if not self._hooks.can_be_preempted(request):
                 continue
             if not limit or self._displaced(request) < self._most:
                 yield request
@@ -121,11 +122,11 @@ class Preemption:
     # -- one tenant --------------------------------------------------------------------------
 
     def _at_odds(self, ready: Callable[[str], bool]) -> tuple[list[Any], list[Any]]:
-        """Who waits and may displace, the best first, and who runs and may give way to them, the
-        worst first."""
+        """Return waiting requests that may preempt, best first, and running ones that may be
+        preempted for them, worst first."""
         hooks = self._hooks
-        # Both queues are sorted: if the best that waits does not stand better than the worst that
-        # runs, no call gives way. This is all that most steps pay.
+        # Both queues are sorted. If the best waiting request does not rank before the worst running
+        # one, no preemption is possible. Most steps pay only for this check.
         worst = self._place(hooks.running[-1])
         first = next(self._claiming(ready), None)
         if first is None or not self._place(first) < worst:
@@ -138,10 +139,10 @@ class Preemption:
 
         if not order.cache_aware:
             worse = list(giving())
-            # More than all of these together could not be admitted.
+            # At most this many could be admitted in total.
             better = islice(self._claiming(ready), slots + len(worse))
             return list(takewhile(lambda r: self._place(r) < worst, better)), worse
-        # Those before them take the slots that are free, whether they are ready yet or not.
+        # Requests before these take the free slots, ready or not.
         claims = map(self._place, self._claiming(ready, slots))
         pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
         if not pairs:
@@ -151,8 +152,8 @@ class Preemption:
         return [*first_ones, *next_ones], list(islice(giving(), among))
 
     def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
-        """Whether the first claim lacks blocks, for which this order displaces no call. Then no
-        claim is met, and the running calls need not be looked at."""
+        """Whether the first claim lacks blocks and the order does not preempt for blocks. Then no
+        claim can be met, and the running calls need no check."""
         if not self._calls.order.cache_aware:
             return False
         hooks = self._hooks
@@ -161,19 +162,19 @@ class Preemption:
         return first is not None and hooks.blocks_at_least(first, spare) > spare
 
     def _claiming(self, ready: Callable[[str], bool], after: int = 0) -> Iterator[Any]:
-        """Waiting requests that vLLM would admit now, as they stand in its queue. after: so many
-        first ones are passed over."""
+        """Iterate in queue order over waiting requests that vLLM would admit now. after: the number
+        of requests to skip."""
         waiting = islice(self._hooks.waiting_requests(), after, after + _CLAIMS)
         return (request for request in waiting if ready(request.request_id))
 
-    # -- what both use -----------------------------------------------------------------------
+    # -- shared ------------------------------------------------------------------------------
 
     def _met(
         self, better: list[Any], worse: list[Any], slots: int, spare: int
     ) -> list[tuple[str, list[str]]]:
-        """The claims that are met, each with its victims; [] if none has any. A claim's blocks are
-        first bounded from below, which looks at a few blocks of its context, and counted only if it
-        would be met."""
+        """Return the met claims with their victims; [] if no claim has a victim. A claim's blocks
+        first get a cheap lower bound. They are counted only if the claim would be met with the
+        bound."""
         for_blocks = not self._calls.order.cache_aware
         held = {request.request_id: request for request in worse}
         candidates = [self._candidate(request) for request in worse]
@@ -200,7 +201,7 @@ class Preemption:
         return met((r for r in better if r.request_id in likely), self._hooks.blocks_needed)
 
     def _may_give_way(self, request: Any) -> bool:
-        return self._displaced(request) < self._most and self._hooks.can_be_displaced(request)
+        return self._displaced(request) < self._most and self._hooks.can_be_preempted(request)
 
     def _displaced(self, request: Any) -> int:
         call = self._calls.of(request.request_id)
@@ -222,14 +223,15 @@ class Preemption:
             queue=queue,
             order_in_queue=order,
             rank=place,
-            # Full blocks stay in the prefix cache for a while; what is in the last one is lost.
+            # Full blocks stay in the prefix cache for some time; the content of the last one is
+            # lost.
             waste=computed % hooks.block_size if hooks.prefix_cached() else computed,
-            displaced=self._displaced(request),
+            preemptions=self._displaced(request),
         )
 
 
 class _Plan:
-    """One decision between and inside tenants, as it grows."""
+    """One decision between and inside tenants while it is built."""
 
     def __init__(self, owner: Preemption, ready: Any, slots: int, spare: int) -> None:
         self.victims: list[str] = []
@@ -240,19 +242,19 @@ class _Plan:
         self._slots, self._spare = slots, spare
         self._given: dict[str, int] = {}
         self._taken: dict[str, int] = {}
-        # Tenants with nobody left who may give way.
+        # Tenants without further requests to preempt.
         self._without: set[str] = set()
 
     def fits(self, name: str) -> bool:
-        """Whether a waiting sequence finds its blocks."""
+        """Whether a waiting sequence fits into the spare blocks."""
         request = self._hooks.requests[name]
         if self._hooks.blocks_at_least(request, self._spare) > self._spare:
             return False
         return bool(self._needed(name) <= self._spare)
 
     def between(self, claims: list[str]) -> bool:
-        """Take slots and blocks for these from tenants that run more for their weight. Nobody gives
-        way for a claim that would not be met even so. Whether one was met."""
+        """Take slots and blocks for these claims from tenants with more running sequences per
+        weight. A claim that cannot be met preempts no request. Returns whether a claim was met."""
         shares, met = self._calls.shares, False
         for name in claims:
             tenant = shares.tenant_of(name)
@@ -282,12 +284,12 @@ class _Plan:
         return met
 
     def inside(self, tenant: str, claims: list[str] | None = None) -> None:
-        """Inside a tenant a waiting sequence displaces one that stands worse, as if the tenant were
-        alone. claims: the only ones that count; None: the tenant's best."""
+        """Inside a tenant, let waiting sequences preempt running ones of worse rank, as if the
+        tenant were alone. claims: the only sequences considered; None: the tenant's best ones."""
         place, margin = self._place, self._calls.order.margin
         running = self._calls.shares.running_of(tenant)
         best = next(self._owner._tenant_queues.of(tenant), None)
-        # Two looks are all that most decisions take.
+        # For most decisions, these two comparisons suffice.
         if best is None or not running:
             return
         if not outranks(place(best), max(map(place, running)), margin):
@@ -316,8 +318,8 @@ class _Plan:
                 self._spare += sum(freed) - self._needed(name)
 
     def _victim(self, tenant: str, chosen: list[str]) -> Any:
-        """Those who were displaced often enough come last: a tenant that runs more than its share
-        gives way in the end, whoever it is made to."""
+        """Return the tenant's next victim. Requests that were preempted often come last, but a
+        tenant above its share always yields one."""
         passed = {*self.victims, *chosen}
         able = [r for r in self._owner._giving(tenant) if r.request_id not in passed]
         displaced, most = self._owner._displaced, self._owner._most

@@ -1,10 +1,10 @@
-"""Which running sequences give way to waiting ones that stand better. Pure.
+"""Rules for preemption of running sequences by waiting ones of better rank. Pure.
 
-Upstream never displaces a running request when `max_num_seqs` is reached, nor when a waiting one
-finds no blocks; Algorithm 1 does both, since its batch is chosen from the best queue down. Only a
-strictly better queue displaces (or, for orders by rank, a rank better by a margin): two calls of
-one queue never trade places, and a displaced call comes back only when somebody leaves or falls
-below it, which takes a whole quantum of service.
+vLLM never preempts a running request because `max_num_seqs` is reached or a waiting request lacks
+blocks. Algorithm 1 does both, because it fills its batch from the best queue down. Only a strictly
+better queue preempts, or for orders by rank, a rank better by a margin. So two calls of one queue
+never alternate: a preempted call resumes only after a running call ends or falls below it, which
+takes a whole quantum of service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import attrgetter
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A waiting sequence, and the free blocks that admitting it would take."""
+    """A waiting sequence, and the free blocks that its admission takes."""
 
     sequence: str
     queue: int
@@ -27,11 +27,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A running sequence that may be displaced.
+    """A running sequence that may be preempted.
 
-    waste: tokens that displacing it would compute again (what neither the cache nor the swap
-    buffer holds). displaced: how often its call has been displaced already. blocks: what it holds
-    alone, and so would free.
+    waste: tokens that a preemption would compute again (in neither the cache nor the swap buffer).
+    preemptions: past preemptions of its call. blocks: blocks that only it uses, so that a
+    preemption frees them.
     """
 
     sequence: str
@@ -39,7 +39,7 @@ class Candidate:
     order_in_queue: int = 0
     rank: float = 0.0
     waste: int = 0
-    displaced: int = 0
+    preemptions: int = 0
     blocks: int = 0
 
 
@@ -52,7 +52,7 @@ def choose_victims(
     max_displacements: int,
     margin: float | None = None,
 ) -> list[str]:
-    """The victims of `meet_claims`, in its order. waiting: in any order."""
+    """Return the victims of `meet_claims` in its order. waiting: in any order."""
     met = meet_claims(
         sorted(waiting, key=lambda c: (c.queue, c.rank, c.order_in_queue)),
         running,
@@ -74,22 +74,22 @@ def meet_claims(
     margin: float | None = None,
     blocks_of: Callable[[Candidate], int] = attrgetter("blocks"),
 ) -> list[tuple[str, list[str]]]:
-    """Claims that are met, the best first, each with the sequences to displace for it, worst first:
-    worst queue, then least waste.
+    """Return the met claims, best first, each with its victims, worst first: worst queue, then
+    least waste.
 
-    waiting: the best first. Claims are met from the best down, each from what is free before
-    anybody is displaced, until one cannot be met (Algorithm 1, lines 33 to 38); nobody is displaced
-    for that one, and no later claim is asked for. Calls that were displaced `max_displacements`
-    times are left alone. blocks_of: the blocks that a candidate would free; asked only of those
-    whose slots are not enough.
+    waiting: best first. Claims are met in order, first from free slots and blocks and then by
+    preemption, until one cannot be met (Algorithm 1, lines 33 to 38). That claim preempts no
+    sequence, and later claims are not considered. Calls with `max_displacements` past preemptions
+    are exempt. blocks_of: the blocks that a candidate would free; called only if free slots do not
+    suffice.
     """
     movable = sorted(
-        (c for c in running if c.displaced < max_displacements),
+        (c for c in running if c.preemptions < max_displacements),
         key=lambda c: (-c.queue, 0.0 if margin is None else -c.rank, c.waste, -c.order_in_queue),
     )
     met: list[tuple[str, list[str]]] = []
     taken = 0
-    # Victims whose blocks have not been counted yet.
+    # Victims with uncounted blocks.
     uncounted: list[Candidate] = []
     for claim in waiting:
         slots, blocks, reach, owed = free_slots, free_blocks, taken, list(uncounted)
@@ -116,11 +116,11 @@ def slots_to_take(
     running: Iterable[tuple[int, float]],
     margin: float | None = None,
 ) -> tuple[int, int]:
-    """Where nobody is displaced for blocks: how many claims may each take the slot of a running
-    sequence, and among how many of the running ones their victims are. Looks no further.
+    """For orders that preempt only for slots: return how many claims can each take the slot of a
+    running sequence, and how many running ones are candidates. Reads no further than necessary.
 
-    claims: queue and rank of waiting sequences that find no slot free, the best first. running: of
-    those that may be displaced, the worst first.
+    claims: queue and rank of waiting sequences without a free slot, best first. running: queue and
+    rank of the preemptible sequences, worst first.
     """
     pairs = among = 0
     waiting, last, taking = iter(claims), None, True
@@ -131,7 +131,7 @@ def slots_to_take(
             taking = claim is not None and outranks(claim, (queue, rank), margin)
             pairs += taking
             last = alike if taking else last
-        # Of those who stand like the last one that of least waste is chosen.
+        # Among candidates equal to the last one, the one of least waste is chosen.
         if alike != last:
             break
         among += 1
@@ -143,7 +143,7 @@ def _gives_way(victim: Candidate, claim: Claim, margin: float | None) -> bool:
 
 
 def outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
-    """Whether a claim of this queue and rank displaces a victim of that queue and rank."""
+    """Whether a claim with this queue and rank preempts a victim with that queue and rank."""
     if claim[0] != victim[0]:
         return claim[0] < victim[0]
     return margin is not None and claim[1] + margin < victim[1]

@@ -1,8 +1,8 @@
-"""How many prompt tokens each tenant may have computed in a step. Pure.
+"""Limits on the prompt tokens per tenant and step. Pure.
 
-A step that computes a prompt takes longer for every call in it. While other tenants run, the
-prefill of a tenant therefore adds no more time to a step, for its weight, than the calls of each
-other tenant take in that step anyway. What steps take is learned from the steps themselves.
+A step with prefill takes longer for every call in it. While other tenants run, the prefill of a
+tenant therefore adds, per weight, no more time to a step than each other tenant's calls take in it
+anyway. The costs of steps are learned from past steps.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from typing import Final, NamedTuple
 
 from weft_engine.tenant_shares import TenantShares
 
-# While tenants contend, one step in so many leaves prefill out, to measure a step without it; and
-# one in so many as long as none was measured.
+# While tenants contend, one step in this many has no prefill, to measure its duration; one in
+# _MEASURE_FIRST until a first measurement exists.
 _MEASURE_EVERY: Final = 16
 _MEASURE_FIRST: Final = 2
-# Waiting calls that are passed over in a step because their tenant's limit is reached.
+# Waiting calls that a step may skip because their tenant has reached its limit.
 _MOST_PASSED_OVER: Final = 32
 
 
 class Step(NamedTuple):
-    """What an engine knows of its next step.
+    """The engine's next step.
 
-    prefilling: prompt tokens that running sequences still lack. decoding: running sequences whose
-    prompt is computed. slots: free ones. budget: prompt tokens that the step can compute in all.
-    longest: tokens of the longest step. free: tokens that free KV blocks hold.
+    prefilling: the prompt tokens that running sequences still have to compute. decoding: running
+    sequences whose prompt is computed. slots: free slots. budget: prompt tokens that the step can
+    compute in total. longest: tokens of the longest step. free: tokens that fit into free KV
+    blocks.
     """
 
     prefilling: Mapping[str, int]
@@ -38,8 +39,8 @@ class Step(NamedTuple):
 
 
 class PrefillLimits:
-    """The limits of one step. block: tokens of a KV block, the least that a tenant is allowed.
-    rivals: weights of the tenants that are protected. measuring: the step computes no prompt."""
+    """The limits of one step. block: tokens of a KV block, the minimum for a tenant. rivals:
+    weights of the protected tenants. measuring: the step computes no prompt."""
 
     def __init__(
         self,
@@ -58,13 +59,13 @@ class PrefillLimits:
             tenant = shares.tenant_of(sequence)
             self._prefilling[tenant] = self._prefilling.get(tenant, 0) + tokens
         self._weights = sum(shares.weight(tenant) for tenant in self._prefilling)
-        # The tenant that is admitted next has a share of the budget, and is a rival too.
+        # The tenant that is admitted next gets a share of the budget and counts as a rival.
         self._following = shares.next({}, set(self._prefilling)) if step.slots > 0 else None
         if self._following is not None:
             self._weights += shares.weight(self._following)
             rivals = {**rivals, self._following: shares.weight(self._following)}
-        # What a rival's own calls take of the step, in prompt tokens for its weight. The two least
-        # are enough: a tenant is no rival of itself.
+        # The part of the step that each rival's calls take, in prompt tokens per weight. The two
+        # smallest suffice: a tenant is not its own rival.
         base = self._base()
         self._least = sorted(
             ((base + self._prefilling.get(name, 0)) / weight, name)
@@ -72,8 +73,8 @@ class PrefillLimits:
         )[:2]
 
     def left(self, sequence: str, running: bool, tokens: int) -> int:
-        """How many of so many prompt tokens a sequence may have computed in this step. running: it
-        was in the batch before."""
+        """Return how many of these prompt tokens the sequence may compute in this step. running: it
+        was already in the batch."""
         if self._measuring:
             return 0
         tenant = self._shares.tenant_of(sequence)
@@ -81,32 +82,35 @@ class PrefillLimits:
         if left is None:
             left = self._left[tenant] = self._allowed(tenant)
         if running:
-            # One block stays for a call that is admitted in this step.
+            # One block is reserved for a call that is admitted in this step.
             kept = self._block if self._shares.waiting_of(tenant) else 0
             return min(tokens, max(0, left - kept))
-        # Its other prompts in flight find their blocks first: none is preempted for a later one.
+        # The tenant's earlier prompts get their blocks first, so that none is preempted for a later
+        # one.
         ahead = self._prefilling.get(tenant, 0)
         return min(tokens, left) if not ahead or tokens <= self._step.free - ahead else 0
 
     def take(self, sequence: str, running: bool, tokens: int, of: int) -> None:
-        """A sequence gets so many prompt tokens computed, of so many that it lacks."""
+        """Record that a sequence computes `tokens` prompt tokens. of: the prompt tokens that it
+        lacks."""
         tenant = self._shares.tenant_of(sequence)
         self._left[tenant] = max(0, self._left.get(tenant, 0) - tokens)
         if not running:
             self._prefilling[tenant] = self._prefilling.get(tenant, 0) + of
 
     def passes_over(self, sequence: str, tokens: int) -> bool:
-        """Whether a waiting sequence of so many tokens is skipped in this step, so that those
-        behind it are seen."""
+        """Whether this step skips a waiting sequence of this many tokens, so that later ones are
+        considered."""
         if self._passed_over >= _MOST_PASSED_OVER or self.left(sequence, False, tokens) > 0:
             return False
         self._passed_over += 1
         return True
 
     def _base(self) -> float:
-        """The time of a step without prefill, in prompt tokens. Where no such step has run yet,
-        sequences that decode are protected as well as possible; where none decodes, the budget
-        alone is divided."""
+        """Return the duration of a step without prefill, in prompt tokens. Infinite if the cost of
+        prefill is unknown, or if no step without prefill has run and no sequence decodes: then only
+        the budget is divided. 0 if no such step has run but sequences decode, which protects them
+        as well as possible."""
         cost = self._shares.cost
         if not cost.token_s or not (cost.base_s or self._step.decoding):
             return math.inf
@@ -125,7 +129,7 @@ class PrefillLimits:
 
 
 class PrefillPacing:
-    """Decides step by step whether prefill is limited. block: as in PrefillLimits."""
+    """Decides before each step whether prefill is limited. block: as in PrefillLimits."""
 
     def __init__(self, shares: TenantShares, block: int) -> None:
         self._shares = shares
@@ -133,10 +137,10 @@ class PrefillPacing:
         self._steps = 0
 
     def limits(self, step: Step) -> PrefillLimits | None:
-        """The limits of the next step; None where a tenant may have all of it.
+        """Return the limits of the next step; None if a tenant may use all of it.
 
         A tenant that was idle for less than the duration of the longest step is still a rival: its
-        next call may come during such a step and would wait for its end.
+        next call could arrive during such a step and would wait for its end.
         """
         shares, cost = self._shares, self._shares.cost
         within_s = cost.base_s + cost.token_s * step.longest

@@ -1,12 +1,11 @@
-"""vLLM's queue of free KV blocks, by tenants and tiers. Pure: blocks and queues are handed in.
+"""vLLM's queue of free KV blocks, by tenants and tiers. Pure: callers pass blocks and queues.
 
-A block is taken from the tenant that holds most of the cache for its weight, and of its blocks from
-the lowest tier, the least recently used first. So what a tenant says about its blocks orders its
-own blocks only. What has lain unused while the whole cache was reused several times goes first,
-whatever its tier.
+The next block comes from the tenant with the most free blocks per weight, from its lowest tier,
+least recently used first. So a tenant's hints order only that tenant's blocks. Blocks that stayed
+unused while the whole cache was reused several times come first, in any tier.
 
-The queue has the methods of vLLM's own and stands in its place. Each tier of a tenant is one of
-vLLM's own queues, a linked list through the blocks, so that everything stays O(1) a block.
+The queue replaces vLLM's queue and has its methods. Each tier of a tenant is one queue of vLLM, a
+linked list through the blocks, so every operation is O(1) per block.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ class _Tier:
 
 
 class _Lane:
-    """The free blocks of a tenant, lowest tier first. count: how many there are. ages_at: no block
-    has aged while the clock is below this value."""
+    """The free blocks of a tenant, lowest tier first. count: the number of blocks. ages_at: no
+    block has aged while the clock is below this value."""
 
     __slots__ = ("ages_at", "count", "shelves", "tenant")
 
@@ -44,13 +43,13 @@ class _Lane:
 class PriorityFreeQueue:
     """Free blocks by home, a tenant and a tier.
 
-    make: an empty queue of vLLM's kind that has `first` and `remove_n`. homes_of: the home of each
-    of some blocks that are freed with something in them. on_reuse: told which blocks were taken and
-    will hold something else. blocks: those that are free now, in their order; they belong to no
-    tenant. weight: of a tenant; 0 for idle ones, whose blocks go before those of active ones. ages:
-    a block in a tier above the lowest and below the pins is reused first of its tenant's when so
-    many blocks were reused since it was freed. grain: blocks that a tenant gives before another one
-    is looked for, which takes time for each tenant.
+    make: creates an empty queue of vLLM's kind with `first` and `remove_n`. homes_of: returns the
+    homes of freed blocks with content. on_reuse: called with the blocks that were taken for other
+    content. blocks: the free blocks at the start, in order; no tenant owns them. weight: a tenant's
+    weight; 0 for idle tenants, whose blocks are reused before those of active ones. ages: a block
+    above the lowest tier and below the pins is reused first of its tenant's after this many reuses
+    since it was freed. grain: blocks taken from a tenant before the next choice of a tenant, which
+    takes time per tenant.
 
     reused: blocks taken so far, the queue's clock.
     """
@@ -72,29 +71,29 @@ class PriorityFreeQueue:
         self._weight = weight
         self._ages = ages
         self._grain = grain
-        # The tenant that gives at present, and how many blocks more.
+        # The tenant that blocks are taken from at present, and how many more.
         self._giving: _Lane | None = None
         self._left = 0
         self._nobody = _Lane(None, make)
         # Tenants with free blocks.
         self._lanes: dict[str | None, _Lane] = {}
-        # Where each free block is, by its id: a block knows its neighbours, not its queue.
+        # The tier of each free block, by block id. A block knows its neighbours but not its queue.
         self._place: dict[int, _Tier] = {}
-        # The clock when each block was freed.
+        # The clock at which each block was freed.
         self._freed: dict[int, int] = {}
         self.reused = 0
-        # All together; vLLM reads it for every sequence in every step.
+        # The total; vLLM reads it for every sequence in every step.
         self.num_free_blocks = 0
         self.prepend_n(list(blocks))
 
     def popleft(self) -> Any:
-        """The block to reuse first. ValueError if none is free."""
+        """Take the block to reuse first. ValueError if no block is free."""
         if not self.num_free_blocks:
             raise ValueError("No free blocks available")
         return self.popleft_n(1)[0]
 
     def popleft_n(self, n: int) -> list[Any]:
-        """The n blocks to reuse first; there must be so many."""
+        """Take the n blocks to reuse first. At least n blocks must be free."""
         assert self.num_free_blocks >= n, (self.num_free_blocks, n)
         taken: list[Any] = []
         while len(taken) < n:
@@ -111,13 +110,13 @@ class PriorityFreeQueue:
         return taken
 
     def remove(self, block: Any) -> None:
-        """Take a free block out, wherever it is. RuntimeError if it is not free."""
+        """Remove a free block. RuntimeError if it is not free."""
         if block.block_id not in self._place:
             raise RuntimeError(f"remove() called on an invalid block: {block}")
         self.remove_n((block,))
 
     def remove_n(self, blocks: Sequence[Any]) -> None:
-        """Take several blocks out. KeyError if one is not free."""
+        """Remove several blocks. KeyError if one is not free."""
         shelves = list(map(self._place.pop, [block.block_id for block in blocks]))
         for shelf, begun, end in runs_of(shelves):
             shelf.queue.remove_n(blocks[begun:end])
@@ -125,17 +124,17 @@ class PriorityFreeQueue:
         self.num_free_blocks -= len(blocks)
 
     def append(self, block: Any) -> None:
-        """A block was freed: the last of its tier."""
+        """Add a freed block at the end of its tier."""
         self.append_n((block,))
 
     def append_n(self, blocks: Sequence[Any]) -> None:
-        """Several blocks were freed, the first to be reused first."""
+        """Add freed blocks, the first to be reused first."""
         for home, begun, end in runs_of(self._homes_of(blocks)):
             self._put(home, blocks[begun:end])
         self.num_free_blocks += len(blocks)
 
     def prepend_n(self, blocks: Sequence[Any]) -> None:
-        """Blocks with nothing in them were freed: they are the first to be reused."""
+        """Add freed blocks without content: they are the first to be reused."""
         shelf = self._nobody.shelves[0]
         shelf.queue.prepend_n(list(blocks))
         self._place.update(dict.fromkeys([block.block_id for block in blocks], shelf))
@@ -143,13 +142,13 @@ class PriorityFreeQueue:
         self.num_free_blocks += len(blocks)
 
     def get_all_free_blocks(self) -> list[Any]:
-        """Tenant by tenant, each in the order in which its blocks are reused as long as none has
+        """Return the free blocks by tenant, each tenant's in the order of reuse while none has
         aged."""
         return [b for shelf in self._shelves() for b in shelf.queue.get_all_free_blocks()]
 
     def iter_blocks_after(self, cursor: Any) -> Iterator[Any]:
-        """Free blocks in the order of `get_all_free_blocks`, those after a free block, or all for
-        None."""
+        """Iterate in the order of `get_all_free_blocks` over the blocks after `cursor`, a free
+        block; None for all blocks."""
         at = None if cursor is None else self._place[cursor.block_id]
         for shelf in self._shelves():
             if at is None:
@@ -159,8 +158,8 @@ class PriorityFreeQueue:
                 at = None
 
     def retier_n(self, blocks: Sequence[Any]) -> None:
-        """What is known of these blocks has changed: put those that are free into their homes.
-        There they count as just used, in this order."""
+        """Move the free ones of these blocks to their new homes after a change of metadata. In a
+        new home they count as just used, in this order."""
         place = self._place
         free = [block for block in blocks if block.block_id in place]
         shelves = [place[block.block_id] for block in free]
@@ -171,21 +170,21 @@ class PriorityFreeQueue:
             if shelf.home != home
         ]
         for shelf, _, run in moved:
-            # Blocks of a context come deepest first here, and leave the quickest the other way.
+            # Blocks of a context come deepest first; removal is fastest in the reverse order.
             shelf.queue.remove_n(run[::-1])
             self._shrink(shelf.lane, len(run))
         for _, home, run in moved:
             self._put(home, run)
 
     def counts(self) -> list[int]:
-        """Free blocks in each tier, over all tenants."""
+        """Return the free blocks in each tier, over all tenants."""
         found = [0] * TIERS
         for shelf in self._shelves():
             found[shelf.home[1]] += shelf.queue.num_free_blocks
         return found
 
     def violations(self, blocks: Sequence[Any]) -> list[str]:
-        """What is inconsistent between this queue and all blocks of the cache, in words."""
+        """Return inconsistencies between this queue and all blocks of the cache, in words."""
         linked = [
             (block.block_id, shelf)
             for shelf in self._shelves()
@@ -194,9 +193,9 @@ class PriorityFreeQueue:
         unused = {b.block_id for b in blocks if not b.ref_cnt and not b.is_null}
         found = []
         if len(linked) != len(self._place) or dict(linked) != self._place:
-            found.append("free blocks are not in the tiers that are noted for them")
+            found.append("free blocks are not in their recorded tiers")
         if unused != self._place.keys():
-            found.append("the free blocks are not those that nobody uses")
+            found.append("the free blocks differ from the unused blocks")
         lanes = [self._nobody, *self._lanes.values()]
         counted = sum(lane.count for lane in lanes)
         if not self.num_free_blocks == counted == len(linked):
@@ -208,13 +207,14 @@ class PriorityFreeQueue:
             if shelf.home != home
         ]
         if wrong:
-            found.append(f"free blocks {wrong} are in the tier of something else")
+            found.append(f"free blocks {wrong} are in the wrong tier")
         return found
 
     # -- inside ------------------------------------------------------------------------------
 
     def _next(self, wanted: int) -> tuple[_Lane, int]:
-        """The tenant to take from next, and how many blocks at most before others are asked."""
+        """Return the tenant to take from next, and the most blocks to take before the next
+        choice."""
         if self._nobody.count:
             return self._nobody, wanted
         if len(self._lanes) == 1:
@@ -228,8 +228,8 @@ class PriorityFreeQueue:
         return lane, most
 
     def _choose(self) -> tuple[_Lane, int]:
-        """The tenant that holds most for its weight, and the blocks until it holds no more than the
-        next one. Frees in between may change that, so that they are not too many."""
+        """Return the tenant with the most free blocks per weight, and how many it has above the
+        next tenant. The number is bounded, since blocks freed meanwhile may change the choice."""
         best, best_load, second = None, -1.0, -1.0
         for lane in self._lanes.values():
             weight = self._weight(lane.tenant, self.reused)
@@ -245,7 +245,7 @@ class PriorityFreeQueue:
         return best, min(max(self._grain, over), 16 * self._grain)
 
     def _take(self, lane: _Lane, most: int, taken: list[Any]) -> None:
-        """Take so many blocks of a tenant, as if one by one."""
+        """Take blocks of a tenant, in the order of single removals. most: the number of blocks."""
         end = len(taken) + min(most, lane.count)
         while len(taken) < end:
             clock = self.reused + len(taken)
@@ -264,8 +264,8 @@ class PriorityFreeQueue:
                 taken.extend(shelf.queue.popleft_n(int(wanted)))
 
     def _aged(self, lane: _Lane, clock: int) -> _Tier | None:
-        """The tier of a tenant whose next block has aged, if there is one. Otherwise sets the clock
-        at which the next block ages."""
+        """Return the tier of a tenant whose next block has aged; None if no block has. In that
+        case, set the clock at which the next block ages."""
         lane.ages_at = float("inf")
         for shelf in lane.shelves[1:-1]:
             first = shelf.queue.first()

@@ -1,4 +1,4 @@
-"""The programs whose blocks are remembered, and how many of them. Pure."""
+"""A bounded record of programs and their blocks. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-# Programs that are remembered: so many, and no more blocks of theirs than four caches hold.
+# Limits of the record: the number of programs, and the number of their blocks in caches.
 KEPT_PROGRAMS: Final = 4096
 _KEPT_CACHES: Final = 4
 
 
 @dataclass(slots=True)
 class Program:
-    """A program: its blocks with their contents, in the order of its context, and what was asked
-    for it. reach: its pin is for so many of a context's first tokens, None for all. ended: why its
-    last pin ended, until somebody is told."""
+    """A program's blocks with their contents, in the order of its context, and its settings. reach:
+    its pin covers this many of a context's first tokens; None for all. ended: why its last pin
+    ended, until that is reported."""
 
     blocks: dict[int, Any] = field(default_factory=dict)
     tenant: str = ""
@@ -26,7 +26,7 @@ class Program:
 
 
 class ProgramBlocks:
-    """Programs by name, the one that was idle longest first. total: blocks in the cache."""
+    """Programs by name, longest idle first. total: blocks in the cache."""
 
     def __init__(self, total: int) -> None:
         self._most_blocks = _KEPT_CACHES * total
@@ -34,11 +34,11 @@ class ProgramBlocks:
         self.blocks = 0
 
     def get(self, name: str) -> Program | None:
-        """A program, if it is remembered."""
+        """Return a program; None if it is unknown."""
         return self._programs.get(name)
 
     def at_hand(self, name: str) -> Program:
-        """A program, new or known; the most recent one now."""
+        """Return a program, created if necessary, and mark it as the most recent one."""
         known = self._programs.get(name)
         if known is None:
             known = self._programs[name] = Program()
@@ -46,7 +46,7 @@ class ProgramBlocks:
         return known
 
     def own(self, known: Program, numbers: list[int], contents: list[Any]) -> None:
-        """These blocks are of a program, in this order; those with new contents come last."""
+        """Record blocks of a program in this order. Blocks with new content come last."""
         held = known.blocks
         before = len(held)
         known_as = list(map(held.get, numbers))
@@ -58,34 +58,34 @@ class ProgramBlocks:
             self.blocks += len(held) - before
 
     def lose(self, known: Program, numbers: Sequence[int]) -> None:
-        """These blocks hold something else by now."""
+        """Remove blocks that hold other content now."""
         for number in numbers:
             del known.blocks[number]
         self.blocks -= len(numbers)
 
     def forget(self, name: str) -> None:
-        """A program is not remembered any more."""
+        """Remove a program."""
         known = self._programs.pop(name, None)
         if known is not None:
             self.blocks -= len(known.blocks)
 
     def clear(self) -> None:
-        """No program is remembered any more."""
+        """Remove all programs."""
         self._programs.clear()
         self.blocks = 0
 
     def overdue(self) -> Iterator[tuple[str, bool]]:
-        """Programs to forget, until no more are too many: of the tenant that has most, the one that
-        was idle longest, never the one at hand. So the programs of one tenant do not push out those
-        of another. True with each: it was idle for so many programs that it counts as ended;
-        False: its contexts are long, no more."""
+        """Yield programs to remove until the limits are met: of the tenant that has the most, the
+        one that was idle longest, and never the most recent program. So one tenant's programs do
+        not evict another's. The flag is True if there were too many programs, so that this one
+        counts as ended; False if only its contexts are long."""
         by_count = len(self._programs) > KEPT_PROGRAMS
         if not by_count and self.blocks <= self._most_blocks:
             return
         mine: Counter[str] = Counter()
         for known in self._programs.values():
             mine[known.tenant] += 1 if by_count else len(known.blocks)
-        # A few more than needed, so that they are seldom counted.
+        # Remove a few more than necessary, so that this count is rare.
         programs, blocks = KEPT_PROGRAMS - KEPT_PROGRAMS // 16, self._most_blocks * 15 // 16
         newest = next(reversed(self._programs))
         for name in list(self._programs):
@@ -97,6 +97,6 @@ class ProgramBlocks:
                 yield name, by_count
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words."""
+        """Return inconsistencies in words."""
         counted = sum(len(known.blocks) for known in self._programs.values())
         return ["blocks of programs are miscounted"] if counted != self.blocks else []

@@ -1,4 +1,4 @@
-"""The API server's end of the channel: keeps reports, passes commands and states on."""
+"""The API server's end of the channel: keeps reports, forwards commands and states."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft_engine.wire import CallReport
 
 log = logging.getLogger(__name__)
 
-# Reports kept for calls whose client went away; the gateway asks for them within a second.
+# Reports kept for calls whose client has disconnected; the gateway fetches them within a second.
 _KEPT_REPORTS: Final = 8192
 
 
@@ -26,9 +26,10 @@ class EngineLinkError(Exception):
 
 
 class ReportServer:
-    """Binds `address` and serves one API server; any number of engine cores connect.
+    """Binds `address` and serves one API server. Any number of engine cores connect.
 
-    on_state: told the state of an engine core, by its number from 0, each time it sends it.
+    on_state: called with an engine core's number, from 0, and its state, each time that it sends
+    it.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class ReportServer:
         self._task = asyncio.create_task(self._read(), name="weft-report-hub")
 
     async def report(self, call: str, timeout_s: float) -> CallReport | None:
-        """The latest report of a call; None if there is none after `timeout_s`."""
+        """Return the latest report of a call; None if it does not arrive within `timeout_s`."""
         known = self._reports.get(call)
         if known is not None:
             return known
@@ -69,7 +70,7 @@ class ReportServer:
     ) -> list[dict[str, Any]]:
         """Send a command to every engine core and gather the replies.
 
-        Raises ChannelError when none is connected, one does not answer in time, or one refuses.
+        Raises EngineLinkError if no core is connected, one does not answer in time, or one refuses.
         """
         if not self._engines:
             raise EngineLinkError("no engine core has connected to the channel")
@@ -105,7 +106,7 @@ class ReportServer:
                 try:
                     self._keep(CallReport.from_json(body))
                 except ValueError as error:
-                    # It costs its own call's figures, and not those of all later ones.
+                    # A malformed report must not affect later calls.
                     log.warning("a malformed report was dropped: %s", error)
             elif kind == b"hello":
                 self._engines.setdefault(sender, len(self._engines))

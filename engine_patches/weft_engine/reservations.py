@@ -1,10 +1,10 @@
 """Cache reservations for programs between two calls, and the calls that they defer. Pure.
 
-A program that calls again soon finds its context in the cache if no other call took its blocks.
-Leaving b of n blocks unused for t seconds costs b/n of what the engine can do in t; computing them
-again costs b/n of a prefill of the whole cache. So it pays to wait for a program about as long as
-that prefill takes, whatever the length of its context: the break-even rule of renting or buying,
-which costs at most twice as much as knowing when the program returns.
+If a program calls again soon, its context is still cached unless another call took its blocks.
+Keeping b of n blocks unused for t seconds costs b/n of the engine's work in t. Computing them again
+costs b/n of a prefill of the whole cache. So a reservation pays for about as long as that prefill
+takes, whatever the length of the context. This is the break-even rule of the rent-or-buy problem:
+it costs at most twice as much as knowing when the program returns.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# A hash for each full block of a context, which covers the block and all blocks before it.
+# One hash for each full block of a context; each covers the block and all blocks before it.
 Chain = Sequence[Any]
 
-# A step that computes so many tokens is one of prefill: its time is that of its arithmetic.
+# Steps with fewer tokens are not limited by arithmetic, so their time says little about prefill.
 _PREFILL_TOKENS: Final = 256
 _SMOOTHING: Final = 0.1
-# Of one program.
+# Reservations of one program.
 _MOST_ROOMS: Final = 16
 _LEARNED: Final = 4096
 
 
 @dataclass(slots=True)
 class PrefillPace:
-    """Seconds that the engine takes for a token of a prompt, from its steps; 0 as long as there
-    was no step of prefill."""
+    """Seconds per prompt token, learned from the engine's steps; 0 before the first step of
+    prefill."""
 
     token_s: float = 0.0
 
     def note(self, tokens: int, sequences: int, duration_s: float) -> None:
-        """A step computed so many tokens of so many sequences in so many seconds."""
+        """Learn from a step that computed `tokens` tokens of `sequences` sequences."""
         if tokens < max(_PREFILL_TOKENS, 2 * sequences) or duration_s <= 0:
             return
         pace = duration_s / tokens
@@ -46,9 +46,9 @@ class PrefillPace:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A waiting sequence that would be admitted. blocks: free ones that it takes. warm: most of
-    its context is cached. patience_s: how much longer it may be held back, seconds. chain: as in
-    CacheReservations; needed where its program has rooms."""
+    """A waiting sequence that could be admitted. blocks: the free blocks that it takes. warm: most
+    of its context is cached. max_hold_s: how much longer it may be deferred, seconds. chain: as in
+    CacheReservations; needed if its program has reservations."""
 
     sequence: str
     program: str
@@ -60,8 +60,8 @@ class Admission:
 
 @dataclass(eq=False, slots=True)
 class _Reservation:
-    """Kept until an instant. chain: of the context that is to find it again; empty once it is given
-    up."""
+    """Blocks reserved until an instant. chain: of the context that should be found again; empty
+    once the reservation has ended."""
 
     program: str
     blocks: int
@@ -69,9 +69,9 @@ class _Reservation:
     chain: Chain
 
     def rest(self, chain: Chain) -> int:
-        """Blocks that are still kept when a call with this chain runs: what both have in common is
-        in use then. Where that is most of it, the rest is not worth keeping, and mostly nobody's:
-        calls that went on side by side have joined."""
+        """Return the blocks that stay reserved while a call with this chain runs: the common prefix
+        is in use then. If that is most of the chain, the rest is not worth keeping, since it
+        usually belongs to parallel calls that have joined."""
         common = _common(self.chain, chain)
         if not common:
             return self.blocks
@@ -79,33 +79,33 @@ class _Reservation:
 
 
 class CacheReservations:
-    """Blocks of programs that are between two calls, each room until an instant.
+    """Blocks of programs between two calls, each reserved until an instant.
 
-    Threads side by side have a room each. Contexts are told apart by their chains: a hash for each
-    full block, of it and of all before it, so that equal ones mean equal beginnings. What a thread
-    calls itself is not asked: few clients say it. How many a program has is learned, since there
-    are programs whose contexts nobody goes on with: the last one at first, one more each time that
-    a call goes on with one, at most 16, and one less each time that nobody came.
+    Each parallel thread of a program has a reservation. Contexts are distinguished by their chains
+    of block hashes, because few clients name their threads. Equal hashes mean equal prefixes. The
+    number of reservations per program is learned, since some contexts are never continued: it
+    starts at one, grows by one each time that a call continues a context, up to 16, and falls by
+    one each time that a reservation expires.
     """
 
     def __init__(self) -> None:
         self._reservations: dict[str, list[_Reservation]] = {}
-        # Rooms that a program may have, where that is not one; of the programs that learned last.
+        # The maximum per program if it is not one, for the programs that changed it last.
         self._most: OrderedDict[str, int] = OrderedDict()
-        # A heap of ends, also of rooms that were given up before their time. The numbers are there
-        # since rooms have no order.
+        # A heap of ends, which includes reservations that ended early. The numbers break ties,
+        # since reservations have no order.
         self._ends: list[tuple[float, int, _Reservation]] = []
         self._numbers = itertools.count()
         self._total = 0
 
     @property
     def blocks(self) -> int:
-        """Kept for all programs together."""
+        """The blocks reserved for all programs."""
         return self._total
 
     def keep(self, program: str, blocks: int, until: float, chain: Chain) -> None:
-        """A program's call has ended and left so many blocks that nobody else uses. A context
-        without a full block is not found again, and nothing is kept of it."""
+        """A call has ended and left blocks that no other call uses: reserve them. A context without
+        a full block cannot be found again and gets no reservation."""
         if blocks <= 0 or not chain:
             return
         rooms = self._reservations.setdefault(program, [])
@@ -140,7 +140,7 @@ class CacheReservations:
         self._total = 0
 
     def expire(self, now: float) -> None:
-        """Forget the rooms whose time is over."""
+        """End the expired reservations."""
         while self.next_end() <= now:
             room = self._ends[0][2]
             self._give_up(room)
@@ -148,24 +148,25 @@ class CacheReservations:
             self._tidy(room.program)
 
     def next_end(self) -> float:
-        """When the first room's time is over; infinite if there is none."""
+        """Return when the first reservation expires; infinite without reservations."""
         ends = self._ends
         while ends and not ends[0][2].blocks:
             heapq.heappop(ends)
         return ends[0][0] if ends else math.inf
 
     def of(self, program: str) -> int:
-        """Blocks kept for one program."""
+        """Return the blocks reserved for a program."""
         return sum(room.blocks for room in self._reservations.get(program, ()))
 
     def leave_enough(self, blocks: int, free: int) -> bool:
-        """Whether calls that take so many of the free blocks together leave all that is kept, so
-        that none of them has to wait."""
+        """Whether calls that take this many free blocks together leave all reserved blocks, so that
+        none has to be deferred."""
         return blocks + self._total <= free
 
     def held(self, asking: Sequence[Admission], free: int, running: int) -> list[str]:
-        """Which of these, the best first, are to wait: those that are not warm and would take what
-        is kept for other programs. Nobody waits while nothing runs, nor beyond its patience."""
+        """Return the sequences to defer, from `asking`, best first: those that are not warm and
+        would take blocks reserved for other programs. No sequence is deferred while the engine is
+        idle, or beyond its max_hold_s."""
         held: list[str] = []
         kept = self._total
         left: dict[_Reservation, int] = {}
@@ -191,7 +192,7 @@ class CacheReservations:
 
     def _give_up(self, room: _Reservation) -> None:
         self._total -= room.blocks
-        # The heap still has it, until its time is over.
+        # It stays in the heap until its end.
         room.blocks, room.chain = 0, ()
 
     def _learn(self, program: str, more: int) -> None:
@@ -210,6 +211,6 @@ class CacheReservations:
 
 
 def _common(one: Chain, other: Chain) -> int:
-    """How many of the first links two chains have in common."""
+    """Return the length of the common prefix of two chains."""
     at_most = min(len(one), len(other))
     return bisect_left(range(at_most), True, key=lambda link: one[link] != other[link])

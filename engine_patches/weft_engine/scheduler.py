@@ -84,7 +84,7 @@ class WeftScheduler(SchedulerHooks):
         )
         self._sequences[request.request_id] = request
         call = self.calls.arrive(request.request_id, context, self.clock())
-        call.tell(
+        call.add_hints(
             told(context)
             if self._eviction is None
             else self._eviction.take(context, request.num_prompt_tokens)
@@ -141,7 +141,7 @@ class WeftScheduler(SchedulerHooks):
         return outputs
 
     def finish_requests(self, *args: Any, **kwargs: Any) -> Any:
-        """Requests are aborted from outside. What they used still counts."""
+        """Requests are aborted from outside. Their use so far still counts."""
         finished = super().finish_requests(*args, **kwargs)
         self._report_finished(self.clock())
         return finished
@@ -183,7 +183,7 @@ class WeftScheduler(SchedulerHooks):
                 if call is not None:
                     call.blocks_swapped_out += saved
         if self._eviction is not None and call is not None:
-            call.tell(
+            call.add_hints(
                 self._eviction.note(
                     call.context,
                     self.blocks_of(request),
@@ -355,7 +355,7 @@ class WeftScheduler(SchedulerHooks):
             if call is not None:
                 call.displaced += 1
             self._displacements += 1
-            self.displace(self._sequences[sequence], now)
+            self.preempt(self._sequences[sequence], now)
 
     def _start(self, sequence: str, scheduled: int, now: float) -> None:
         if self._affinity is not None:

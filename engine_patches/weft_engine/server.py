@@ -1,4 +1,4 @@
-"""Runs vLLM's API server with an argument line, and may fork the engine core from it."""
+"""Runs vLLM's API server with a command line. It can fork the engine core from this process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-# What a supervisor takes for a failure: vLLM itself ends in good order when its engine core dies.
+# Exit status for a supervisor: vLLM exits with 0 when its engine core dies.
 CORE_DIED: Final = 1
 
 
 def serve(line: Sequence[str], fork: bool) -> int:
-    """Parse vLLM's arguments and serve until a signal. Returns the exit status: CORE_DIED where
-    the engine core ended and nobody had asked for that.
+    """Parse vLLM's arguments and serve until a signal. Returns the exit status: CORE_DIED if the
+    engine core ended unexpectedly.
 
-    fork: start the engine core with fork instead of spawn, which spares it the import of vLLM.
-    Safe only where the API server has started no OpenMP threads and no CUDA context: on CPU.
+    fork: start the engine core by fork instead of spawn, which saves a second import of vLLM. Safe
+    only on CPU, where the API server has started no OpenMP threads and no CUDA context.
     """
     import uvloop
 
@@ -42,8 +42,8 @@ def serve(line: Sequence[str], fork: bool) -> int:
 
 
 def watched(engine: Any) -> Any:
-    """A class of engines, such that `died` says of one that was shut down whether it had died
-    before. Afterwards one cannot be told from the other."""
+    """Return a subclass of an engine class. Its `died` says, after a shutdown, whether the engine
+    had died before. Without it, the two cases look the same afterwards."""
 
     class Watched(engine):  # type: ignore[misc]
         died: bool | None = None
@@ -57,20 +57,20 @@ def watched(engine: Any) -> Any:
 
 
 async def _serve(args: Any, fork: bool) -> bool:
-    """Whether the engine core has died."""
+    """Serve. Returns whether the engine core has died."""
     from weft_engine import compat_serve as vllm
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    # uvicorn takes the signals over once it runs.
+    # uvicorn handles the signals once it runs.
     signal.signal(signal.SIGTERM, interrupted)
     address, sock = vllm.setup_server(args, reuse_port=False)
     engine_args = vllm.AsyncEngineArgs.from_cli_args(args)
     config = engine_args.create_engine_config(usage_context=vllm.UsageContext.OPENAI_API_SERVER)
     if fork:
-        # The CPU platform has just set spawn, to keep OpenMP settings apart; with one thread an
-        # engine there is nothing to keep apart.
+        # The CPU platform sets spawn to separate OpenMP settings, which is unnecessary with one
+        # thread per engine.
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
     engine = watched(vllm.AsyncLLM).from_vllm_config(
         vllm_config=config,

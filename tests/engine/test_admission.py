@@ -1,4 +1,4 @@
-"""What vLLM refuses to admit displaces no running call, on vLLM's real scheduler."""
+"""Preemption and admission on vLLM's real scheduler: calls that vLLM would refuse preempt none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def displacements(e: Any) -> int:
 @pytest.mark.parametrize("policy", ["plas", "warm_plas"])
 @pytest.mark.parametrize("tenant", ["", "another"])
 @pytest.mark.parametrize("state", [PauseState.PAUSED_NEW, PauseState.PAUSED_ALL])
-def test_a_paused_engine_displaces_no_call(engine, policy, tenant, state):
+def test_a_paused_engine_preempts_no_call(engine, policy, tenant, state):
     e = engine(policy=policy, options=OPTIONS, max_num_seqs=2)
     heavy_runs(e)
     e.add("heavier", service=1e6, tokens=30)
@@ -48,9 +48,7 @@ def test_a_paused_engine_displaces_no_call(engine, policy, tenant, state):
 
 @pytest.mark.parametrize("policy", ["plas", "warm_plas"])
 @pytest.mark.parametrize("tenant", ["", "another"])
-def test_a_call_whose_grammar_is_being_compiled_displaces_no_call_until_it_is_there(
-    engine, policy, tenant
-):
+def test_a_call_preempts_none_while_its_grammar_is_compiled(engine, policy, tenant):
     e = engine(policy=policy, options=OPTIONS, max_num_seqs=2)
     heavy_runs(e)
     e.add("heavier", service=1e6, tokens=30)
@@ -82,7 +80,7 @@ def test_a_ready_call_behind_one_that_is_not_ready_is_not_kept_waiting(engine):
 
 
 @pytest.mark.parametrize("tenant", ["", "another"])
-def test_a_call_whose_adapter_does_not_fit_displaces_no_call(engine, tenant):
+def test_a_call_whose_adapter_does_not_fit_preempts_no_call(engine, tenant):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=3)
     e.scheduler.lora_config = SimpleNamespace(max_loras=1)
 
@@ -107,8 +105,8 @@ def test_a_call_whose_adapter_does_not_fit_displaces_no_call(engine, tenant):
 
 
 def test_blocks_of_all_groups_of_layers_are_counted(engine):
-    """Three groups: a call of 700 tokens takes 132 blocks and not 44, and the two that run hold
-    less together, so that neither gives way."""
+    """Three groups: a call of 700 tokens takes 132 blocks instead of 44. The two running calls hold
+    fewer together, so no call is preempted."""
     options = {**OPTIONS, "first_quantum_s": 1000.0}
     e = engine(policy="plas", options=options, max_num_seqs=8, blocks=170, windows=2)
     e.add("heavy", service=1e6, prompt=list(range(240)), tokens=40)
@@ -120,7 +118,7 @@ def test_blocks_of_all_groups_of_layers_are_counted(engine):
     e.add("light", prompt=list(range(2000, 2700)), tokens=2)
     waiting = scheduler.requests["light"]
     assert scheduler.blocks_needed(waiting, 0) == 132
-    assert scheduler.context_of("light").blocks == 132
+    assert scheduler.context_snapshot("light").blocks == 132
     for _ in range(4):
         e.step()
     assert displacements(e) == 0
@@ -136,7 +134,7 @@ def test_vllms_watermark_counts_as_taken(engine):
     for _ in range(3):
         e.step()
     e.scheduler.kv_cache_manager.watermark_blocks = 16
-    # 13 blocks are free, and 7 more without the heavy call: enough but for the watermark.
+    # 13 blocks are free, and the heavy call holds 7: enough without the watermark.
     e.add("light", prompt=list(range(2000, 2260)), tokens=2)
     for _ in range(4):
         e.step()

@@ -1,4 +1,4 @@
-"""The plugin beside KV connectors of others, several API servers and several machines."""
+"""The plugin with other KV connectors, several API servers and several machines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def transfer(**options: Any) -> Any:
 
 
 def sent(e: Any, *names: str) -> None:
-    """The connector has sent the blocks of ended requests."""
+    """The connector has sent the blocks of finished requests."""
     from vllm.v1.outputs import KVConnectorOutput, ModelRunnerOutput
 
     done = KVConnectorOutput(finished_sending=set(names))
@@ -33,7 +33,7 @@ def sent(e: Any, *names: str) -> None:
 
 
 def test_hints_hold_where_a_connector_frees_blocks_later(engine):
-    """The call's report says `applied`: it is."""
+    """The call's report says `applied`, and the hint is applied."""
     e = engine(policy="warm_plas", options={"reserve_factor": 1.0}, transfer=transfer(**DELAYING))
     scheduler = e.scheduler
     e.add("c", program="P", prompt=PROMPT, tokens=2, service=1.0,
@@ -52,7 +52,7 @@ def test_hints_hold_where_a_connector_frees_blocks_later(engine):
         sent(e, *list(scheduler.requests))
     assert not scheduler.requests
     assert scheduler.violations() == []
-    # They lie where pinned blocks lie.
+    # The blocks are in the tier of pinned blocks.
     assert scheduler._eviction._queue.counts()[-1] == 4
 
 
@@ -79,13 +79,13 @@ def test_our_connector_saves_inside_a_multi_connector(engine):
     for _ in range(5):
         e.step()
     scheduler = e.scheduler
-    scheduler.displace(scheduler.requests["c"], scheduler.clock())
+    scheduler.preempt(scheduler.requests["c"], scheduler.clock())
     assert scheduler.state()["swap"]["swapped_out"] > 0
 
 
 @pytest.mark.parametrize("connector", [None, DELAYING], ids=["none", "another"])
 def test_a_swap_without_our_connector_is_refused_at_start(engine, connector):
-    with pytest.raises(ValueError, match="swap_gib is set, but the engine's KV connector"):
+    with pytest.raises(ValueError, match="swap_gib is set, but the engine has"):
         engine(swap_gib=1.0, transfer=connector and transfer(**connector))
 
 
@@ -107,14 +107,14 @@ def machines_apart(config: Any) -> None:
     ("change", "reason"),
     [(servers, "add --api-server-count 1"), (machines, "2 engine cores run on other machines")],
 )
-def test_what_would_lose_reports_is_refused_at_start(engine, tmp_path, change, reason):
+def test_settings_that_lose_reports_are_refused_at_start(engine, tmp_path, change, reason):
     with pytest.raises(ValueError, match=reason):
         engine(change=change, channel=f"ipc://{tmp_path}/c")
-    # Without a channel nothing is lost.
+    # Without a channel, no report can get lost.
     engine(change=change)
 
 
-def test_machines_that_each_have_a_server_of_their_own_are_served(engine, tmp_path):
+def test_machines_with_separate_servers_are_served(engine, tmp_path):
     e = engine(change=machines_apart, channel=f"ipc://{tmp_path}/c")
     e.scheduler.shutdown()
 
@@ -124,13 +124,13 @@ def test_a_prompt_that_another_engine_has_computed_counts_as_cached(engine):
     e.add("far", prompt=PROMPT, tokens=2)
     e.add("cold", prompt=PROMPT[::-1], tokens=2)
     e.scheduler.requests["far"].kv_transfer_params = {"do_remote_prefill": True}
-    assert e.scheduler.context_of("far")[:2] == (63, 1)
-    assert e.scheduler.context_of("cold")[:2] == (0, 64)
+    assert e.scheduler.context_snapshot("far")[:2] == (63, 1)
+    assert e.scheduler.context_snapshot("cold")[:2] == (0, 64)
 
 
 @pytest.mark.parametrize("cached", [0, 1, 15, 16, 100, 126])
 def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
-    """As vLLM finds it, but for a few lookups instead of one for each block."""
+    """The result equals vLLM's, with a few lookups instead of one per block."""
     e = engine(policy="warm_plas", blocks=400, step_tokens=4096)
     prompt = list(range(16 * 127))
     if cached:
@@ -149,7 +149,7 @@ def test_a_context_is_looked_up_by_its_boundary(engine, cached, monkeypatch):
 
     wanted = manager.coordinator.find_longest_cache_hit(request.block_hashes, 16 * 127 - 1)[1]
     monkeypatch.setattr(manager.block_pool, "get_cached_block", counted)
-    assert scheduler.context_of("again") == (wanted, 16 * 127 - wanted, 127)
+    assert scheduler.context_snapshot("again") == (wanted, 16 * 127 - wanted, 127)
     assert asked <= 16
 
 
@@ -161,11 +161,12 @@ def test_blocks_in_use_are_not_needed_again(engine):
     e.add("runs", prompt=prompt[: 16 * 25], tokens=9)
     e.step()
     e.add("waits", prompt=prompt, tokens=1)
-    assert e.scheduler.context_of("waits") == (16 * 39, 16, 40 - 24)
+    assert e.scheduler.context_snapshot("waits") == (16 * 39, 16, 40 - 24)
 
 
 def test_advice_waits_until_a_step_has_run_where_one_is_on_the_device(engine):
-    """It takes time in proportion to a context: not while the device waits for its next step."""
+    """A command takes time in proportion to a context, so it must not delay the device's next
+    step."""
     e = engine(policy="plas")
     e.add("c", program="P", prompt=PROMPT, tokens=9)
     e.step()

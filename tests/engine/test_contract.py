@@ -1,7 +1,7 @@
-"""The names of vLLM that the adapter uses, held against the installed release.
+"""The names of vLLM that the adapter uses, compared with the installed release.
 
-A release that renames one fails here with the name, not somewhere in a step. Whatever stands in the
-adapter has to stand in this list, and a name that left the adapter has to leave it.
+A release that renames one fails here with the name instead of in a step. The list contains exactly
+the names in the adapter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PARTS = ("compat", "compat_admission", "compat_kv", "compat_prefill")
 ADAPTER = [Path("engine_patches/weft_engine") / f"{name}.py" for name in PARTS]
 ROOT = Path(__file__).parents[2]
 
-# Of a scheduler.
+# Attributes of a scheduler.
 SCHEDULER = {
     "running", "waiting", "requests", "policy", "connector", "vllm_config", "block_size",
     "hash_block_size", "kv_cache_config", "kv_cache_manager", "max_num_active_reqs",
@@ -40,7 +40,7 @@ BLOCK = {
     "block_id", "block_hash", "_block_hash", "ref_cnt", "is_null", "next_free_block",
     "prev_free_block",
 }  # fmt: skip
-# Names inside names: objects that are at hand only at the end of a path.
+# Attributes of objects that are reachable only through a path.
 PATHS = {
     "kv_cache_manager.block_pool.blocks",
     "kv_cache_manager.block_pool.free_block_queue.num_free_blocks",
@@ -57,7 +57,7 @@ PATHS = {
     "vllm_config.parallel_config.tensor_parallel_size",
     "vllm_config.additional_config",
 }
-# Names of records that a running engine makes; held by the other tests of this folder.
+# Records that only a running engine makes; other tests of this folder cover them.
 RECORDS = {
     "scheduled_new_reqs", "scheduled_cached_reqs", "resumed_req_ids", "req_id", "blocks",
     "extra_args", "num_cached_tokens", "kv_cache_spec", "layer_names",
@@ -68,7 +68,7 @@ RECORDS = {
 
 
 def methods() -> list[tuple[Callable[..., Any], list[str]]]:
-    """What is called or overridden, each with parameters that have to be there."""
+    """Yield the methods that are called or overridden, with their required parameters."""
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
     from vllm.v1.core.block_pool import BlockPool
     from vllm.v1.core.kv_cache_coordinator import KVCacheCoordinator
@@ -159,7 +159,7 @@ def test_vllm_s_objects_have_the_attributes(engine):
 
 
 def test_the_list_is_that_of_the_adapter():
-    """Attributes that are neither ours nor Python's are on the list, and no others."""
+    """The list contains the attributes that are neither Weft's nor Python's, and no others."""
     used: set[str] = set()
     ours: set[str] = {"prepend_request", "remove_n"}
     for file in ADAPTER:

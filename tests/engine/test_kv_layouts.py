@@ -1,4 +1,4 @@
-"""Layers as vLLM's own code lays them out, in each of its memory orders, through `kernels`."""
+"""Layers in each of vLLM's memory orders, laid out by vLLM's code, through `kernels`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORDERS = ["LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC"]
 
 
 def views(order: str, kernel_block: int | None = None, padding: int = 0) -> list[torch.Tensor]:
-    """What `register_kv_caches` is given, with as many kernel blocks a block as asked."""
+    """Return the tensors for `register_kv_caches`, with kernel blocks of the given size."""
     from vllm.v1 import kv_cache_interface as vllm
     from vllm.v1.kv_cache_layout import KVCacheLayout
 

@@ -1,4 +1,4 @@
-"""Every order on vLLM's real scheduler: what it serves first, and that nobody loses anything."""
+"""Every order on vLLM's real scheduler: the calls that it serves first, without lost tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPTIONS = {"first_quantum_s": 2.0, "growth": 2.0, "queues": 4, "beta": 8.0, "exp
 
 
 def served(engine: Any) -> list[str]:
-    """Calls in the order in which they got their first step."""
+    """Return the calls in the order of their first steps."""
     seen: list[str] = []
     for batch in engine.batches:
         seen += [name for name in sorted(batch) if name not in seen]
@@ -63,7 +63,7 @@ def test_vtc_alternates_between_programs(engine):
     assert served(e)[:2] == ["a0", "b0"]
 
 
-def test_srpt_displaces_the_program_with_more_left(engine):
+def test_srpt_preempts_the_program_with_more_left(engine):
     e = engine(policy="srpt", options=OPTIONS, max_num_seqs=1)
     e.add("long", tokens=12, extra={"weft_remaining": 100.0})
     e.step()
@@ -73,13 +73,13 @@ def test_srpt_displaces_the_program_with_more_left(engine):
     assert {r.call: r.preemptions for r in e.reports} == {"short": 0, "long": 1}
 
 
-def test_a_better_call_displaces_where_blocks_run_out_and_slots_do_not(engine):
+def test_a_better_call_preempts_when_only_blocks_run_out(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=8, blocks=13)
     e.add("heavy", service=1e6, prompt=list(range(100)), tokens=30)
     e.add("heavier", service=1e7, prompt=list(range(200, 260)), tokens=30)
     e.step()
     e.step()
-    # 12 blocks; the two hold 11 or 12.
+    # 12 blocks; the two calls hold 11 or 12.
     e.add("light", prompt=list(range(300, 360)), tokens=3)
     e.run()
     assert e.reports[0].call == "light"
@@ -89,7 +89,7 @@ def test_a_better_call_displaces_where_blocks_run_out_and_slots_do_not(engine):
     assert [len(e.tokens[name]) for name in ("heavy", "heavier", "light")] == [30, 30, 3]
 
 
-def test_what_is_displaced_says_how_much_was_computed_again(engine):
+def test_a_preempted_call_reports_its_recomputed_tokens(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1)
     e.add("heavy", service=1e6, prompt=list(range(40)), tokens=10)
     for _ in range(4):
@@ -98,11 +98,11 @@ def test_what_is_displaced_says_how_much_was_computed_again(engine):
     e.run()
     report = next(r for r in e.reports if r.call == "heavy")
     assert report.preemptions == 1
-    # Full blocks came back from the prefix cache.
+    # Full blocks were found in the prefix cache.
     assert 0 < report.recomputed_tokens <= 16
 
 
-def test_a_prompt_that_is_read_in_parts_may_be_displaced_half_way(engine):
+def test_a_chunked_prompt_may_be_preempted_half_way(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=2, step_tokens=32)
     e.add("heavy", service=1e6, prompt=list(range(200)), tokens=3)
     e.step()
@@ -117,7 +117,7 @@ def test_a_prompt_that_is_read_in_parts_may_be_displaced_half_way(engine):
     assert len(e.tokens["heavy"]) == 3
 
 
-def test_decisions_are_made_every_so_many_steps(engine):
+def test_decisions_are_made_every_few_steps(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1, decide_every=4)
     e.add("heavy", service=1e6, tokens=30)
     e.step()
@@ -140,7 +140,7 @@ def test_malformed_numbers_count_as_absent_and_are_reported(engine):
     assert reports["bad"].queue_path[0] == 0
 
 
-def test_nobody_starves_whatever_a_caller_says_of_itself(engine):
+def test_no_call_starves_whatever_attributes_it_claims(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1)
     e.add("victim", service=1e9, waiting=0.0, tokens=3)
     for number in range(30):
@@ -173,8 +173,8 @@ def test_any_order_under_pressure_ends_every_call_with_its_tokens(engine, policy
 
 @pytest.mark.parametrize("swap_slots", [0, 12])
 def test_a_soak_of_short_calls_leaves_nothing_behind(engine, swap_slots):
-    """5,000 calls, half of them with a swap buffer that is too small, in both kinds of scheduling:
-    with random aborts, displacements, hints, and switches of the order."""
+    """5,000 calls, half of them with a swap buffer that is too small, in both kinds of scheduling,
+    with random aborts, preemptions, hints, and switches of the order."""
     from weft_engine.engine_link import Command
 
     e = engine(
@@ -185,7 +185,7 @@ def test_a_soak_of_short_calls_leaves_nothing_behind(engine, swap_slots):
     alive: list[str] = []
     for number in range(1250):
         name = f"c{number}"
-        # One call in eight is two sequences.
+        # One call in eight has two sequences.
         call = f"c{number - number % 2}" if number % 16 < 2 else name
         e.add(
             name, call=call, program=f"p{random.randrange(40)}",

@@ -1,4 +1,4 @@
-"""The figures of Agentix that can be played by hand, on vLLM's real scheduler."""
+"""Figures of Agentix that can be reproduced by hand, on vLLM's real scheduler."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def test_figure_2_waiting_times(tmp_path, policy, first_quantum, total):
     engine.check_idle()
 
 
-def test_figure_2c_as_the_text_tells_it(tmp_path):
-    """A quantum of three steps plays what the text says of MLFQ: A's long call is displaced at
-    t = 3, and later calls of A and B delay D from t = 6 on. The total is 19, not 18, because B's
-    second call, which came at t = 3, goes before C's second, which came at t = 4; were it the
-    other way around, it would be 18."""
+def test_figure_2c_as_the_text_describes_it(tmp_path):
+    """With a quantum of three steps, MLFQ behaves as the text says: A's long call is preempted at t
+    = 3, and later calls of A and B delay D from t = 6. The total is 19 instead of 18, because B's
+    second call, from t = 3, precedes C's second, from t = 4; in the reverse order it would be
+    18."""
     engine = engine_of(tmp_path, "mlfq", 3)
     play(engine, {name: chain(steps) for name, steps in BURST.items()})
     reports = {report.call: report for report in engine.reports}
     assert reports["A/0"].preemptions == 1
-    # D has run from 3 to 6, and gets its last step when A and B leave a slot.
+    # D runs from 3 to 6, and gets its last step when A and B leave a slot.
     assert [t for t, batch in enumerate(engine.batches) if "D/0" in batch] == [3, 4, 5, 11]
     assert sum(report.waiting_s for report in engine.reports) == pytest.approx(19)
 
@@ -62,7 +62,7 @@ GRAPH: Graph = {
     "4": (3, ["2", "3"]),
     "5": (2, ["0", "1"]),
 }
-# Here the sum over threads (PLAS) ranks the last call too low.
+# The sum over threads (PLAS) ranks the last call too low.
 FORK: Graph = {"0": (3, []), "1": (5, []), "2": (1, []), "3": (1, []), "4": (4, ["3"])}
 
 

@@ -1,4 +1,4 @@
-"""What the scheduler pays for a long context, counted in calls that Python makes one by one."""
+"""The scheduler's cost for a long context, counted in function calls of Python."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SPANS = TagSpans.parse([16 * 16, Tag.SYSTEM_PROMPT, 32 * 16, Tag.TOOL_OUTPUT])
 
 
 def calls_of(action: Callable[[], object]) -> int:
-    """How many functions and methods Python calls one by one, C ones included."""
+    """Count the functions and methods that Python calls, including those in C."""
     calls = 0
 
     def count(frame: object, event: str, argument: object) -> None:
         nonlocal calls
         calls += event in ("call", "c_call")
 
-    # A collection would count what it finds of others.
+    # A collection would add calls of other objects.
     gc.disable()
     sys.setprofile(count)
     try:
@@ -48,7 +48,8 @@ ACTIONS: dict[str, Callable[[EvictionPolicy, list[KVCacheBlock]], object]] = {
 
 
 def spent_on(action: str, count: int) -> int:
-    """Calls for one action on a program's free context of so many blocks, in vLLM's own queues."""
+    """Return the calls for one action on a program's free context of `blocks` blocks, in vLLM's own
+    queues."""
     blocks = [KVCacheBlock(number) for number in range(count)]
     free = FreeKVCacheBlockQueue(blocks).get_all_free_blocks()
     kept = EvictionPolicy(
@@ -72,5 +73,5 @@ def spent_on(action: str, count: int) -> int:
 def test_a_context_costs_calls_by_its_runs_not_by_its_blocks(action):
     """Contexts of 64 and of 8,192 blocks, each in three runs."""
     few, many = spent_on(action, 64), spent_on(action, 8192)
-    # But for what is made once, such as a mark that has not been seen before.
+    # Except for objects that are created once, such as new metadata.
     assert many <= few + 20 < 300

@@ -1,4 +1,4 @@
-"""Algorithm 1 on vLLM's real scheduler: order, demotion, promotion, displacement, accounts."""
+"""Algorithm 1 on vLLM's real scheduler: order, demotion, promotion, preemption, accounting."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_calls_of_one_queue_are_served_first_come_first_served(engine):
     assert first_seen(e, "a") < first_seen(e, "b")
 
 
-def test_a_waiting_call_of_a_better_queue_displaces_a_running_one(engine):
+def test_a_waiting_call_of_a_better_queue_preempts_a_running_one(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1)
     e.add("heavy", service=1000.0, tokens=10)
     e.step()
@@ -53,7 +53,7 @@ def test_a_waiting_call_of_a_better_queue_displaces_a_running_one(engine):
     assert len(e.tokens["heavy"]) == 10, "nothing is lost or repeated"
 
 
-def test_fcfs_never_displaces(engine):
+def test_fcfs_never_preempts(engine):
     e = engine(policy="fcfs", max_num_seqs=1)
     e.add("heavy", service=1000.0, tokens=10)
     e.step()
@@ -76,11 +76,11 @@ def test_a_call_that_spends_its_quantum_is_demoted(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1)
     e.add("long", tokens=15)
     e.run()
-    # Quanta of 4, 8 and 16 seconds at one second a step: 15 seconds pass two of them.
+    # Quanta of 4, 8 and 16 seconds at one second per step: 15 seconds exceed two of them.
     assert e.reports[0].queue_path == (0, 1, 2)
 
 
-def test_a_demoted_call_gives_way_to_a_fresh_one(engine):
+def test_a_demoted_call_is_preempted_by_a_new_one(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1)
     e.add("long", tokens=30)
     for _ in range(8):
@@ -101,7 +101,7 @@ def test_a_starving_program_is_promoted_to_the_first_queue(engine):
     assert 0 in report.queue_path, "W/T passed beta while it waited"
 
 
-def test_a_call_displaced_often_enough_is_left_alone(engine):
+def test_a_call_is_preempted_at_most_max_times(engine):
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=1, max_displacements=2)
     e.add("victim", service=1000.0, tokens=30)
     for i in range(5):
@@ -121,7 +121,7 @@ def test_service_is_the_steps_it_was_in_and_waiting_the_queue(engine):
     assert reports["a"].service_s == pytest.approx(3.0)
     assert reports["b"].service_s == pytest.approx(2.0)
     assert reports["a"].waiting_s == pytest.approx(0.0)
-    # With two steps in flight b is admitted as soon as a has no more step to schedule.
+    # With two steps in flight, b is admitted as soon as a has no more step to schedule.
     assert 2.0 <= reports["b"].waiting_s <= 3.0
 
 
@@ -184,7 +184,7 @@ def test_the_policy_can_be_switched_between_two_steps(engine):
     assert len(e.tokens["heavy"]) == 5
 
 
-def test_it_tells_what_the_prefix_cache_has_room_for(engine):
+def test_the_state_has_the_capacity_of_the_prefix_cache(engine):
     e = engine(blocks=40)
     assert e.scheduler.state()["cache_tokens"] == 40 * e.scheduler.block_size
     e.scheduler.kv_cache_manager.enable_caching = False

@@ -1,8 +1,8 @@
-"""Results of the simulator as digests: what is made faster gives the same bytes as before.
+"""Digests of the simulator's results: an optimization must not change any byte.
 
-Everything here is whole numbers and multiples of a tick, so that no machine's logarithm has a say.
-A digest that changes says that decisions have changed. Where that was meant, the new one is in the
-failed test's message, and the changelog says what decides otherwise.
+All inputs are integers and multiples of a tick, so results do not depend on a machine's logarithm.
+A changed digest means changed decisions. If the change is intended, take the new digest from the
+failed test's message and explain it in the changelog.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.engine
 
 OPTIONS = {"first_quantum_s": 0.25, "beta": 2.0, "experiments": True}
 AHEAD = Overlap(split=True, dispatch=True, retain_s=4.0)
-# Order, replicas, what happens beside calls, and the digest of all records.
+# Order, replicas, events beside calls, and the digest of all records.
 CASES = {
     "plas": ("plas", 1, Overlap(), {}, "669fe9b2fd650e6a"),
     "plas, ahead": ("plas", 1, AHEAD, {}, "f40f4baf1e3063e1"),

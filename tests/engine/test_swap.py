@@ -1,4 +1,5 @@
-"""KV swap on a real engine: whatever is displaced, every output is that of an undisturbed run."""
+"""KV swap on a real engine: with any preemptions, every output equals that of an undisturbed
+run."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from weft_deploy.local import demo_model
 
 pytestmark = pytest.mark.engine
 
-SCRIPT = Path(__file__).with_name("displacing.py")
+SCRIPT = Path(__file__).with_name("preempting.py")
 DISPLACED = ["swap", "again", "no swap", "small"]
 
 
@@ -53,7 +54,7 @@ def test_a_buffer_that_is_too_small_drops_and_calls_are_computed_again(runs):
     assert 0 < runs["small"]["swapped_in"] < runs["swap"]["swapped_in"]
 
 
-def test_what_comes_back_is_used(runs):
-    """A swap that saves nothing gives other outputs: the comparison can fail."""
+def test_restored_blocks_are_used(runs):
+    """A swap that saves nothing changes outputs, so the comparison can fail."""
     assert runs["broken"]["swapped_in"] > 100
     assert runs["broken"]["tokens"] != runs["undisturbed"]["tokens"]

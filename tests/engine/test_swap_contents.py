@@ -1,4 +1,4 @@
-"""Swap on vLLM's real scheduler: every KV position that a step reads holds what belongs there."""
+"""Swap on vLLM's real scheduler: every KV position that a step reads has the right content."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def watched(engine: Any) -> Any:
     return KVMemory(engine)
 
 
-def displace(engine: Any, name: str) -> None:
+def preempt(engine: Any, name: str) -> None:
     scheduler = engine.scheduler
-    scheduler.displace(scheduler.requests[name], scheduler.clock())
+    scheduler.preempt(scheduler.requests[name], scheduler.clock())
 
 
-def displace_any(engine: Any, random: Random) -> bool:
-    """Displace one running call, whichever; whether one was there."""
+def preempt_any(engine: Any, random: Random) -> bool:
+    """Preempt one running call at random. Returns whether a call was running."""
     scheduler = engine.scheduler
-    able = [r for r in scheduler.running if scheduler.can_be_displaced(r)]
+    able = [r for r in scheduler.running if scheduler.can_be_preempted(r)]
     if able:
         victim = random.choice(able)
         call = scheduler.calls.of(victim.request_id)
-        # Often behind all others, so that its blocks are overwritten before it resumes.
+        # It is often put behind all others, so that its blocks are overwritten before it resumes.
         call.order_in_queue += random.choice([0, 10_000])
         scheduler.calls.moved.add(victim.request_id)
-        displace(engine, victim.request_id)
+        preempt(engine, victim.request_id)
     return bool(able)
 
 
@@ -44,8 +44,8 @@ def displace_any(engine: Any, random: Random) -> bool:
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots, beside, seed):
-    """Displacements, preemptions for want of blocks, prompts read in parts, shared prefixes, two
-    tenants, aborts in any state and an emptied cache, at random."""
+    """Random preemptions, also for lack of blocks, chunked prompts, shared prefixes, two tenants,
+    aborts in any state and an emptied cache."""
     from weft_engine.engine_link import Command
 
     e = engine(
@@ -68,7 +68,7 @@ def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots,
         )  # fmt: skip
         alive.append(name)
         for _ in range(random.randrange(5)):
-            forced += random.random() < 0.4 and displace_any(e, random)
+            forced += random.random() < 0.4 and preempt_any(e, random)
             e.step()
         if random.random() < 0.1:
             gone = alive.pop(random.randrange(len(alive)))
@@ -78,7 +78,7 @@ def test_whatever_happens_every_step_reads_what_its_context_wrote(engine, slots,
             e.scheduler.obey(Command(reset_cache=True))
         assert e.scheduler.violations() == []
     while len(e.scheduler.requests) > 2:
-        forced += random.random() < 0.3 and displace_any(e, random)
+        forced += random.random() < 0.3 and preempt_any(e, random)
         e.step()
     e.run()
     assert forced > 200
@@ -97,7 +97,7 @@ def test_an_emptying_by_vllm_itself_empties_the_buffer_too(engine):
     e.add("c", prompt=list(range(60)), tokens=30)
     for _ in range(5):
         e.step()
-    displace(e, "c")
+    preempt(e, "c")
     assert e.scheduler.state()["swap"]["used"] > 0
     e.land_all()
     assert e.scheduler.reset_prefix_cache()
@@ -107,9 +107,9 @@ def test_an_emptying_by_vllm_itself_empties_the_buffer_too(engine):
 
 
 @pytest.mark.parametrize("slots", [0, 40], ids=["off", "on"])
-def test_a_grammar_goes_on_where_it_was_when_its_call_was_displaced(engine, slots):
-    """Async scheduling samples a step before the last one's tokens are known: a displaced call's
-    grammar must count each of its tokens once all the same."""
+def test_a_grammar_resumes_with_its_preempted_call(engine, slots):
+    """Async scheduling samples a step before the tokens of the previous one are known. The grammar
+    of a preempted call must still count each token once."""
     from grammar import FIRST
 
     e = engine(policy="plas", options=OPTIONS, max_num_seqs=4, blocks=60, swap_slots=slots)
@@ -120,10 +120,10 @@ def test_a_grammar_goes_on_where_it_was_when_its_call_was_displaced(engine, slot
         prompt = [random.randrange(400) for _ in range(random.randint(1, 60))]
         e.add(name, program=f"p{number % 7}", prompt=prompt, tokens=tokens, grammar=number % 3 > 0)
         for _ in range(4):
-            forced += random.random() < 0.5 and displace_any(e, random)
+            forced += random.random() < 0.5 and preempt_any(e, random)
             e.step()
     while len(e.scheduler.requests) > 2:
-        forced += random.random() < 0.3 and displace_any(e, random)
+        forced += random.random() < 0.3 and preempt_any(e, random)
         e.step()
     e.run()
     assert forced > 100

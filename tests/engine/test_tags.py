@@ -107,7 +107,8 @@ def pinned_blocks(e: Any) -> int:
 def test_a_pin_of_the_first_tokens_is_of_the_blocks_that_end_within_them(
     engine, asked, tokens, blocks
 ):
-    """Blocks of 16 tokens. What is pinned is found again after the cache was filled with others."""
+    """Blocks of 16 tokens. Pinned blocks are still cached after other contexts have filled the
+    cache."""
     e = engine(policy="fcfs", blocks=13, pin_share=1.0)
     extra = {"weft_retain": 500.0} | ({} if tokens is None else {"weft_retain_tokens": tokens})
     context = prompt(1, tools=True)
@@ -124,7 +125,7 @@ def test_a_pin_of_the_first_tokens_is_of_the_blocks_that_end_within_them(
     assert pinned_blocks(e) == blocks
     assert e.scheduler.violations() == []
     for program in (2, 3):
-        # As large as what is not pinned, so that all of that goes.
+        # As large as the unpinned part, so that all of it is evicted.
         length = (13 - 1 - blocks) * 16 - 2
         others = [1000 * program + n for n in range(length)]
         e.add(f"other{program}", prompt=others, tokens=2)
@@ -135,14 +136,14 @@ def test_a_pin_of_the_first_tokens_is_of_the_blocks_that_end_within_them(
     assert cached(e)["again"] == 16 * min(blocks, 5)
 
 
-def test_the_last_word_says_how_far_a_pin_reaches(engine):
+def test_the_latest_hint_sets_the_reach_of_a_pin(engine):
     e = engine(policy="fcfs", blocks=20, pin_share=1.0)
     context = prompt(1, tools=True)
     for name, extra, blocks in (
         ("a", {"weft_retain": 50.0, "weft_retain_tokens": 80}, 5),
         ("b", {"weft_retain": 50.0, "weft_retain_tokens": 32}, 2),
         ("c", {}, 2),
-        # Each call has computed the last block anew: there are four of it.
+        # Each call has computed the last block again, so there are four of it.
         ("d", {"weft_retain": 50.0}, 9),
         ("e", {"weft_retain": 50.0, "weft_retain_tokens": 64}, 4),
     ):
@@ -187,8 +188,8 @@ def test_pins_expire_and_an_emptied_cache_knows_nothing(engine):
 
 
 @pytest.mark.parametrize("first", [0, 2], ids=["plain", "raised"])
-def test_what_was_lowered_goes_before_older_contexts(engine, first):
-    """Also the blocks of the very call that lowers its program, which are the younger ones."""
+def test_lowered_contexts_are_reused_before_older_ones(engine, first):
+    """This includes blocks of the call that lowers its program's priority, which are younger."""
     e = engine(policy="fcfs", blocks=11)
     for number, priority in ((1, first), (2, -2)):
         e.add(
@@ -205,7 +206,7 @@ def test_what_was_lowered_goes_before_older_contexts(engine, first):
     assert cached(e)["again2"] < 48
 
 
-def test_the_next_call_is_told_that_a_pin_has_ended_and_why(engine):
+def test_the_next_call_reports_why_a_pin_has_ended(engine):
     e = engine(policy="plas", blocks=40, pin_share=0.2)
     for program in (1, 2):
         e.add(
@@ -218,13 +219,13 @@ def test_the_next_call_is_told_that_a_pin_has_ended_and_why(engine):
         e.add(name, program=program, tokens=1)
         e.run()
     hints = {report.call: report.hints for report in e.reports}
-    assert hints["d1"] == ("weft_retain=expired: another pin needed the room",)
-    assert hints["d2"] == ("weft_retain=expired: its time was over",)
+    assert hints["d1"] == ("weft_retain=expired: another pin took its place",)
+    assert hints["d2"] == ("weft_retain=expired: its retention time has passed",)
     assert hints["e2"] == ()
 
 
 def test_without_tags_blocks_are_reused_as_vllm_reuses_them(engine):
-    """The tiered queue in the place of vLLM's own changes nothing until somebody says something."""
+    """The tiered queue reuses blocks in vLLM's order until a call gives a hint."""
     found = []
     for tags in (True, False):
         e = engine(policy="fcfs", blocks=14, tags=tags)
@@ -263,9 +264,9 @@ def test_a_partial_prefill_stays_until_the_call_that_it_is_for_has_ended(engine,
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["forgotten", "silent"])
-def test_what_ended_programs_tagged_does_not_outlive_them(engine, told):
-    """Half of the cache holds system prompts of programs that never call again. Whether the engine
-    is told so or not, two contexts that need more than the other half find room in the end."""
+def test_tags_of_ended_programs_do_not_outlive_them(engine, told):
+    """Half of the cache holds system prompts of programs that never call again. With or without a
+    report of their end, two contexts that need more than the other half find room in the end."""
     e = engine(policy="fcfs", blocks=101)
     system = {"weft_tags": [160, int(Tag.SYSTEM_PROMPT)]}
     for number in range(5):
@@ -285,7 +286,7 @@ def test_what_ended_programs_tagged_does_not_outlive_them(engine, told):
 
 
 def test_tags_never_keep_more_than_the_prompt(engine):
-    """Spans that reach beyond the prompt would make a system prompt of the answer."""
+    """Spans beyond the prompt would tag the answer as a system prompt."""
     e = engine(policy="plas", blocks=40)
     e.add("c", prompt=prompt(1, tools=False), tokens=40, extra={"weft_tags": [9999, 4]})
     e.run()
@@ -309,7 +310,8 @@ def test_a_pin_that_has_not_got_all_its_blocks_says_so(engine):
 
 
 def test_a_pinned_context_loses_its_end_first(engine):
-    """Retained after it was freed, and then the cache is filled but for two blocks."""
+    """The context is retained after it was freed. Then the cache is filled except for two
+    blocks."""
     e = engine(policy="fcfs", blocks=9, pin_share=1.0)
     e.add("first", program="P", prompt=prompt(1, tools=False), tokens=2)
     e.run()
@@ -334,7 +336,7 @@ def test_an_emptying_by_vllm_itself_is_noticed(engine):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_books_agree_after_every_step_whatever_is_asked(engine, seed):
-    """Tags, pins, priorities, commands, aborts, displacement and reuse, all mixed up."""
+    """Random tags, pins, priorities, commands, aborts, preemption and reuse."""
     draws = Random(seed)
     e = engine(policy="plas", blocks=24, max_num_seqs=4, pin_share=draws.choice([0.3, 1.0]))
     alive: list[str] = []

@@ -1,8 +1,8 @@
-"""What a tenant says about its KV blocks does not cost another tenant its cache.
+"""One tenant's cache hints do not cost another tenant its cache.
 
-Played on vLLM's real scheduler and KV-cache manager. Four agents of an honest tenant read their
-contexts again, call by call; together they need less than half of the cache. Another tenant calls
-in between and tries to keep the cache for itself.
+The tests run on vLLM's real scheduler and KV-cache manager. Four agents of an honest tenant read
+their contexts again in every call; together they need less than half of the cache. Another tenant
+calls in between and tries to keep the cache for itself.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def honest_round(e: Any, number: int) -> None:
 def attack(
     e: Any, name: str, extra: dict[str, Any], *, again: str = "", tenant: str = "attacker"
 ) -> None:
-    """A call of the attacker, with a context of its own or one that it had before."""
+    """A call of the attacker, with a new context or a previous one."""
     seed = 100_000 + 1000 * int((again or name).removeprefix("x"))
     e.add(
         name, program=again or name, tenant=tenant, salt="attacker",
@@ -62,7 +62,7 @@ def attack(
 
 
 def hit_rate(e: Any) -> float:
-    """Of the honest calls after each agent's first: the part of their prompts that was cached."""
+    """Return the cached fraction of the prompts of honest calls, after each agent's first call."""
     calls = [r for r in e.reports if r.call.startswith("h") and not r.call.endswith(".0")]
     assert len(calls) == AGENTS * (ROUNDS - 1)
     return sum(r.cached_tokens for r in calls) / sum(r.prompt_tokens for r in calls)

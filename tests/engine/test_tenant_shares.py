@@ -27,8 +27,7 @@ ATTACKS: dict[str, Callable[[int, int], str]] = {
 
 @dataclass
 class Tenant:
-    """Threads that call again as soon as they are answered, or so many steps later. tokens: of an
-    answer."""
+    """Threads that call again `pause` steps after their answer. tokens: of an answer."""
 
     name: str
     threads: int
@@ -44,7 +43,8 @@ class Tenant:
 
 
 def play(e: Any, tenants: list[Tenant], steps: int) -> dict[str, float]:
-    """What a gateway would send, for so many steps. Slots that each tenant had, on average."""
+    """Send the tenants' calls for `steps` steps, as a gateway would. Returns the average number of
+    slots of each tenant."""
     service: dict[str, float] = defaultdict(float)
     waiting: dict[str, float] = defaultdict(float)
     slots: dict[str, float] = defaultdict(float)
@@ -97,7 +97,7 @@ def unseen(thread: int, call: int) -> list[int]:
 
 
 def mean(tenant: Tenant) -> float:
-    """Seconds that a call took, but for the first ones; infinite if there was no other."""
+    """Return the mean seconds of a call without the first ones; infinite if no other call ended."""
     took = tenant.took[HONEST:]
     return sum(took) / len(took) if took else inf
 
@@ -123,8 +123,8 @@ def test_an_attacking_tenant_slows_an_honest_one_to_its_share_and_no_further(
 def test_short_calls_with_pauses_are_not_kept_waiting_by_endless_ones_of_another_tenant(
     engine, policy
 ):
-    """Both slots are the attacker's whenever the honest tenant thinks. Its calls give way again and
-    again, not three times only."""
+    """The attacker has both slots whenever the honest tenant pauses. Its calls are preempted again
+    and again, more than three times."""
     alone, beside = honest(threads=1, pause=5), honest(threads=1, pause=5)
     play(engine(policy=policy, options=OPTIONS, max_num_seqs=2), [alone], 400)
     e = engine(policy=policy, options=OPTIONS, max_num_seqs=2)

@@ -1,4 +1,4 @@
-"""`warm_plas` on vLLM's real scheduler and cache: warm before cold, and room that is kept."""
+"""`warm_plas` on vLLM's real scheduler and cache: cached calls first, and reservations."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_programs_that_take_turns_find_their_context_in_a_cache_for_few_of_them(
     assert found["warm_plas"] > 0.6
 
 
-def test_room_is_kept_for_a_program_between_two_calls(engine):
+def test_blocks_are_reserved_for_a_program_between_two_calls(engine):
     e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
     e.add("a/0", program="a", prompt=text(1, 640))
@@ -81,7 +81,7 @@ def test_room_is_kept_for_a_program_between_two_calls(engine):
     assert again.cached_tokens == 640
 
 
-def test_threads_of_a_program_keep_their_rooms_side_by_side(engine):
+def test_threads_of_a_program_have_separate_reservations(engine):
     """Two threads leave 20 blocks each of 63; one goes on, and the other one's is still kept."""
     e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=80)
@@ -110,7 +110,7 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side(engine):
     assert next(r for r in e.reports if r.call == "b/1").cached_tokens == 320
 
 
-def test_who_is_held_back_is_let_in_when_its_patience_or_the_rooms_time_is_over(engine):
+def test_a_deferred_call_is_admitted_after_its_hold_or_the_reservation(engine):
     e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=200)
     e.add("a/0", program="a", prompt=text(1, 640))
@@ -139,7 +139,7 @@ def test_small_calls_are_admitted_past_one_that_is_held_back(engine):
     e.add("colder", program="colder", prompt=text(3, 1900), tokens=2)
     for number in range(60):
         e.add(f"small{number}", prompt=text(5 + number, 2), tokens=14)
-    # Nothing ends meanwhile, so that nothing but the admissions themselves calls for a look.
+    # No call ends meanwhile, so only the admissions themselves cause a new decision.
     for _ in range(12):
         e.step()
     started = frozenset().union(*e.batches)
@@ -148,7 +148,7 @@ def test_small_calls_are_admitted_past_one_that_is_held_back(engine):
     e.run()
 
 
-def test_nobody_is_held_back_by_a_program_that_has_ended(engine):
+def test_an_ended_program_defers_no_call(engine):
     e = engine(policy="warm_plas", options={**OPTIONS, "reserve_factor": 20.0}, blocks=64)
     e.add("busy", program="busy", prompt=text(9, 16), tokens=60)
     e.add("a/0", program="a", prompt=text(1, 640))

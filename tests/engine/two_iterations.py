@@ -1,10 +1,10 @@
-"""Figures 5 and 7 of Sutradhara on a real engine on the CPU, in a process of its own.
+"""Figures 5 and 7 of Sutradhara on a real engine on the CPU, in a separate process.
 
-    python tests/engine/two_iterations.py MODEL_FOLDER
+python tests/engine/two_iterations.py MODEL_FOLDER
 
-Three programs of two iterations, and a cache that just holds the three first ones. Plays them with
-an empty cache before each call, with a cache but no tags, which is vLLM's own order of reuse, and
-with tags; prints one JSON object: cached tokens and outputs of each call.
+Three programs of two iterations, and a cache that just holds the three first ones. The script runs
+them with an empty cache before each call, with a cache but no tags (vLLM's order of reuse), and
+with tags. It prints one JSON object: cached tokens and outputs of each call.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main(model: str) -> None:
             if not cache:
                 scheduler.forget_cache()
             _, program, iteration = call
-            # A call of its own in each run: the engine remembers calls by their names.
+            # Each run needs new names: the engine remembers calls by their names.
             name = f"{call}-{tagged}-{cache}"
             context = CallContext(
                 name, f"R{program}", tags=tuple(tags[iteration]) if tagged else None

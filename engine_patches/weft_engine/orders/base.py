@@ -11,7 +11,7 @@ from weft_engine.orders.ladder import QueueLadder
 
 @dataclass(slots=True)
 class CallView:
-    """What an order sees of a call. Durations are in seconds.
+    """The view of a call that orders use. Durations are in seconds.
 
     program_service_s, program_waiting_s: of the program's finished calls (T_p, W_p).
     critical_path_s: the longest chain of finished calls in the program. program_arrival_s: Unix

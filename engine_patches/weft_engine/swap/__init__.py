@@ -1,1 +1,1 @@
-"""KV swap: a displaced call's blocks go to host memory and come back when it resumes."""
+"""KV swap: a preempted call's blocks move to host memory and return when it resumes."""

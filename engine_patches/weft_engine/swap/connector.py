@@ -1,14 +1,14 @@
-"""The KV connector: blocks of displaced calls go to host memory before they are overwritten.
+"""A KV connector that copies blocks of preempted calls to host memory.
 
 `--kv-transfer-config '{"kv_connector": "SwapConnector", "kv_role": "kv_both",
-"kv_connector_module_path": "weft_engine.swap.connector", "kv_connector_extra_config":
-{"swap_gib": 4}}'`
+"kv_connector_module_path": "weft_engine.swap.connector", "kv_connector_extra_config": {"swap_gib":
+4}}'`
 
-One class, two roles, as vLLM wants it. In the scheduler's process it plans: copies out when a
-running sequence is displaced, copies in when vLLM asks what is known of a waiting one's context. In
-the worker it copies: first out, before the step's work (`handle_preemptions`), then in
-(`start_load_kv`), so that no block is overwritten before it is saved, and no slot before it was
-read. What the buffer has dropped is computed again; nothing waits for it.
+vLLM uses one class in two roles. In the scheduler's process the connector plans the copies: out
+when a running sequence is preempted, in when vLLM asks for the known part of a waiting sequence's
+context. In the worker it copies: first out, before the step's work (`handle_preemptions`), then in
+(`start_load_kv`). So each block is saved before it is overwritten, and each slot is read before it
+is reused. Blocks that the buffer has dropped are computed again; no call waits for them.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Copy = tuple[int, int]
 
 @dataclass
 class SwapPlan(KVConnectorMetadata):  # type: ignore[misc]
-    """What one step moves: (block, slot) pairs. loading: the requests that wait until the step's
-    copies back are made; without asynchronous loads, none."""
+    """The copies of one step as (block, slot) pairs. loading: the requests that wait for the step's
+    copies in; empty without asynchronous loads."""
 
     out: list[Copy] = field(default_factory=list)
     back: list[Copy] = field(default_factory=list)
@@ -59,16 +59,19 @@ class SwapCounters:
 
 
 class SwapConnector(KVConnectorBase):
-    """See the module. Extra settings: swap_gib, host memory of all workers together; tenant_share,
-    the part of it that one tenant (cache salt) may have; load_async, whether a step goes on beside
-    the copies in, and the requests that they are for wait. ValueError for models and kinds of
-    parallelism whose blocks differ in size."""
+    """The KV connector of both roles.
+
+    Extra settings: swap_gib, the host memory of all workers together. tenant_share, the fraction
+    that one tenant (cache salt) may use. load_async: copies in run beside the step, and only the
+    requests that need them wait. ValueError for models and kinds of parallelism with blocks of
+    different sizes.
+    """
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         super().__init__(vllm_config, role, kv_cache_config)
         extra = vllm_config.kv_transfer_config.kv_connector_extra_config
         size = int(float(extra.get("swap_gib", 0)) * 2**30)
-        # Scheduler and workers must agree on the count: both take it from what both are told.
+        # Scheduler and workers must compute the same count, so both use shared configuration only.
         self._block_bytes = bytes_per_block(kv_cache_config) * swap_workers(vllm_config)
         self._block_size = tokens_per_block(kv_cache_config, vllm_config)
         self._count = size // self._block_bytes
@@ -78,36 +81,36 @@ class SwapConnector(KVConnectorBase):
         self._matches: dict[str, tuple[int, list[int]]] = {}
         self._layers: KVLayers | None = None
         self._host: torch.Tensor | None = None
-        # In the worker: requests whose copies in are on their way, and what says when they end.
+        # In the worker: requests with copies in flight, and the events that mark their ends.
         self._loading: list[tuple[torch.cuda.Event | None, list[str]]] = []
         self.counters = SwapCounters()
-        # Blocks that the step at hand brings back, by request.
+        # Blocks that the current step brings back, by request.
         self.loaded: dict[str, int] = {}
 
     @classmethod
     def among(cls, connector: Any, swap_gib: float) -> SwapConnector | None:
-        """The connector of this class that the scheduler has, alone or inside a MultiConnector.
-        ValueError where swap_gib asks for one and the engine was started with others only."""
+        """Return the scheduler's SwapConnector, alone or inside a MultiConnector. ValueError if
+        swap_gib asks for one but the engine has only other connectors."""
         for each in connectors_of(connector):
             if isinstance(each, cls):
                 return each
         if swap_gib:
             raise ValueError(
-                "swap_gib is set, but the engine's KV connector is another one: take "
-                "--kv-transfer-config away, name SwapConnector in a MultiConnector, or set "
+                "swap_gib is set, but the engine has a different KV connector: remove "
+                "--kv-transfer-config, add SwapConnector to a MultiConnector, or set "
                 "swap_gib to 0"
             )
         return None
 
     @property
     def requires_kv_delivery(self) -> bool:
-        """A cache: what is lost is computed again."""
+        """False: the buffer is a cache, and lost blocks are computed again."""
         return False
 
-    # -- scheduler: ours ---------------------------------------------------------------------
+    # -- scheduler: called by Weft -----------------------------------------------------------
 
     def save(self, request: Request, blocks: Sequence[Any]) -> int:
-        """A running request is displaced: plan the copies of its full blocks. How many."""
+        """A running request is preempted: plan the copies of its full blocks. Returns how many."""
         full = int(request.num_computed_tokens) // self._block_size
         kept = []
         for block in blocks[:full]:
@@ -122,7 +125,7 @@ class SwapConnector(KVConnectorBase):
         return len(copies)
 
     def state(self) -> dict[str, int]:
-        """Counts for `GET /weft/state`."""
+        """Return the counts for `GET /weft/state`."""
         return {
             "slots": self._count,
             "used": len(self._slots),
@@ -134,23 +137,24 @@ class SwapConnector(KVConnectorBase):
         }
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words."""
+        """Return inconsistencies in words."""
         return self._slots.violations()
 
     def forget(self, request_id: str) -> None:
-        """A request has ended or was aborted."""
+        """A request has finished or was aborted."""
         self._slots.release(request_id)
         self._matches.pop(request_id, None)
         self.loaded.pop(request_id, None)
 
-    # -- scheduler: vLLM calls these ---------------------------------------------------------
+    # -- scheduler: called by vLLM -----------------------------------------------------------
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int
     ) -> tuple[int, bool]:
-        """Tokens of the context that the buffer has beyond what the prefix cache has."""
+        """Return the tokens of the context that are in the buffer beyond those in the prefix
+        cache."""
         first = num_computed_tokens // self._block_size
-        # The last token is always computed: its logits are wanted.
+        # The last token is always computed, because its logits are needed.
         last = (int(request.num_tokens) - 1) // self._block_size
         slots = self._slots.match(hash_ for hash_ in self._keys(request, first, last))
         self._matches[request.request_id] = (first, slots)
@@ -159,7 +163,7 @@ class SwapConnector(KVConnectorBase):
     def update_state_after_alloc(
         self, request: Request, blocks: Any, num_external_tokens: int
     ) -> None:
-        """The blocks to load into are known."""
+        """Plan the copies into the allocated blocks."""
         first, slots = self._matches.pop(request.request_id, (0, []))
         count = num_external_tokens // self._block_size
         if not count:
@@ -172,12 +176,12 @@ class SwapConnector(KVConnectorBase):
         self.loaded[request.request_id] = count
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> SwapPlan:
-        """Hand the step's plan to the worker."""
+        """Pass the step's plan to the worker."""
         plan, self._plan = self._plan, SwapPlan()
         return plan
 
     def reset_cache(self) -> bool:
-        """The cache is emptied, and the buffer with it."""
+        """The cache is emptied: empty the buffer too."""
         self._slots.clear()
         self._plan.out.clear()
         self._matches.clear()
@@ -189,9 +193,9 @@ class SwapConnector(KVConnectorBase):
     # -- worker ------------------------------------------------------------------------------
 
     def register_kv_caches(self, kv_caches: dict[str, torch.Tensor]) -> None:
-        """The layers' tensors; the host buffer is made here. ValueError if a tensor does not hold
-        the blocks that the scheduler counts."""
-        # Layers that share their KV come with the same tensor.
+        """Store the layers' tensors and allocate the host buffer. ValueError if a tensor does not
+        hold the blocks that the scheduler counts."""
+        # Layers with shared KV have the same tensor.
         tensors = {(t.data_ptr(), t.shape, t.stride()): t for t in kv_caches.values()}
         blocks = int(self.kv_config.num_blocks)
         self._layers = prepare([by_blocks(tensor, blocks) for tensor in tensors.values()])
@@ -206,23 +210,23 @@ class SwapConnector(KVConnectorBase):
         warm_up(self._layers)
 
     def handle_preemptions(self, kv_connector_metadata: SwapPlan) -> None:
-        """Before anything of this step is written: copy out."""
+        """Copy out before the step writes to any block."""
         for blocks, where in self._runs(kv_connector_metadata.out):
-            # The step waits for the gathering, not for the way to the host.
+            # The step waits for the gather on the device, not for the transfer to the host.
             swap_out(self._layers_, blocks, where, wait=False)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Before the step's forward pass, or beside it: copy in."""
+        """Copy in, before the step's forward pass or beside it."""
         plan: SwapPlan = self.step_metadata
         made = None
         for blocks, where in self._runs(plan.back):
             made = swap_in(where, self._layers_, blocks, wait=not self._load_async)
         if plan.loading:
-            # Copies are made in their order: the last one says it for all.
+            # Copies finish in order, so the last event covers all.
             self._loading.append((made, plan.loading))
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[None, set[str] | None]:
-        """Requests whose blocks are in place since the last call."""
+        """Return the requests whose blocks have arrived since the last call."""
         finished: set[str] = set()
         while self._loading:
             made, requests = self._loading[0]
@@ -233,13 +237,13 @@ class SwapConnector(KVConnectorBase):
         return None, finished or None
 
     def wait_for_layer_load(self, layer_name: str) -> None:
-        """The stream of the forward pass waits for what is copied in."""
+        """Do nothing: the stream of the forward pass waits for the copies."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **_: Any) -> None:
-        """Nothing is saved that was not displaced."""
+        """Do nothing: only blocks of preempted requests are saved."""
 
     def wait_for_save(self) -> None:
-        """Nothing is on its way."""
+        """Do nothing: no save is in flight."""
 
     @property
     def _layers_(self) -> KVLayers:
@@ -247,7 +251,8 @@ class SwapConnector(KVConnectorBase):
         return self._layers
 
     def _runs(self, copies: Sequence[Copy]) -> Iterable[tuple[list[int], torch.Tensor]]:
-        """Copies with consecutive slots, each with its part of the buffer: one transfer each."""
+        """Group copies with consecutive slots, each group with its part of the buffer: one transfer
+        each."""
         host, size = self._host, self._layers_.block_bytes
         assert host is not None
         start = 0

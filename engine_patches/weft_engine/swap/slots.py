@@ -1,9 +1,9 @@
-"""Which blocks are in the host buffer, and where. Pure: no torch, no vLLM.
+"""The blocks in the host buffer and their slots. Pure: no torch, no vLLM.
 
-A slot holds one block of all layers. Blocks are found by their content's hash. A block stays while
-a displaced sequence that owns it is alive. When its tenant has its share, the tenant's least
-recently used block makes room, and when the buffer is full, the least recently used of all. A block
-is used when a sequence that holds it is displaced; having it back on the device is no use.
+A slot holds one block of all layers. Blocks are found by the hash of their content. A block stays
+while a preempted sequence that owns it is alive. At a tenant's share, the tenant's least recently
+used block is dropped; in a full buffer, the least recently used block of all tenants. A block is
+used when a sequence that holds it is preempted. Copying it back is not a use.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from heapq import heappop, heappush
 
 
 @dataclass(slots=True)
-class _Held:
+class _StoredBlock:
     slot: int
     tenant: str
     owners: set[str] = field(default_factory=set)
 
 
 class HostSlots:
-    """`count` slots. tenant_share: no tenant has more than this part of them, above 0 to 1.
+    """`count` slots. tenant_share: the largest fraction that one tenant may use, above 0 to 1.
 
-    No call looks at more than what it moves: the scheduler waits for all of them.
+    Each method inspects only the blocks that it moves, because the scheduler waits for it.
     """
 
     def __init__(self, count: int, tenant_share: float = 1.0) -> None:
-        # A heap: low slots first keeps the free ones together, and so the copies long.
+        # A heap: taking low slots first keeps free slots adjacent, and so transfers long.
         self._free = list(range(count))
         self._most = int(count * tenant_share) or min(count, 1)
-        # Least recently used first, as are the tenants' own lists.
-        self._held: OrderedDict[Hashable, _Held] = OrderedDict()
+        # Least recently used first, as in the tenants' lists.
+        self._held: OrderedDict[Hashable, _StoredBlock] = OrderedDict()
         self._of_tenant: dict[str, OrderedDict[Hashable, None]] = {}
         self._owned: dict[str, set[Hashable]] = {}
         self.count = count
         self.dropped = 0
 
     def __len__(self) -> int:
-        """Blocks in the buffer."""
+        """Return the number of blocks in the buffer."""
         return len(self._held)
 
     def put(self, owner: str, tenant: str, contents: Sequence[Hashable]) -> list[tuple[int, int]]:
-        """A displaced sequence's blocks, first to last of its context, none of them twice: (index,
-        slot) of those to copy now, both ascending. Blocks that are here already are only owned once
-        more; where there is no room for all, the first stay, since a prefix is of use without what
-        follows it."""
+        """Store a preempted sequence's blocks, in the order of its context and without duplicates.
+        Returns (index, slot) of those to copy now, both ascending. Blocks that are present only get
+        another owner. If not all fit, the first ones stay, since a prefix is useful without its
+        continuation."""
         wanted = contents[: self._most]
         keep = frozenset(wanted)
         fresh = [index for index, content in enumerate(wanted) if content not in self._held]
@@ -61,7 +61,7 @@ class HostSlots:
             slots.append(slot)
         copies = list(zip(fresh, sorted(slots), strict=False))
         for index, slot in copies:
-            self._held[wanted[index]] = _Held(slot, tenant)
+            self._held[wanted[index]] = _StoredBlock(slot, tenant)
             self._own(owner, wanted[index])
         # The first ones are touched last, so that the last ones are dropped first.
         for content in reversed(wanted):
@@ -70,7 +70,7 @@ class HostSlots:
         return copies
 
     def match(self, contents: Iterable[Hashable]) -> list[int]:
-        """Slots of the longest run of these blocks from the first on."""
+        """Return the slots of the longest stored prefix of these blocks."""
         found = []
         for content in contents:
             held = self._held.get(content)
@@ -80,7 +80,7 @@ class HostSlots:
         return found
 
     def release(self, owner: str) -> None:
-        """A sequence has ended: blocks that nobody else owns go."""
+        """A sequence has ended: drop the blocks without another owner."""
         for content in list(self._owned.get(owner, ())):
             held = self._held[content]
             if held.owners == {owner}:
@@ -90,19 +90,19 @@ class HostSlots:
         self._owned.pop(owner, None)
 
     def clear(self) -> None:
-        """Everything goes."""
+        """Drop all blocks."""
         for content in list(self._held):
             self._drop(content)
 
     def violations(self) -> list[str]:
-        """What is inconsistent, in words."""
+        """Return inconsistencies in words."""
         found = []
         slots = [held.slot for held in self._held.values()]
         if sorted(slots + self._free) != list(range(self.count)):
-            found.append("a slot is lost or has two owners")
+            found.append("a slot is missing or used twice")
         for tenant, contents in self._of_tenant.items():
             if list(contents) != [c for c, held in self._held.items() if held.tenant == tenant]:
-                found.append(f"the list of tenant {tenant} is not what it has, by age")
+                found.append(f"the list of tenant {tenant} does not match its blocks by age")
             if len(contents) > self._most:
                 found.append(f"tenant {tenant} has more than its share")
         if sum(map(len, self._of_tenant.values())) != len(self._held):
@@ -111,9 +111,9 @@ class HostSlots:
             if not held.owners:
                 found.append("a block has no owner")
             if any(content not in self._owned.get(owner, ()) for owner in held.owners):
-                found.append("an owner does not know its block")
+                found.append("an owner does not list its block")
         if any(content not in self._held for owned in self._owned.values() for content in owned):
-            found.append("an owner has a block that is gone")
+            found.append("an owner lists a block that was dropped")
         return found
 
     def _own(self, owner: str, content: Hashable) -> None:
@@ -128,9 +128,8 @@ class HostSlots:
         own.move_to_end(content)
 
     def _take(self, tenant: str, taken: int, keep: frozenset[Hashable]) -> int | None:
-        """A free slot, made free if need be, but not at the cost of a block of `keep`, which were
-        touched last. taken: slots that the tenant has been given and that are not in the books
-        yet."""
+        """Return a free slot; None if none can be freed without a block of `keep`, which were
+        touched last. taken: slots that the tenant has received but that are not recorded yet."""
         own = self._of_tenant.get(tenant, OrderedDict())
         full = len(own) + taken >= self._most
         if full or not self._free:

@@ -182,7 +182,7 @@ class Batcher:
         """See Cache."""
         return self._pool.free
 
-    def context_of(self, sequence: str) -> ContextSnapshot:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
         """See Cache."""
         known = self._sequences[sequence]
         cached = len(self._cached(known)) * self._shape.block_tokens
@@ -195,7 +195,7 @@ class Batcher:
 
     def still_cached(self, sequence: str, tokens: int) -> bool:
         """See Cache."""
-        return self.context_of(sequence).cached == tokens
+        return self.context_snapshot(sequence).cached == tokens
 
     def _see(self) -> CacheAffinity | None:
         if not self._ledger.order.cache_aware:

@@ -78,7 +78,7 @@ def victims(
             Candidate(
                 *place(sequence),
                 waste=sequence.computed % block_tokens,
-                displaced=account.displaced if account else 0,
+                preemptions=account.displaced if account else 0,
                 blocks=len(sequence.blocks) if for_blocks else 0,
             )
         )

@@ -1,4 +1,4 @@
-"""What is known of blocks, and where it puts them."""
+"""Metadata of blocks, and the tiers that follow from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is looked up, when, and who is held back."""
+"""Cache lookups, their timing, and deferred calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS = 1000
 
 @dataclass
 class FakeCache:
-    """A queue and a cache that say what they are told to."""
+    """A queue and a cache with preset answers."""
 
     calls: CallTable = field(default_factory=lambda: CallTable(build_order("warm_plas", OPTIONS)))
     contexts: dict[str, ContextSnapshot] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class FakeCache:
     free: int = 100
     asked: list[str] = field(default_factory=list)
     chains: dict[str, str] = field(default_factory=dict)
-    # As the queue was sorted last; None: it is always sorted.
+    # The order of the last sort; None: always sorted.
     sorted_last: list[str] | None = None
 
     def waiting_names(self) -> list[str]:
@@ -47,7 +47,7 @@ class FakeCache:
     def free_blocks(self) -> int:
         return self.free
 
-    def context_of(self, sequence: str) -> ContextSnapshot:
+    def context_snapshot(self, sequence: str) -> ContextSnapshot:
         self.asked.append(sequence)
         return self.contexts[sequence]
 
@@ -60,14 +60,14 @@ class FakeCache:
 
 @dataclass
 class Scene:
-    """An engine that does nothing but tell."""
+    """An engine that only reports events."""
 
     cache: FakeCache = field(default_factory=FakeCache)
     affinity: CacheAffinity = field(init=False)
 
     def __post_init__(self) -> None:
         self.affinity = CacheAffinity(self.cache, self.cache.calls, TOKENS)
-        # A millisecond a token: room is kept for a second.
+        # A millisecond per token: reservations last a second.
         self.affinity.served(1000, 1, 1.0)
 
     def come(
@@ -113,7 +113,7 @@ def test_the_warm_one_goes_first_and_is_not_looked_up_while_nothing_happens():
     assert scene.cache.asked == []
 
 
-def test_what_has_lost_its_context_loses_its_place_when_blocks_move():
+def test_a_call_that_lost_its_context_loses_its_place_when_blocks_move():
     scene = Scene()
     scene.come("a", 5000, 10)
     scene.come("b", 4000, 10)
@@ -125,7 +125,7 @@ def test_what_has_lost_its_context_loses_its_place_when_blocks_move():
     assert scene.order() == ["b", "a"]
 
 
-def test_few_are_looked_up_at_once_but_whoever_comes_is():
+def test_few_are_looked_up_at_once_but_new_calls_always_are():
     scene = Scene()
     for number in range(50):
         scene.come(f"{number:02}", 0, 5000)
@@ -142,7 +142,7 @@ def test_few_are_looked_up_at_once_but_whoever_comes_is():
     assert scene.cache.asked == [f"{number:02}" for number in range(8)]
 
 
-def test_room_of_a_program_that_is_away_holds_a_cold_call_back_until_its_time_is_over():
+def test_a_reservation_defers_a_cold_call_until_it_expires():
     scene = Scene()
     scene.come("away", 0, 100)
     scene.come("runs", 0, 100)
@@ -162,7 +162,7 @@ def test_room_of_a_program_that_is_away_holds_a_cold_call_back_until_its_time_is
     assert scene.affinity.kept_blocks == 0
 
 
-def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
+def test_no_call_is_deferred_beyond_beta_times_a_reservation():
     scene = Scene()
     scene.come("runs", 0, 100)
     scene.start("runs")
@@ -175,7 +175,7 @@ def test_nobody_is_held_back_beyond_beta_times_the_time_of_a_room():
         assert scene.affinity.deferred == (second < 2)
 
 
-def test_room_of_another_tenant_holds_a_call_back_no_longer_than_room_is_kept():
+def test_a_reservation_of_another_tenant_defers_a_call_only_until_it_expires():
     """Alone, a call is held back for beta (2) times as long."""
     scene = Scene()
     scene.come("runs", 0, 100, tenant="greedy")
@@ -190,9 +190,9 @@ def test_room_of_another_tenant_holds_a_call_back_no_longer_than_room_is_kept():
         assert scene.affinity.deferred == (now < 1), now
 
 
-def test_threads_of_a_program_keep_their_rooms_side_by_side():
+def test_threads_of_a_program_have_separate_reservations():
     scene = Scene()
-    # A call goes on with what another one has left: so do threads of this program.
+    # A call continues the context of another one, as threads of this program do.
     for number in range(2):
         scene.come(f"{number}", 0, 100, program="p", chain="a" * 50)
         scene.start(f"{number}")
@@ -206,7 +206,7 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side():
     scene.come("cold", 0, 1000, 31)
     scene.affinity.refresh(0.0)
     assert scene.affinity.deferred == 1
-    # The thread that goes on takes its own.
+    # The continuing thread claims its reservation.
     scene.come("a2", 800, 10, 1, program="p", chain="a" * 51)
     scene.affinity.refresh(0.0)
     scene.start("a2")
@@ -216,7 +216,7 @@ def test_threads_of_a_program_keep_their_rooms_side_by_side():
 
 
 def held_back():
-    """A cold call waits for the room that is kept for a program which is away."""
+    """A cold call is deferred for the reservation of another program."""
     scene = Scene()
     scene.come("runs", 0, 100)
     scene.start("runs")
@@ -228,7 +228,7 @@ def held_back():
     return scene
 
 
-def test_a_program_that_will_not_call_again_gives_its_room_back():
+def test_a_program_that_ends_loses_its_reservation():
     scene = held_back()
     assert scene.affinity.deferred == 1
     scene.affinity.ended("away")
@@ -246,8 +246,8 @@ def test_an_emptied_cache_keeps_nothing_and_is_looked_up_anew():
 
 
 def crowd(large: int, small: int) -> Scene:
-    """Room is kept for a program that is away; large cold calls that would take it wait before
-    small ones. The queue is sorted after each look, as the scheduler does."""
+    """Blocks are reserved for a program between calls. Large cold calls that would take them wait
+    before small ones. The queue is sorted after each refresh, as in the scheduler."""
     scene = Scene()
     scene.cache.free = 10_000
     scene.come("runs", 0, 100)
@@ -273,7 +273,7 @@ def admit(scene: Scene, now: float) -> int:
     return len(names) - len(scene.cache.contexts)
 
 
-def test_a_call_that_is_held_back_does_not_stop_the_small_ones_behind_it():
+def test_a_deferred_call_does_not_stop_smaller_ones_behind_it():
     scene = crowd(large=1, small=300)
     admitted = [admit(scene, 0.001 * step) for step in range(60)]
     assert sum(admitted) == 300
@@ -282,7 +282,7 @@ def test_a_call_that_is_held_back_does_not_stop_the_small_ones_behind_it():
     assert scene.affinity.deferred == 1
 
 
-def test_more_held_calls_than_are_looked_at_in_a_step_do_not_stop_the_others():
+def test_many_deferred_calls_do_not_stop_the_others():
     scene = crowd(large=20, small=30)
     for step in range(12):
         admit(scene, 0.001 * step)
@@ -290,7 +290,7 @@ def test_more_held_calls_than_are_looked_at_in_a_step_do_not_stop_the_others():
     assert len(scene.cache.contexts) == 20
 
 
-def test_held_calls_stay_held_at_every_look_though_the_queue_has_them_last():
+def test_deferred_calls_stay_deferred_at_every_refresh():
     scene = crowd(large=1, small=20)
     for step in range(8):
         scene.affinity.freed()
@@ -299,7 +299,7 @@ def test_held_calls_stay_held_at_every_look_though_the_queue_has_them_last():
         scene.cache.sort()
 
 
-def test_nothing_is_looked_at_again_while_all_that_wait_are_held():
+def test_nothing_is_looked_up_while_all_waiting_calls_are_deferred():
     scene = crowd(large=3, small=0)
     scene.affinity.refresh(0.0)
     scene.cache.sort()
@@ -320,7 +320,7 @@ EVENTS = st.lists(
 
 @given(EVENTS)
 @settings(deadline=None)
-def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
+def test_after_any_events_the_state_is_consistent_and_a_call_may_proceed(events):
     scene, now = Scene(), 0.0
     for number, (what, which, tokens, blocks) in enumerate(events):
         now += 0.3
@@ -348,7 +348,7 @@ def test_whatever_happens_the_books_agree_and_somebody_may_go_on(events):
         assert scene.affinity.violations(scene.cache.contexts) == [], number
 
 
-def test_a_warm_call_that_was_promoted_while_nobody_looked_is_the_next_to_be_asked():
+def test_a_warm_call_promoted_between_refreshes_is_looked_up_next():
     scene = Scene()
     call_table = scene.cache.calls
     # More warm ones than are looked up at once; the last has the worst queue.

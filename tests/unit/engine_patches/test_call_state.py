@@ -1,4 +1,4 @@
-"""What a call has used and waited, event by event."""
+"""Service and waiting time of a call, event by event."""
 
 from __future__ import annotations
 

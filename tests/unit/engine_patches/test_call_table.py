@@ -1,4 +1,4 @@
-"""Standings as events move them."""
+"""Queues and ranks of calls under events."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_call_whose_running_sequence_has_left_starves_like_any_that_waits():
     assert book.rank("two")[0] == 0
 
 
-def test_a_sequence_that_waits_for_its_turn_beside_siblings_that_run_is_as_good_as_they_are():
+def test_a_waiting_sequence_ranks_like_its_running_siblings():
     book = call_table("warm_plas")
     for name in ("one", "two"):
         book.arrive(name, CallContext("c", "p", arrival_s=9.0), 0.0)
@@ -100,7 +100,7 @@ def test_a_sequence_that_waits_for_its_turn_beside_siblings_that_run_is_as_good_
     assert book.moved == {"two"}
 
 
-def test_under_another_order_everybody_enters_anew():
+def test_under_another_order_all_calls_enter_anew():
     book = call_table("fcfs")
     book.arrive("s", CallContext("c", "p", service_s=5.0), 0.0)
     book.moved.clear()
@@ -126,7 +126,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=150)
 @given(EVENTS, st.sampled_from(["fcfs", "plas", "atlas", "mlfq", "vtc", "srpt", "urgency"]))
-def test_any_course_of_events_leaves_the_books_in_order(events, policy):
+def test_any_sequence_of_events_keeps_the_state_consistent(events, policy):
     book = call_table(policy)
     now = 0.0
     waiting: set[str] = set()

@@ -1,4 +1,4 @@
-"""Queues stay in order."""
+"""Queues stay sorted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ compat = pytest.importorskip("weft_engine.compat", exc_type=ImportError)
 
 @dataclass(eq=False)
 class Waiting:
-    """What a queue is of."""
+    """A minimal waiting request."""
 
     request_id: str
 
@@ -29,14 +29,14 @@ class Waiting:
     st.lists(st.integers(0, 4), max_size=3),
     st.lists(st.integers(0, 4), max_size=3),
 )
-def test_putting_what_moved_into_place_is_sorting(settled, put_first, put_last):
-    """Some changed their rank where they stand, some were put before all, some after all."""
+def test_moving_changed_requests_equals_a_full_sort(settled, put_first, put_last):
+    """Some change their rank in place, some move to the front, some to the end."""
     ranks: dict[str, tuple[int, float, int]] = {}
     moved: set[Waiting] = set()
     queue: list[Waiting] = []
     for place, (before, moves) in enumerate(sorted(settled)):
         name = f"s{place}"
-        # Who moves gets a rank that has nothing to do with its place.
+        # A moved request gets a rank that is independent of its place.
         ranks[name] = ((before * 7 + place) % 5 if moves else before, 0.0, place)
         queue.append(Waiting(name))
         moved |= {queue[-1]} if moves else set()
@@ -65,9 +65,9 @@ def courses(seed: int) -> Iterator[tuple[str, int, float, bool]]:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from(ORDERS) | st.just("warm_plas"))
-def test_what_is_kept_in_order_event_by_event_is_what_sorting_all_of_it_gives(seed, policy):
-    """The ledger tells who has moved, and nobody else is looked at. Thirty sequences of ten calls
-    of five programs, so that siblings wait, run and leave beside each other."""
+def test_incremental_order_equals_a_full_sort(seed, policy):
+    """The table reports the sequences that moved, and only they are examined. Thirty sequences of
+    ten calls of five programs: siblings wait, run and leave beside each other."""
     book, now = CallTable(build_order(policy, OPTIONS)), 0.0
     waiting: list[Any] = []
     running: list[Any] = []

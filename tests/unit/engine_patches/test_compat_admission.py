@@ -60,7 +60,7 @@ def test_a_grammar_must_have_been_compiled(grammar, ready):
     assert readiness.refused == (not ready)
 
 
-def test_what_vllm_waits_for_is_not_ready():
+def test_a_call_that_vllm_waits_for_is_not_ready():
     from weft_engine.compat_admission import Readiness
 
     found = {
@@ -81,7 +81,7 @@ def test_adapters_are_counted_with_those_that_run():
     found = {f"a{n}": request(adapter=n) for n in (1, 2, 3)} | {"none": request()}
     readiness = Readiness(found, 2, {1})
     assert [name for name in found if readiness(name)] == ["a1", "a2", "none"]
-    # The second one that fits is known from now on.
+    # The second one that fits counts as loaded from now on.
     assert readiness("a2")
 
 
@@ -99,7 +99,7 @@ def test_those_put_last_are_preempted_in_their_order():
 
 
 class SimpleHash:
-    """A request that is told apart by what it is, as vLLM's are."""
+    """A request that is hashed by identity, as vLLM's are."""
 
     def __init__(self, name: str) -> None:
         self.name = name

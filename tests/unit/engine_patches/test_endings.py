@@ -9,7 +9,7 @@ from weft_engine.endings import Endings
 
 def test_a_priority_ends_once_at_its_instant() -> None:
     endings = Endings()
-    assert endings.tell("a", 5.0) == endings.tell("b", 3.0) == []
+    assert endings.set_end("a", 5.0) == endings.set_end("b", 3.0) == []
     assert endings.due(2.9) == []
     assert endings.due(3.0) == ["b"]
     assert endings.due(9.0) == ["a"]
@@ -17,25 +17,25 @@ def test_a_priority_ends_once_at_its_instant() -> None:
     assert len(endings) == 0
 
 
-def test_the_last_word_counts() -> None:
+def test_the_latest_end_replaces_earlier_ones() -> None:
     endings = Endings()
-    endings.tell("later", 3.0)
-    endings.tell("later", 8.0)
-    endings.tell("sooner", 8.0)
-    endings.tell("sooner", 3.0)
-    endings.tell("dropped", 3.0)
+    endings.set_end("later", 3.0)
+    endings.set_end("later", 8.0)
+    endings.set_end("sooner", 8.0)
+    endings.set_end("sooner", 3.0)
+    endings.set_end("dropped", 3.0)
     endings.drop("dropped")
     endings.drop("never told")
     assert endings.due(5.0) == ["sooner"]
     assert endings.due(8.0) == ["later"]
 
 
-def test_beyond_the_limit_those_told_longest_ago_end_now() -> None:
+def test_beyond_the_limit_the_least_recently_set_priorities_end() -> None:
     endings = Endings(most=2)
-    assert endings.tell("a", 9.0) == []
-    assert endings.tell("b", 1.0) == []
-    assert endings.tell("a", 8.0) == []
-    assert endings.tell("c", 5.0) == ["b"]
+    assert endings.set_end("a", 9.0) == []
+    assert endings.set_end("b", 1.0) == []
+    assert endings.set_end("a", 8.0) == []
+    assert endings.set_end("c", 5.0) == ["b"]
     assert endings.due(99.0) == ["c", "a"]
 
 
@@ -53,7 +53,7 @@ def test_any_order_of_events_gives_what_a_dictionary_would(
     for action, which, amount in steps:
         name = f"p{which}"
         if action == "tell":
-            endings.tell(name, now + amount)
+            endings.set_end(name, now + amount)
             plain[name] = now + amount
         elif action == "drop":
             endings.drop(name)
@@ -66,9 +66,9 @@ def test_any_order_of_events_gives_what_a_dictionary_would(
         assert len(endings) == len(plain)
 
 
-def test_telling_again_and_again_keeps_little() -> None:
+def test_many_renewals_leave_few_entries() -> None:
     endings = Endings()
     for instant in range(10_000):
-        endings.tell("p", float(instant))
+        endings.set_end("p", float(instant))
     assert len(endings._heap) < 200
     assert endings.due(1e9) == ["p"]

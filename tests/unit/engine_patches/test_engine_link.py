@@ -26,7 +26,7 @@ def scenario(tmp_path: Path, steps) -> None:
         )
         try:
             with anyio.fail_after(20):
-                while not reports._engines:  # noqa: ASYNC110 - no event tells of it
+                while not reports._engines:  # noqa: ASYNC110 - no event signals it
                     await anyio.sleep(0.01)
                 await steps(reports, channel)
         finally:
@@ -36,7 +36,7 @@ def scenario(tmp_path: Path, steps) -> None:
     anyio.run(main)
 
 
-def test_a_report_reaches_who_waits_for_it_and_who_asks_later(tmp_path):
+def test_a_report_reaches_waiters_and_later_requests(tmp_path):
     async def steps(reports, channel):
         report = CallReport("c1", service_s=1.0)
         threading.Timer(0.05, channel.send_report, [report]).start()
@@ -107,7 +107,7 @@ def test_without_an_engine_a_command_says_so(tmp_path):
     anyio.run(main)
 
 
-def test_an_idle_engine_tells_its_state_by_itself(tmp_path):
+def test_an_idle_engine_sends_its_state(tmp_path):
     async def main() -> None:
         told = anyio.Event()
         states = []
@@ -130,7 +130,7 @@ def test_an_idle_engine_tells_its_state_by_itself(tmp_path):
     anyio.run(main)
 
 
-def test_an_idle_engine_shows_the_order_that_it_was_told(tmp_path):
+def test_an_idle_engine_reports_a_switched_order(tmp_path):
     async def steps(reports, channel):
         await reports.command({"policy": "fcfs", "reset_cache": False})
         [state] = await reports.command({"do": "state"})

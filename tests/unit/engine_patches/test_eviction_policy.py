@@ -1,4 +1,4 @@
-"""Tags, priorities and pins as they decide about tiers."""
+"""Effects of tags, priorities and pins on tiers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Block:
 
 
 class World:
-    """Eight blocks, or so many, each holding something of its own; half of them may be pinned."""
+    """A cache of `count` blocks, each with different content; half of them may be pinned."""
 
     def __init__(self, pin_share: float = 0.5, count: int = 8) -> None:
         self.blocks = [Block(number, f"hash{number}") for number in range(count)]
@@ -60,7 +60,7 @@ def test_a_block_that_is_shared_has_its_highest_tag():
     assert world.tiers(0, 1, 2) == [Tag.SYSTEM_PROMPT, Tag.USER_QUERY, 0]
 
 
-def test_another_content_voids_what_was_known():
+def test_new_content_invalidates_metadata():
     world = World()
     world.note("p", SYSTEM, 0)
     world.policy.retain("p", 10.0)
@@ -88,7 +88,7 @@ def test_priorities_move_a_program_by_tiers_and_stay_between_the_tags():
     assert world.tiers(0) == [Tag.PARTIAL_PREFILL]
     world.policy.prioritise("p", -99)
     assert world.tiers(0) == [Tag.RESPONSE]
-    # Blocks that come later have it too.
+    # Later blocks have it too.
     world.note("p", QUERY, 1)
     assert world.tiers(0, 1) == [Tag.RESPONSE, Tag.RESPONSE]
     world.policy.prioritise("p", -1)
@@ -104,7 +104,7 @@ def test_the_untagged_stay_last_when_they_are_lowered_and_can_be_raised():
     assert world.tiers(0) == [Tag.TOOL_OUTPUT]
 
 
-def test_no_program_lowers_what_it_shares():
+def test_no_program_lowers_shared_blocks():
     world = World()
     world.note("p", SYSTEM, 0, 1)
     world.note("q", SYSTEM, 0)
@@ -112,7 +112,7 @@ def test_no_program_lowers_what_it_shares():
     assert world.tiers(0, 1) == [Tag.SYSTEM_PROMPT, Tag.RESPONSE]
     world.policy.prioritise("q", 1)
     assert world.tiers(0, 1) == [Tag.PARTIAL_PREFILL, Tag.RESPONSE]
-    # Who comes to share what was lowered lifts it.
+    # Another program that shares lowered blocks raises them.
     world.note("q", SYSTEM, 1)
     assert world.tiers(1) == [Tag.PARTIAL_PREFILL]
 
@@ -152,19 +152,19 @@ def test_a_pin_holds_until_its_time_is_over():
     assert world.policy.violations() == []
 
 
-def test_what_has_no_tag_can_be_pinned():
+def test_untagged_blocks_can_be_pinned():
     world = World()
     world.note("p", TagSpans(), 0)
     world.policy.retain("p", 10.0)
     assert world.tiers(0, 1) == [PINNED, 0]
 
 
-def test_a_pin_of_the_first_tokens_leaves_what_ends_behind_them_also_later():
+def test_a_pin_of_the_first_tokens_excludes_later_blocks():
     world = World(pin_share=1.0)
     world.note("p", QUERY, 0, 1, 2)
     assert world.policy.retain("p", 10.0, reach=40)
     assert world.tiers(0, 1, 2) == [PINNED, PINNED, Tag.USER_QUERY]
-    # Another call of the program, with the same beginning and an end of its own.
+    # Another call of the program, with the same prefix and a different end.
     world.note("p", QUERY, 0, 3, 4)
     assert world.tiers(0, 3, 4) == [PINNED, PINNED, Tag.USER_QUERY]
     assert not world.policy.retain("p", 10.0, reach=15)
@@ -175,7 +175,7 @@ def test_a_pin_of_the_first_tokens_leaves_what_ends_behind_them_also_later():
     assert world.policy.violations() == []
 
 
-def test_a_narrower_pin_lets_go_of_the_end_first_and_of_nothing_that_others_pin():
+def test_a_narrower_pin_releases_the_end_first_and_no_shared_blocks():
     world = World(pin_share=1.0)
     for program in ("p", "q"):
         world.note(program, QUERY, 0, 1, 2, 3)
@@ -187,21 +187,21 @@ def test_a_narrower_pin_lets_go_of_the_end_first_and_of_nothing_that_others_pin(
     assert world.tiers(0, 1, 2, 3) == [PINNED] * 3 + [Tag.USER_QUERY]
 
 
-def test_why_a_pin_ended_is_told_once_and_not_if_it_was_released():
+def test_the_end_of_a_pin_is_reported_once_unless_it_was_released():
     world = World()
     for program, numbers in (("old", (0, 1, 2)), ("new", (3, 4)), ("short", (5,))):
         world.note(program, QUERY, *numbers)
         world.policy.retain(program, 10.0 if program == "short" else 100.0)
-    assert world.policy.take_end("old") == "another pin needed the room"
+    assert world.policy.take_end("old") == "another pin took its place"
     assert world.policy.take_end("old") == ""
     world.policy.expire(10.0)
-    assert world.policy.take_end("short") == "its time was over"
+    assert world.policy.take_end("short") == "its retention time has passed"
     world.policy.release("new")
     assert world.policy.take_end("new") == ""
     assert world.policy.take_end("nobody") == ""
 
 
-def test_what_two_programs_pin_stays_pinned_until_both_let_go():
+def test_a_shared_block_stays_pinned_until_both_programs_release_it():
     world = World()
     world.note("p", SYSTEM, 0, 1)
     world.note("q", SYSTEM, 0)
@@ -212,7 +212,7 @@ def test_what_two_programs_pin_stays_pinned_until_both_let_go():
 
 
 def test_blocks_are_moved_the_deepest_first():
-    """What follows a block is of no use without it: of one context the end is to go first."""
+    """A block is useless without those before it, so the end of a context must be reused first."""
     world = World()
     world.note("p", QUERY, 5, 2, 7)
     world.policy.retain("p", 10.0)
@@ -230,7 +230,7 @@ def test_a_block_that_comes_again_at_the_end_of_a_context_counts_as_its_end():
     assert world.moved == [5, 2]
 
 
-def test_what_is_reused_is_no_longer_pinned_or_counted():
+def test_reused_blocks_are_not_pinned_or_counted():
     world = World()
     world.note("p", QUERY, 0, 1)
     world.policy.retain("p", 10.0)
@@ -240,7 +240,7 @@ def test_what_is_reused_is_no_longer_pinned_or_counted():
     assert world.tiers(0) == [0]
 
 
-def test_a_cache_that_was_emptied_is_noticed_and_what_was_asked_stays():
+def test_an_emptied_cache_is_noticed_and_settings_stay():
     world = World()
     world.policy.retain("p", 10.0)
     world.policy.prioritise("p", 1)
@@ -349,7 +349,7 @@ SHARES = st.sampled_from([0.0, 0.3, 0.5, 1.0])
 
 
 @given(EVENTS, SHARES)
-def test_any_course_of_events_leaves_the_books_in_order(events, share):
+def test_any_sequence_of_events_keeps_the_state_consistent(events, share):
     world = World(share)
     for now, event in enumerate(events):
         happen(world, now, event)
@@ -357,7 +357,7 @@ def test_any_course_of_events_leaves_the_books_in_order(events, share):
         assert all(0 <= tier < TIERS for tier in world.tiers(*range(8)))
 
 
-def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
+def test_blocks_of_an_ended_program_are_evicted_first_and_its_name_starts_anew():
     world = World()
     world.note("p", SYSTEM, 0, 1)
     world.note("q", SYSTEM, 0)
@@ -370,8 +370,8 @@ def test_what_an_ended_program_leaves_goes_first_and_its_name_begins_anew():
     assert world.policy.violations() == []
 
 
-def test_a_program_that_is_forgotten_for_want_of_room_leaves_nothing_raised(monkeypatch):
-    """Nobody says that it has ended, and yet its system prompt does not outlive it."""
+def test_a_program_dropped_at_the_limit_leaves_no_raised_blocks(monkeypatch):
+    """No command reports its end, and still its system prompt does not outlive it."""
     monkeypatch.setattr(program_blocks, "KEPT_PROGRAMS", 2)
     world = World()
     world.note("dead", SYSTEM, 0, 1)

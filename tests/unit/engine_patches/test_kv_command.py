@@ -1,4 +1,4 @@
-"""What a body of `POST /weft/kv` says, and what is refused."""
+"""Bodies of `POST /weft/kv`: accepted values and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_every_action_is_read(action: str):
     assert KvCommand.from_body(body) == KvCommand(action, "p", 60, -1, 64)
 
 
-def test_what_is_not_said_is_not_asked_for():
+def test_missing_fields_have_defaults():
     assert KvCommand.from_body({"action": "forget", "program": "p"}) == KvCommand("forget", "p")
     with_none = {"action": "retain", "program": "p", "ttl_s": 1, "tokens": None}
     assert KvCommand.from_body(with_none).tokens is None
@@ -32,15 +32,15 @@ RIGHT = {"action": "retain", "program": "p", "ttl_s": 60}
         ({"action": "burn"}, "action must be retain, release, give_up, forget or priority"),
         ({"action": None}, "action must be"),
         ({"action": ["retain"]}, "action must be"),
-        ({"program": 7}, "program must be a name"),
-        ({"program": ""}, "program must be a name"),
-        ({"ttl_s": 0}, "ttl_s is needed to retain"),
-        ({"ttl_s": "60"}, "ttl_s must be seconds"),
-        ({"ttl_s": True}, "ttl_s must be seconds"),
-        ({"ttl_s": None}, "ttl_s must be seconds"),
-        ({"ttl_s": float("nan")}, "ttl_s must be seconds"),
-        ({"ttl_s": 1e13}, "ttl_s must be seconds"),
-        ({"ttl_s": -1}, "ttl_s must be seconds"),
+        ({"program": 7}, "program must be a non-empty string"),
+        ({"program": ""}, "program must be a non-empty string"),
+        ({"ttl_s": 0}, "retain needs a ttl_s above 0"),
+        ({"ttl_s": "60"}, "ttl_s must be a number of seconds"),
+        ({"ttl_s": True}, "ttl_s must be a number of seconds"),
+        ({"ttl_s": None}, "ttl_s must be a number of seconds"),
+        ({"ttl_s": float("nan")}, "ttl_s must be a number of seconds"),
+        ({"ttl_s": 1e13}, "ttl_s must be a number of seconds"),
+        ({"ttl_s": -1}, "ttl_s must be a number of seconds"),
         ({"priority": 1.5}, "priority must be a whole number"),
         ({"priority": True}, "priority must be a whole number"),
         ({"priority": None}, "priority must be a whole number"),
@@ -49,14 +49,14 @@ RIGHT = {"action": "retain", "program": "p", "ttl_s": 60}
         ({"tokens": ""}, "tokens must be a whole number"),
     ],
 )
-def test_what_is_no_advice_is_refused_in_words(change: dict[str, Any], said: str):
+def test_invalid_commands_are_refused_with_a_message(change: dict[str, Any], said: str):
     KvCommand.from_body(RIGHT)
     with pytest.raises(ValueError, match=said):
         KvCommand.from_body({**RIGHT, **change})
 
 
 @pytest.mark.parametrize("body", [None, [], "retain", 7, {}, {"action": "release"}])
-def test_a_body_that_lacks_what_is_needed_is_refused(body: Any):
+def test_a_body_without_required_fields_is_refused(body: Any):
     with pytest.raises(ValueError, match="must be"):
         KvCommand.from_body(body)
 
@@ -80,7 +80,7 @@ JSON = st.recursive(
         },
     )
 )
-def test_any_body_is_read_or_refused_and_what_was_read_reads_the_same_again(body: Any):
+def test_any_body_is_refused_or_parses_to_the_same_command_again(body: Any):
     try:
         advice = KvCommand.from_body(json.loads(json.dumps(body)))
     except ValueError:

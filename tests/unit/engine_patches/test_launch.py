@@ -21,7 +21,7 @@ def test_the_plugin_is_loaded_by_official_flags():
     assert config["weft"] == {"policy": "plas", "channel": "ipc://x"}
 
 
-def test_what_the_user_gives_comes_last():
+def test_arguments_of_the_user_come_last():
     assert line(extra=["--max-num-seqs", "4"])[-2:] == ["--max-num-seqs", "4"]
 
 

@@ -25,7 +25,7 @@ STATE = {
 
 
 class Page:
-    """What `/metrics` would show after some states."""
+    """The series of `/metrics` after some states."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -77,7 +77,7 @@ def test_totals_only_grow_and_are_those_of_the_engine(page):
     assert page.value("weft_engine_displacements_total") == 5
 
 
-def test_what_is_no_longer_there_is_zero(page):
+def test_missing_labels_are_set_to_zero(page):
     page.take(policy="fcfs", waiting_by_queue={"1": 1}, kv=None, swap=None)
     assert page.value("weft_engine_waiting", queue="2") == 0
     assert page.value("weft_engine_waiting", queue="1") == 1
@@ -94,13 +94,13 @@ def test_labels_are_bounded(page):
 
 
 @pytest.mark.parametrize("odd", [None, "many", True, [1], {}])
-def test_what_is_no_number_is_passed_over(page, odd):
+def test_values_that_are_no_numbers_are_skipped(page, odd):
     page.take(running=odd, displacements=odd, waiting_by_queue=odd, kv=odd, swap=odd)
     assert page.value("weft_engine_running") == 3
     assert page.value("weft_engine_displacements_total") == 2
 
 
-def test_tenants_have_no_series_of_their_own():
+def test_tenants_have_no_separate_series():
     page = Page()
     page.take(kv={"pins": 1, "pinned_blocks_by_tenant": {"digest": 5}})
     samples = [s for family in page.registry.collect() for s in family.samples]

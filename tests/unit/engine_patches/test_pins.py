@@ -17,7 +17,7 @@ def pinned(limit: int = 4, **programs: list[int]) -> Pins:
     return pins
 
 
-def test_a_block_that_two_programs_pin_counts_once_and_stays_until_both_let_go():
+def test_a_block_that_two_programs_pin_counts_once_and_stays_until_both_release_it():
     pins = pinned(p=[1, 2], q=[1, 3])
     assert len(pins.blocks) == 3
     assert pins.release("p") == [2]
@@ -40,7 +40,7 @@ def test_a_renewed_pin_is_the_newest():
     assert pins.extend("c", [5])[1] == [EndedPin("b", [3, 4])]
 
 
-def test_what_an_older_pin_comes_to_cover_pushes_out_no_newer_one():
+def test_an_older_pin_that_grows_does_not_end_a_newer_one():
     pins = pinned(a=[1, 2], b=[3, 4])
     assert pins.extend("a", [1, 2, 5]) == ([], [])
     assert pins.blocks == {1, 2, 3, 4}
@@ -79,7 +79,7 @@ def test_a_pin_can_be_made_shorter():
     assert [pin.program for pin in pins.expire(10.0)] == ["p"]
 
 
-def test_a_block_whose_content_is_gone_is_pinned_by_nobody():
+def test_a_block_that_lost_its_content_is_not_pinned():
     pins = pinned(p=[1, 2], q=[1])
     pins.drop(1)
     pins.drop(3)
@@ -115,9 +115,9 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(0, 6))
-def test_any_course_of_events_keeps_the_limit_and_tells_of_every_block(events, limit):
+def test_any_sequence_of_events_keeps_the_limit_and_returns_every_block(events, limit):
     pins = Pins(limit)
-    # What somebody who only hears what the methods return believes to be pinned.
+    # The pins as implied by the returned values alone.
     told: set[int] = set()
     for now, (kind, program, blocks, amount) in enumerate(events):
         if kind == "retain":
@@ -172,7 +172,7 @@ def test_a_heavier_tenant_may_pin_more():
     assert len(pin(pins, "q", "b", *range(8, 16))[0]) == 2
 
 
-def test_who_pinned_all_of_it_alone_yields_when_another_tenant_comes():
+def test_a_tenant_with_all_pins_yields_when_another_tenant_comes():
     shares = {"first": 1.0, "second": 0.5}
     pins = Pins(8, shares.__getitem__)
     pin(pins, "old", "first", 0, 1, 2, 3)
@@ -182,7 +182,7 @@ def test_who_pinned_all_of_it_alone_yields_when_another_tenant_comes():
     assert pins.by_tenant() == {"first": 4, "second": 2}
 
 
-def test_a_block_that_tenants_share_is_charged_to_who_pinned_it_first_and_then_to_the_other():
+def test_a_shared_block_is_charged_to_its_first_tenant_and_then_to_the_other():
     pins = shared(8, a=0.5, b=0.5)
     pin(pins, "p", "a", 0, 1)
     pin(pins, "q", "b", 0, 2)

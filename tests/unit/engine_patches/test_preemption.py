@@ -1,4 +1,4 @@
-"""Who gives way, on queues that say what they are told to; the real ones are in tests/engine."""
+"""Choice of preempted requests, on queues with preset answers; tests/engine has real ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0}
 
 
 class Ready:
-    """Everything is."""
+    """Every request is ready."""
 
     refused = 0
 
@@ -38,7 +38,7 @@ class Engine:
         self.blocks: dict[str, int] = {}
         self.slots, self.spare = slots, spare
         self.asked: list[str] = []
-        # Blocks that a claim takes beyond those that the quick look tells.
+        # Blocks that a claim takes beyond the lower bound.
         self.gap = 0
 
     def come(self, name: str, service_s: float = 0.0, blocks: int = 1, runs: bool = False) -> None:
@@ -84,7 +84,7 @@ class Engine:
     def waits_for_blocks(self) -> bool:
         return True
 
-    def can_be_displaced(self, request: Any) -> bool:
+    def can_be_preempted(self, request: Any) -> bool:
         return True
 
     def prefix_cached(self) -> bool:
@@ -107,7 +107,7 @@ def test_claims_are_looked_up_until_one_cannot_be_met_and_not_again_until_someth
     assert engine.displacing.decide() == ["a bad one"]
 
 
-def test_no_call_gives_way_for_a_claim_that_only_a_quick_look_would_meet():
+def test_no_call_is_preempted_for_a_claim_that_only_the_bound_would_meet():
     engine = Engine(slots=200, spare=0)
     engine.come("a bad one", 100.0, blocks=8, runs=True)
     engine.come("a waiting one", 5.0, blocks=8)
@@ -118,7 +118,7 @@ def test_no_call_gives_way_for_a_claim_that_only_a_quick_look_would_meet():
     assert engine.displacing.decide() == ["a bad one"]
 
 
-def test_between_tenants_slots_count_and_not_what_calls_say_of_themselves():
+def test_between_tenants_slots_count_and_not_attributes_of_calls():
     engine = Engine(slots=4)
     for number in range(4):
         engine.come(f"a{number}", 0.0, runs=True)
@@ -130,7 +130,7 @@ def test_between_tenants_slots_count_and_not_what_calls_say_of_themselves():
     assert all(name[0] == "b" for name in coming)
 
 
-def test_inside_a_tenant_the_order_displaces_whoever_else_waits():
+def test_inside_a_tenant_the_order_preempts_regardless_of_other_tenants():
     engine = Engine(slots=2)
     engine.come("a0", 1000.0, runs=True)
     engine.come("b0", 1000.0, runs=True)
@@ -152,7 +152,7 @@ def test_a_tenant_that_runs_more_gives_blocks_or_none():
     assert engine.displacing.decide_fairly() == ([], [])
 
 
-def test_those_who_were_displaced_often_enough_give_way_last():
+def test_calls_preempted_often_are_preempted_last():
     engine = Engine(slots=3)
     for number in range(3):
         engine.come(f"a{number}", runs=True)

@@ -1,4 +1,4 @@
-"""Who gives way to whom."""
+"""Rules for preemption."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_the_worst_queue_goes_first_then_the_least_waste():
     assert choose([Claim("w", 0), Claim("x", 0), Claim("y", 0)], running) == ["c", "b", "a"]
 
 
-def test_free_slots_are_used_before_anybody_is_displaced():
+def test_free_slots_are_used_before_any_preemption():
     waiting = [Claim("w", 0), Claim("x", 0)]
     assert choose(waiting, [Candidate("a", 5)], free_slots=2) == []
     assert choose(waiting, [Candidate("a", 5)], free_slots=1) == ["a"]
 
 
-def test_an_equal_queue_does_not_displace():
+def test_an_equal_queue_does_not_preempt():
     assert choose([Claim("w", 2)], [Candidate("a", 2)]) == []
 
 
@@ -37,8 +37,8 @@ def test_by_rank_only_where_the_order_says_so_and_by_its_margin():
     assert choose(waiting, running, margin=3.0) == []
 
 
-def test_calls_displaced_often_enough_are_left_alone():
-    running = [Candidate("a", 5, displaced=3), Candidate("b", 1)]
+def test_calls_are_preempted_at_most_max_times():
+    running = [Candidate("a", 5, preemptions=3), Candidate("b", 1)]
     assert choose([Claim("w", 0)], running) == ["b"]
 
 
@@ -49,7 +49,7 @@ def test_with_a_slot_free_blocks_are_made_free():
     assert choose([Claim("w", 0, blocks=4)], running, **options) == ["b", "a"]
 
 
-def test_nobody_is_displaced_for_a_claim_that_would_not_fit_even_so():
+def test_no_call_is_preempted_for_a_claim_that_still_would_not_fit():
     running = [Candidate("a", 2, blocks=4), Candidate("b", 0, blocks=50)]
     assert choose([Claim("w", 0, blocks=9)], running, free_blocks=1) == []
 
@@ -63,7 +63,7 @@ QUEUES = st.lists(st.integers(0, 4), max_size=6)
 
 
 @given(QUEUES, QUEUES, st.integers(0, 3))
-def test_every_victim_is_worse_than_a_waiting_call_and_nobody_swaps_back(waiting, running, free):
+def test_every_victim_is_worse_than_a_waiting_call_and_none_swaps_back(waiting, running, free):
     claims = [Claim(f"w{i}", q, i) for i, q in enumerate(waiting)]
     candidates = [Candidate(f"r{i}", q, i) for i, q in enumerate(running)]
     victims = choose(claims, candidates, free_slots=free)
@@ -71,7 +71,7 @@ def test_every_victim_is_worse_than_a_waiting_call_and_nobody_swaps_back(waiting
     met = sorted(waiting)[free:]
     for claim, victim in zip(met, victims, strict=False):
         assert claim < queue[victim]
-    # The displaced ones could not displace those that took their place.
+    # The preempted calls could not preempt those that took their places.
     taken = [Candidate(f"t{i}", q) for i, q in enumerate(met[: len(victims)])]
     assert choose([Claim(v, queue[v]) for v in victims], taken) == []
 
@@ -82,7 +82,7 @@ def test_every_victim_is_worse_than_a_waiting_call_and_nobody_swaps_back(waiting
     st.integers(0, 2),
     st.integers(0, 9),
 )
-def test_nobody_gives_way_for_nothing(waiting, running, slots, blocks):
+def test_no_call_is_preempted_without_need(waiting, running, slots, blocks):
     claims = [Claim(f"w{i}", q, i, blocks=b) for i, (q, b) in enumerate(waiting)]
     candidates = [Candidate(f"r{i}", q, i, blocks=b) for i, (q, b) in enumerate(running)]
     victims = choose(claims, candidates, free_slots=slots, free_blocks=blocks)
@@ -129,7 +129,7 @@ def test_for_slots_alone_few_are_enough_to_choose_the_same_victims(
         margin,
     )
 
-    def victims(claims_: list[Claim], candidates_: list[Candidate]) -> list[str]:
+    def chosen(claims_: list[Claim], candidates_: list[Candidate]) -> list[str]:
         return choose_victims(
             claims_,
             candidates_,
@@ -139,4 +139,4 @@ def test_for_slots_alone_few_are_enough_to_choose_the_same_victims(
             margin=margin,
         )
 
-    assert victims(claims[: slots + pairs], candidates[:among]) == victims(claims, candidates)
+    assert chosen(claims[: slots + pairs], candidates[:among]) == chosen(claims, candidates)

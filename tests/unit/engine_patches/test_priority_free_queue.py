@@ -116,7 +116,7 @@ def test_it_behaves_as_lists_in_order_whatever_comes(steps):
         assert world.queue.violations(world.blocks) == []
 
 
-def test_what_is_inconsistent_is_found():
+def test_inconsistencies_are_found():
     world = World()
     world.check()
     world.tier[3] = 2
@@ -124,7 +124,7 @@ def test_what_is_inconsistent_is_found():
     world.queue.retier_n([world.blocks[3]])
     assert world.queue.violations(world.blocks) == []
     world.blocks[5].ref_cnt = 1
-    assert "nobody uses" in world.queue.violations(world.blocks)[0]
+    assert "unused" in world.queue.violations(world.blocks)[0]
     world.blocks[5].ref_cnt = 0
     world.queue.num_free_blocks += 1
     assert "are counted" in world.queue.violations(world.blocks)[0]
@@ -208,7 +208,7 @@ def test_idle_tenants_give_before_active_ones():
     assert world.take(3) == [4, 5, 0]
 
 
-def test_what_lay_unused_for_long_goes_before_lower_tiers_unless_it_is_pinned():
+def test_aged_blocks_are_reused_before_lower_tiers_unless_pinned():
     world = Tenants(12, ages=4)
     world.free("t", 4, 0, 1)
     world.free("t", PINNED, 2)

@@ -43,7 +43,7 @@ def test_many_programs_of_a_tenant_leave_those_of_another_alone(monkeypatch):
     assert programs.get("x0") is None
 
 
-def test_long_contexts_push_out_those_of_their_own_tenant_which_may_be_alive():
+def test_long_contexts_evict_programs_of_the_same_tenant_which_may_be_alive():
     programs = ProgramBlocks(10)
     called(programs, "mine", "honest", *range(5))
     gone = []

@@ -37,7 +37,7 @@ def test_it_gives_what_sorting_all_of_them_would_give(events):
     assert index.names() == model
 
 
-def test_a_rank_is_asked_again_only_where_somebody_says_that_it_may_have_changed():
+def test_a_rank_is_read_again_only_after_an_invalidation():
     asked: list[str] = []
 
     def rank(name: str) -> tuple[int, float, int]:

@@ -1,4 +1,4 @@
-"""Room that is kept for programs between two calls."""
+"""Cache reservations of programs between two calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft_engine.reservations import Admission, CacheReservations, PrefillPace
 
 
 def chain(text: str) -> list[str]:
-    """Links of a context of so many blocks, each of them told by all of the text until there."""
+    """One hash per block of a context; each covers all text up to its block."""
     return [text[: end + 1] for end in range(len(text))]
 
 
@@ -44,7 +44,7 @@ def test_room_is_kept_until_its_time_is_over_or_the_program_is_back():
 
 
 def used_to(rooms: CacheReservations, program: str, threads: int) -> None:
-    """A program whose calls went on with what was kept so many times less one."""
+    """A program that has continued reserved contexts until it may have `threads` reservations."""
     for number in range(threads - 1):
         rooms.keep(program, 1, math.inf, [number])
         rooms.claim(program, [number])
@@ -58,14 +58,14 @@ def test_threads_side_by_side_have_a_room_each():
     rooms.keep("p", 20, 6.0, chain("b" * 20))
     rooms.keep("q", 10, 7.0, chain("a" * 30))
     assert (rooms.of("p"), rooms.blocks) == (50, 60)
-    # The other thread's stays, and so does that of another program with the same text.
+    # The other thread's reservation stays, and so does that of another program with the same text.
     rooms.claim("p", chain("a" * 40))
     assert (rooms.of("p"), rooms.of("q")) == (20, 10)
     rooms.expire(6.0)
     assert (rooms.of("p"), rooms.blocks, rooms.next_end()) == (0, 10, 7.0)
 
 
-def test_what_is_in_use_again_is_not_kept_twice():
+def test_blocks_in_use_again_are_not_reserved():
     rooms = CacheReservations()
     rooms.keep("p", 100, 5.0, chain("s" * 40 + "a" * 60))
     rooms.claim("p", chain("s" * 40 + "b" * 9))
@@ -101,7 +101,7 @@ def test_of_a_program_that_never_goes_on_with_its_contexts_only_the_last_is_kept
     assert (rooms.of("p"), rooms.blocks) == (18, 18)
 
 
-def test_a_room_that_nobody_came_for_makes_one_less():
+def test_an_expired_reservation_lowers_the_maximum():
     rooms = CacheReservations()
     used_to(rooms, "p", 4)
     for number in range(9):
@@ -131,7 +131,7 @@ def test_a_cold_call_waits_where_it_would_take_what_is_kept_for_another():
     rooms = away(60)
     assert rooms.held([asks("x", 40)], free=100, running=1) == []
     assert rooms.held([asks("x", 41)], free=100, running=1) == ["x"]
-    # Who comes behind may still fit.
+    # A later call may still fit.
     assert rooms.held([asks("x", 41), asks("y", 40), asks("z", 1)], 100, 1) == ["x", "z"]
 
 
@@ -148,14 +148,14 @@ def test_a_program_does_not_wait_for_its_own_rooms():
     [("x" * 60, False), ("x" * 31, False), ("x" * 20, True), ("z" * 60, True)],
     ids=["goes on", "goes on with most of it", "shares a little", "is new"],
 )
-def test_what_a_call_that_is_let_in_takes_up_is_not_kept_from_the_next_one(begins, waits):
+def test_blocks_claimed_by_an_admitted_call_are_not_reserved_from_the_next(begins, waits):
     rooms = away(60, "program of a")
     asking = [asks("a", 10, begins=begins), asks("b", 51)]
     assert rooms.held(asking, free=100, running=1) == ["b"] * waits
     assert rooms.of("program of a") == 60, "nothing has happened yet"
 
 
-def test_a_room_is_taken_up_once_whoever_shares_it():
+def test_a_reservation_is_claimed_once_even_if_shared():
     rooms = away(60, "p")
     rooms.keep("q", 30, 5.0, chain("q" * 30))
     pair = [Admission(name, "p", 10, False, 9.0, chain("x" * 60)) for name in ("one", "two")]
@@ -165,11 +165,11 @@ def test_a_room_is_taken_up_once_whoever_shares_it():
 
 
 @pytest.mark.parametrize("lucky", [asks("x", 90, warm=True), asks("x", 90, max_hold_s=0.0)])
-def test_who_is_warm_or_out_of_patience_does_not_wait(lucky):
+def test_warm_calls_and_calls_past_their_hold_are_not_deferred(lucky):
     assert away(60).held([lucky], free=100, running=1) == []
 
 
-def test_while_nothing_runs_somebody_is_let_in():
+def test_an_idle_engine_admits_a_call():
     assert away(60).held([asks("x", 90), asks("y", 90)], free=100, running=0) == ["y"]
 
 
@@ -179,7 +179,7 @@ def test_while_nothing_runs_somebody_is_let_in():
     st.integers(0, 200),
     st.integers(0, 3),
 )
-def test_somebody_runs_or_is_let_in_and_what_is_let_in_leaves_the_room(asked, kept, free, running):
+def test_a_call_runs_or_is_admitted_and_admissions_respect_reservations(asked, kept, free, running):
     rooms = CacheReservations()
     for number, blocks in enumerate(kept):
         rooms.keep(f"away {number}", blocks, 1.0, chain("x" * blocks))

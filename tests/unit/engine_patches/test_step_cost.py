@@ -1,4 +1,4 @@
-"""What steps cost, learned from steps whose cost is known."""
+"""Costs of steps, learned from steps with known costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def test_nothing_is_known_before_the_first_step():
     assert (cost.base_s, cost.token_s, cost.prefill_share(100)) == (0.0, 0.0, 0.0)
 
 
-def test_steps_with_and_without_prefill_are_told_apart():
+def test_steps_with_and_without_prefill_are_distinguished():
     cost = StepCost()
     for tokens in (0, 2000, 0, 50, 0, 700):
         cost.note(0.01 + tokens * 1e-4, tokens)

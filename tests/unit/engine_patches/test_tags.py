@@ -30,7 +30,7 @@ def test_a_block_has_the_highest_tag_of_its_tokens(given_spans, count, size):
 
 
 @given(spans(), st.integers(1, 220), st.integers(0, 20), st.integers(1, 32))
-def test_what_is_generated_is_a_response_whatever_the_spans_say(given_spans, prompt, count, size):
+def test_generated_tokens_are_responses_whatever_the_spans_are(given_spans, prompt, count, size):
     def token(position):
         told = next((tag for end, tag in given_spans if position < end), Tag.RESPONSE)
         return told if position < prompt else Tag.RESPONSE
@@ -49,7 +49,7 @@ def test_without_spans_nothing_is_known():
     [None, "x", 5, [], [1], [5, 1, 5, 2], [5, 1, 3, 2], [0, 1], [-4, 1], [5, 9], [5, -1],
      [5.0, 1], ["5", 1], [True, 1], [5, 1, 9]],
 )  # fmt: skip
-def test_what_is_no_list_of_spans_is_refused(values):
+def test_invalid_lists_of_spans_are_refused(values):
     with pytest.raises(ValueError):  # noqa: PT011
         TagSpans.parse(values)
 

@@ -1,4 +1,4 @@
-"""Whose turn it is, of the waiting sequences of several tenants."""
+"""The order of service for the waiting sequences of several tenants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONS = {"queues": 4, "first_quantum_s": 2.0, "growth": 2.0}
 
 
 class Book:
-    """A ledger whose moves are told."""
+    """A call table that reports its changes."""
 
     def __init__(self, policy: str = "plas") -> None:
         self.calls = CallTable(build_order(policy, OPTIONS))
@@ -22,9 +22,9 @@ class Book:
     def come(self, name: str, service_s: float = 0.0, weight: float = 1.0) -> None:
         context = CallContext(name, name, service_s=service_s, tenant=name[0], weight=weight)
         self.calls.arrive(name, context, 0.0)
-        self.tell()
+        self.update_table()
 
-    def tell(self) -> None:
+    def update_table(self) -> None:
         self.tenant_queues.invalidate(self.calls.moved)
         self.calls.moved.clear()
 
@@ -42,34 +42,34 @@ def test_tenants_take_turns_and_inside_a_tenant_the_order_decides():
     assert book.next(9) == found, "to ask changes nothing"
 
 
-def test_what_is_not_ready_or_held_back_takes_no_turn():
+def test_unready_and_deferred_sequences_take_no_turn():
     book = Book()
     for name in ("a0", "a1", "b0"):
         book.come(name)
     assert book.next(2, "a0") == ["a1", "b0"]
     book.calls.hold("b0", True)
-    book.tell()
+    book.update_table()
     assert book.next(3) == ["a0", "a1"]
     book.calls.hold("b0", False)
-    book.tell()
+    book.update_table()
     assert sorted(book.next(3)) == ["a0", "a1", "b0"]
 
 
-def test_who_has_started_or_was_aborted_is_no_longer_next():
+def test_started_and_aborted_sequences_are_not_next():
     book = Book()
     for name in ("a0", "a1", "a2", "b0"):
         book.come(name)
     assert book.next(4)[0] == "a0"
     book.calls.start("a0", 0.0)
     book.calls.leave("a1", 0.0)
-    book.tell()
+    book.update_table()
     assert book.next(4) == ["b0", "a2"]
     book.calls.preempt("a0", 1.0)
-    book.tell()
+    book.update_table()
     assert sorted(book.next(4)) == ["a0", "a2", "b0"]
 
 
-def test_it_tells_of_which_tenants_something_has_moved_and_forgets_all():
+def test_changed_tenants_are_dirty_until_cleared():
     book = Book()
     book.come("a0")
     book.come("b0")
@@ -79,7 +79,7 @@ def test_it_tells_of_which_tenants_something_has_moved_and_forgets_all():
     assert sorted(book.next(2)) == ["a0", "b0"]
 
 
-def test_what_has_left_makes_no_other_tenant_dirty():
+def test_a_sequence_that_left_makes_no_other_tenant_dirty():
     book = Book()
     for name in ("a0", "a1", "b0"):
         book.come(name)
@@ -110,7 +110,7 @@ def test_ready_sequences_behind_many_that_are_not_have_their_turn():
     assert rounds[-1] == ["b0", "a250"] or rounds[-1] == ["a250", "b0"]
     for name in ("a250", "a251"):
         book.calls.start(name, 0.0)
-    book.tell()
+    book.update_table()
     names.clear()
     seen = set()
     for _ in range(12):
@@ -149,7 +149,7 @@ def test_a_tenants_sequences_are_always_asked_in_the_order_of_their_ranks(events
             waiting.discard(name)
             running.discard(name)
         book.calls.serve(dict.fromkeys(running, 1), 0.7, 0.0)
-        book.tell()
+        book.update_table()
         for tenant in "abc":
             mine = sorted((n for n in waiting if n[0] == tenant), key=book.calls.rank)
             assert list(book.tenant_queues.of(tenant)) == mine

@@ -13,7 +13,8 @@ from weft_engine.tenant_shares import TenantShares
 
 @dataclass
 class Slots:
-    """An engine whose calls take whole steps. Tenants keep so many calls in it; None: they end."""
+    """An engine whose calls take whole steps. Tenants keep a number of calls in it; None: they
+    end."""
 
     count: int
     shares: TenantShares = field(default_factory=TenantShares)
@@ -255,7 +256,7 @@ def test_the_prefill_of_a_step_is_charged_to_the_tenant_that_caused_it():
     assert 2 * (shares.virtual_time - before) == pytest.approx(3 * 50 * 4)
 
 
-def test_nobody_starves_among_a_thousand_tenants():
+def test_no_tenant_starves_among_a_thousand():
     slots, random = Slots(8), Random(1)
     for number in range(1000):
         slots.add(f"t{number}", random.randint(1, 9), random.choice([0.5, 1.0, 4.0]))

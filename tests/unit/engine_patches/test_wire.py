@@ -1,4 +1,4 @@
-"""What the gateway and the engine say to each other survives the way."""
+"""Messages between the gateway and the engine survive the round trip."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_context_comes_back_from_flat_xargs(program, service, waiting):
 
 
 @pytest.mark.parametrize("xargs", [None, {}, {"other": 1}])
-def test_what_is_not_a_context_is_none(xargs):
+def test_invalid_contexts_are_none(xargs):
     assert CallContext.from_xargs(xargs) is None
 
 
@@ -35,7 +35,7 @@ NUMBERS = [
 @pytest.mark.parametrize(
     "value", ["5", "x", -4, float("nan"), float("inf"), 1e300, 10**400, True, [1], {}]
 )
-def test_what_is_no_number_in_range_counts_as_absent_and_is_named(name, value):
+def test_numbers_out_of_range_count_as_absent_and_are_named(name, value):
     told = CallContext.from_xargs({"weft_call": "c", "weft_program": "p", name: value})
     assert told == CallContext("c", "p", ignored=(name,))
 
@@ -58,7 +58,7 @@ def test_how_far_a_pin_reaches_comes_back():
 
 
 @pytest.mark.parametrize("reach", [-1, 1.5, "512", True, [1]])
-def test_nothing_is_pinned_where_nobody_can_tell_how_far(reach):
+def test_nothing_is_pinned_if_the_reach_is_invalid(reach):
     xargs = {"weft_call": "c", "weft_program": "p", "weft_retain": 60.0}
     told = CallContext.from_xargs(xargs | {"weft_retain_tokens": reach})
     assert told == CallContext("c", "p", ignored=("weft_retain_tokens",))
@@ -86,7 +86,7 @@ def test_unknown_fields_of_a_newer_engine_are_ignored():
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "nonsense", '{"call":1}'])
-def test_what_is_not_a_report_is_refused(text):
+def test_invalid_reports_are_refused(text):
     with pytest.raises(ValueError):  # noqa: PT011
         CallReport.from_json(text)
 

@@ -47,7 +47,7 @@ def test_a_warm_call_passes_cold_ones_up_to_its_lead_and_no_further():
     assert rank(CallView(queue=0, uncached_tokens=10**9)) < rank(warm)
 
 
-def test_who_runs_is_warm_and_gives_its_slot_only_to_a_better_queue():
+def test_a_running_call_is_warm_and_cedes_its_slot_only_to_a_better_queue():
     order = warm_plas(affinity_levels=2.0)
     runs = CallView(queue=3, running=True)
     margin = order.margin
@@ -69,7 +69,7 @@ def test_a_call_with_next_to_nothing_to_compute_is_as_good_as_warm():
     assert rank(new) == rank(warm) < rank(CallView(queue=0, uncached_tokens=257))
 
 
-def test_equals_go_by_the_program_that_came_first_and_then_by_the_call():
+def test_equal_calls_are_ranked_by_arrival_of_program_then_call():
     turn = warm_plas().tie_break
     old, young = CallView(program_arrival_s=1.7e9), CallView(program_arrival_s=1.7e9 + 0.001)
     assert turn(old, 10**9) < turn(young, 1)
@@ -85,7 +85,7 @@ def test_queues_demotions_and_promotions_are_those_of_plas(view: CallView):
         assert warm.starves_in(view) == plas.starves_in(view)
 
 
-def test_in_the_first_queue_who_waits_too_long_is_promoted_once():
+def test_in_the_first_queue_a_starving_call_is_promoted_once():
     order = warm_plas(**LADDER, beta=10.0)
     # The first two quanta of the ladder, 2 and 4 s, lead to the queue whose warm calls still pass.
     waits = CallView(call_waiting_s=59.0)
@@ -101,7 +101,7 @@ def test_in_the_first_queue_who_waits_too_long_is_promoted_once():
 
 
 @given(VIEWS)
-def test_nobody_passes_who_was_promoted_and_it_displaces_nobody_in_its_queue(view: CallView):
+def test_no_call_passes_a_promoted_one_which_preempts_none_in_its_queue(view: CallView):
     order = warm_plas()
     margin = order.margin
     assert margin is not None
@@ -119,7 +119,7 @@ def test_no_call_passes_one_that_stands_better_by_more_than_the_lead(a: CallView
 
 
 @given(VIEWS, st.floats(0.01, 100))
-def test_patience_ends(view: CallView, keep_s: float):
+def test_a_hold_ends(view: CallView, keep_s: float):
     order = warm_plas(beta=10.0)
     left = order.max_hold_s(view, keep_s)
     assert math.isfinite(left)

@@ -1,4 +1,4 @@
-"""What the connector plans, and what its worker's half moves."""
+"""Plans of the connector, and the copies of its worker part."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_last_token_is_always_computed():
     assert swap.get_num_new_matched_tokens(r, 0) == (32, False)
 
 
-def test_what_is_found_is_planned_into_the_right_blocks():
+def test_found_blocks_are_planned_into_the_right_places():
     swap = connector()
     r, blocks = request(tokens=70, computed=64)
     swap.save(r, blocks)
@@ -220,8 +220,8 @@ KERNEL_LAYERS = ("one", "two")
 
 
 def kernel_caches(block: int, kernel_block: int, blocks: int) -> dict[str, torch.Tensor]:
-    """What `register_kv_caches` is given where the attention kernel divides each block, in the
-    shape and memory order in which vLLM's own code makes it. Every block has a value of its own."""
+    """The arguments of `register_kv_caches` if the attention kernel splits each block, in the shape
+    and memory order of vLLM's code. Each block has a different value."""
     from vllm.v1 import kv_cache_interface as vllm
     from vllm.v1.kv_cache_layout import KVCacheLayout
 
@@ -293,6 +293,6 @@ def uneven() -> UniformTypeKVCacheSpecs:
         (groups(layer_spec()), {"pipeline_parallel_size": 2}, "pipeline"),
     ],
 )
-def test_what_cannot_be_swapped_is_refused_with_the_reason(config, parallel, reason):
+def test_unsupported_models_are_refused_with_the_reason(config, parallel, reason):
     with pytest.raises(ValueError, match=reason):
         SwapConnector(vllm_config(**parallel), KVConnectorRole.SCHEDULER, config)

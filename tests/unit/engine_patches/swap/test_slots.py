@@ -1,4 +1,4 @@
-"""The books of the host buffer."""
+"""Bookkeeping of the host buffer."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def test_fresh_slots_follow_each_other_so_that_one_copy_moves_them():
     assert [slot for _, slot in HostSlots(8).put("r", "t", contents("a", 5))] == [0, 1, 2, 3, 4]
 
 
-def test_what_is_here_is_not_copied_again():
+def test_stored_blocks_are_not_copied_again():
     slots = HostSlots(8)
     slots.put("r", "t", contents("a", 3))
     assert [index for index, _ in slots.put("r", "t", contents("a", 5))] == [3, 4]
     assert slots.put("other", "t", contents("a", 5)) == []
 
 
-def test_a_block_stays_while_somebody_owns_it():
+def test_a_block_stays_while_a_sequence_owns_it():
     slots = HostSlots(8)
     slots.put("r", "t", contents("a", 2))
     slots.put("s", "t", contents("a", 1))
@@ -137,9 +137,10 @@ EVENTS = st.lists(
 
 
 @given(EVENTS, st.integers(0, 8), st.sampled_from([0.1, 0.5, 1.0]))
-def test_any_course_of_events_leaves_the_books_in_order(events, count, share):
+def test_any_sequence_of_events_keeps_the_state_consistent(events, count, share):
     slots, most = HostSlots(count, share), int(count * share) or min(count, 1)
-    # When each block was last displaced: later is greater, and of one call the first is greatest.
+    # The time of each block's last preemption: later is greater; within a call the first is
+    # greatest.
     used: dict[str, tuple[int, int]] = {}
     tenant_of: dict[str, str] = {}
     for moment, (kind, owner, tenant, name, length) in enumerate(events):
@@ -166,7 +167,7 @@ def test_any_course_of_events_leaves_the_books_in_order(events, count, share):
 
 
 def check_put(copies, wanted, before, after, tenant, tenant_of, used, count, most):
-    """What a displacement may do to the buffer. before, after: the blocks in it."""
+    """Check the changes that a preemption may make to the buffer. before, after: its blocks."""
     targets = [slot for _, slot in copies]
     assert targets == sorted(set(targets)), "no slot is given twice"
     assert all(0 <= slot < count for slot in targets)

@@ -1,10 +1,10 @@
-"""A real engine on the CPU, in a process of its own, that displaces calls at random.
+"""A real engine on the CPU, in a separate process, that preempts calls at random.
 
-    python tests/engine/displacing.py MODEL_FOLDER [async]
+python tests/engine/preempting.py MODEL_FOLDER [async]
 
-Plays 200 greedy calls again and again on one engine and prints one JSON object: the outputs of each
-run, and what the swap did. Runs: undisturbed; displaced with swap, twice; displaced without;
-displaced with a buffer of sixteen blocks; and with a swap that is broken on purpose. async: with
+The script runs 200 greedy calls repeatedly on one engine and prints one JSON object: the outputs of
+each run, and the swap's counts. Runs: undisturbed; preempted with swap, twice; preempted without;
+preempted with a buffer of sixteen blocks; and with a swap that is broken on purpose. async: with
 asynchronous loads.
 """
 
@@ -37,21 +37,21 @@ BLOCKS = 40
 
 
 class Preemption(WeftScheduler):
-    """Displaces running calls at random steps, while it is told to."""
+    """Preempts running calls at random steps while it is switched on."""
 
     random: Random | None = None
     forced = 0
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
-        """A step, before which a call may be displaced."""
+        """Run a step, which may first preempt a call."""
         if self.random is not None and self.running and self.random.random() < 0.4:
             victim = self.random.choice(self.running)
             call = self.calls.of(victim.request_id)
-            if call is not None and call.displaced < 4 and self.can_be_displaced(victim):
+            if call is not None and call.displaced < 4 and self.can_be_preempted(victim):
                 call.displaced += 1
                 # Behind all others, so that its blocks are overwritten before it resumes.
                 call.order_in_queue += 10_000
-                self.displace(victim, self.clock())
+                self.preempt(victim, self.clock())
                 self.forced += 1
         return super().schedule(*args, **kwargs)
 
@@ -117,7 +117,7 @@ def main(model: str, load_async: bool) -> None:
     scheduler._swap = swap
     swap._slots = HostSlots(16)
     play("small", Random(1))
-    # What proves that the others mean something: copies out that do not happen must be seen.
+    # Control: copies out that do not happen must change outputs.
     swap._slots = HostSlots(swap._count)
     get_kv_transfer_group().handle_preemptions = lambda metadata: None
     play("broken", Random(1))
