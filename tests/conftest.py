@@ -16,6 +16,7 @@ settings.load_profile("patient")
 _ONE_STACK = Path(__file__).parent / "system" / "real"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share costly fixtures in one process (`pytest -n 2 --dist loadgroup`)."""
     for item in items:

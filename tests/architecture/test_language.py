@@ -59,7 +59,6 @@ PENDING = """
 docs
 docs/decisions
 docs/guides
-docs/reference
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
