@@ -16,12 +16,13 @@ settings.load_profile("patient")
 _ONE_STACK = Path(__file__).parent / "system" / "real"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share costly fixtures in one process (`pytest -n 2 --dist loadgroup`)."""
-    for item in items:
-        shared = _ONE_STACK if _ONE_STACK in item.path.parents else item.path
-        item.add_marker(pytest.mark.xdist_group(str(shared)))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Keep tests that share costly fixtures in one process (`pytest -n 2 --dist loadgroup`).
+
+    xdist reads the groups in `pytest_collection_modifyitems`, before a conftest can set them there.
+    """
+    shared = _ONE_STACK if _ONE_STACK in item.path.parents else item.path
+    item.add_marker(pytest.mark.xdist_group(str(shared)))
 
 
 @pytest.fixture
