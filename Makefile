@@ -18,10 +18,10 @@ up: ## start engines and the gateway; options: make up ARGS="--replicas 3"
 
 test: ## install the tests' packages and run all tests
 	@$(INSTALL) --with-test
-	@exec $(BIN)/python -m pytest --durations=15 -n $(JOBS) --dist loadgroup $(ARGS)
+	@exec $(BIN)/python -m pytest --durations=15 -n $(JOBS) --dist loadfile $(ARGS)
 
 test-fast: ## run the quick unit tests only
-	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) --dist loadgroup $(ARGS)
+	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)
 
 install: ## create .venv with all packages, including the tests'
 	@$(INSTALL) --with-test
