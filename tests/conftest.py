@@ -11,7 +11,6 @@ settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 
 
-# Tests in this folder share one stack of real engines. A second process would start another one.
 @pytest.fixture
 def anyio_backend() -> str:
     """Async tests run on asyncio, as the gateway does."""
