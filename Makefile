@@ -18,7 +18,7 @@ up: ## start engines and the gateway; options: make up ARGS="--replicas 3"
 
 test: ## install the tests' packages and run all tests
 	@$(INSTALL) --with-test
-	@exec $(BIN)/python -m pytest --durations=15 -n $(JOBS) --dist loadfile $(ARGS)
+	@exec $(BIN)/python -m pytest --durations=15 $(ARGS)
 
 test-fast: ## run the quick unit tests only
 	@exec $(BIN)/python -m pytest tests/unit -m "not slow" -n $(JOBS) --dist loadfile $(ARGS)

@@ -314,4 +314,4 @@ def _answers(url: str) -> bool:
 
 def test_a_variable_that_nothing_reads_is_told(start):
     up = start(WEFT_REPLCAS="http://h")
-    up.until_output("warning: WEFT_REPLCAS is read by nothing; did you mean WEFT_REPLICAS?")
+    up.until_output("warning: WEFT_REPLCAS is not a known setting; did you mean WEFT_REPLICAS?")

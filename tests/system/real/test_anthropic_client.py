@@ -50,10 +50,11 @@ def test_errors_have_anthropics_shape(client):
 
 
 @pytest.mark.parametrize("wrong", [{"max_tokens": -1}, {"messages": "hello"}])
-def test_an_error_of_the_engine_keeps_status_and_body(stack, wrong):
+def test_an_error_of_the_engine_keeps_status_and_message_in_anthropics_shape(stack, wrong):
     body = {"model": "weft-demo", "max_tokens": 4, "messages": OPTIONS["messages"]} | wrong
     ours, theirs = (
         httpx.post(f"{url}/v1/messages", json=body) for url in (stack.url, stack.replicas[0])
     )
     assert ours.status_code == theirs.status_code == 400
-    assert ours.json() == theirs.json()
+    assert ours.json()["type"] == "error"
+    assert ours.json()["error"]["message"] == theirs.json()["error"]["message"]
