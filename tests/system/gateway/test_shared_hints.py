@@ -141,7 +141,7 @@ async def test_a_turn_takes_the_prefill_that_another_gateway_began(
         path = f"/v1/hints/prefill/{shown['id']}"
         # The first gateway writes the end of a prefill to Redis after it has shown it.
         async with asyncio.timeout(20):
-            while (seen := (await second.client.get(path)).json())["status"] == "running":
+            while (seen := (await second.client.get(path)).json())["status"] == "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert seen == shown
         assert (seen["status"], seen["prompt_tokens"]) == ("done", 100)
