@@ -49,6 +49,8 @@ def arguments(
     line += ["--scheduler-cls", "weft_engine.scheduler.WeftScheduler"]
     line += ["--middleware", "weft_engine.middleware.ReportMiddleware"]
     line += ["--additional-config", json.dumps({"weft": weft})]
+    if not gpu:
+        line += ["--worker-cls", "weft_engine.compat_cpu.CpuWorker"]
     if weft.get("swap_gib"):
         line += ["--kv-transfer-config", json.dumps(_swap(weft))]
     return [*line, *extra]

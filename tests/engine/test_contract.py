@@ -17,7 +17,7 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-PARTS = ("compat", "compat_admission", "compat_kv", "compat_prefill")
+PARTS = ("compat", "compat_admission", "compat_cpu", "compat_kv", "compat_prefill")
 ADAPTER = [Path("engine_patches/weft_engine") / f"{name}.py" for name in PARTS]
 ROOT = Path(__file__).parents[2]
 
@@ -64,6 +64,7 @@ RECORDS = {
     "page_size_bytes", "sub_connectors", "_kv_cache_config", "RUNNING", "fake_free_list_head",
     "shape", "WAITING_FOR_REMOTE_KVS", "WAITING_FOR_STRUCTURED_OUTPUT_GRAMMAR", "WAITING",
     "PREEMPTED", "UNPAUSED", "grammar", "max_loras", "lora_int_id", "num_scheduled_tokens",
+    "model_runner", "input_batch", "generators", "discard_request_mask", "num_reqs",
 }  # fmt: skip
 
 
@@ -81,6 +82,8 @@ def methods() -> list[tuple[Callable[..., Any], list[str]]]:
     from vllm.v1.core.sched.async_scheduler import AsyncScheduler
     from vllm.v1.core.sched.request_queue import FCFSRequestQueue
     from vllm.v1.kv_cache_interface import group_kernel_blocks
+    from vllm.v1.worker.cpu_model_runner import CPUModelRunner
+    from vllm.v1.worker.cpu_worker import CPUWorker
 
     return [
         (AsyncScheduler.schedule, []),
@@ -133,6 +136,9 @@ def methods() -> list[tuple[Callable[..., Any], list[str]]]:
         (make_block_hash_with_group_id, ["block_hash", "group_id"]),
         (resolve_kv_cache_block_sizes, ["kv_cache_config", "vllm_config"]),
         (group_kernel_blocks, ["cache", "num_blocks"]),
+        (CPUWorker.init_device, []),
+        (CPUModelRunner._sample, ["logits", "spec_decode_metadata"]),
+        (CPUModelRunner._bookkeeping_sync, ["scheduler_output", "sampler_output"]),
     ]
 
 
@@ -182,6 +188,7 @@ def test_the_list_is_that_of_the_adapter():
         "_requests",
     }
     python |= {"move_to_end", "warning", "getLogger", "util", "find_spec", "origin", "__getitem__"}
+    python |= {"np", "nonzero", "get_state", "set_state", "__class__"}
     parts = {name for path in PATHS for name in path.split(".")}
     known = {method.__name__ for method, _ in methods()}
     listed = SCHEDULER | REQUEST | BLOCK | RECORDS | parts | known

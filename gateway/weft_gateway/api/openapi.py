@@ -168,7 +168,7 @@ def _error_response() -> tuple[dict[str, Any], dict[str, Any]]:
         "description": "An error in OpenAI's shape; in Anthropic's for `/v1/messages`. `code` "
         "names its kind. 400: an invalid body, parameter or id. 401: an unknown API key. 404: not "
         "found. 413: a body that is too large. 429: a limit of the tenant. 503: no replica or no "
-        "process table for now. `retry-after` gives the seconds to wait.",
+        "process table. `retry-after` gives the seconds to wait.",
         "content": {
             "application/json": {
                 "schema": {"$ref": "#/components/schemas/Error"},

@@ -28,6 +28,8 @@ def test_arguments_of_the_user_come_last():
 def test_cpu_flags_stay_on_the_cpu():
     assert "--enforce-eager" in line()
     assert "--enforce-eager" not in line(gpu=True)
+    assert line()[line().index("--worker-cls") + 1] == "weft_engine.compat_cpu.CpuWorker"
+    assert "--worker-cls" not in line(gpu=True)
     assert "OMP_NUM_THREADS" not in environment(gpu=True)
 
 
