@@ -21,7 +21,7 @@ from weft_engine.wire import CallReport
 
 from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.blocks import BlockPool
-from weft_bench.simulated.displacing import CallSequence, victims
+from weft_bench.simulated.preemption import CallSequence, choose_preempted
 from weft_bench.simulated.engine import Happened, Work
 from weft_bench.simulated.tokens import block_hashes
 
@@ -47,7 +47,7 @@ class Batcher:
         self._steps = 0
         self._begun = 0.0
         self._calm = False
-        self._displacements = 0
+        self._preempted_for_waiting = 0
         self._recomputed = 0
 
     @property
@@ -141,7 +141,7 @@ class Batcher:
             "running": len(self._running),
             "waiting": len(self._waiting),
             "waiting_by_queue": {str(q): n for q, n in ledger.waiting_by_queue().items()},
-            "displacements": self._displacements,
+            "displacements": self._preempted_for_waiting,
             "recomputed_tokens": self._recomputed,
             "promotions": ledger.promotions,
             "demotions": ledger.demotions,
@@ -213,7 +213,7 @@ class Batcher:
         self._sort()
         crowded = self._affinity is not None and self._affinity.admitting is not None
         if self._ledger.order.preempts and self._waiting and self._running and not crowded:
-            self._displace(now)
+            self._preempt_for_waiting(now)
             self._sort()
 
     def _sort(self) -> None:
@@ -223,8 +223,8 @@ class Batcher:
             self._running.sort(key=lambda s: rank(s.name))
             self._ledger.moved.clear()
 
-    def _displace(self, now: float) -> None:
-        for name in victims(
+    def _preempt_for_waiting(self, now: float) -> None:
+        for name in choose_preempted(
             self._waiting,
             self._running,
             self._ledger,
@@ -236,7 +236,7 @@ class Batcher:
             account = self._ledger.of(name)
             if account is not None:
                 account.displaced += 1
-            self._displacements += 1
+            self._preempted_for_waiting += 1
             self._preempt(self._sequences[name], now)
 
     def _wants(self, sequence: CallSequence) -> int:

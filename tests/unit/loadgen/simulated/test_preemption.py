@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.simulated.displacing import CallSequence, victims
+from weft_bench.simulated.preemption import CallSequence, choose_preempted
 from weft_bench.simulated.engine import Work
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
@@ -25,7 +25,7 @@ def scene(policy: str) -> tuple[CallTable, CallSequence, CallSequence]:
 
 def taken(policy: str, slots: int, free: int) -> list[str]:
     ledger, runs, waits = scene(policy)
-    return victims(
+    return choose_preempted(
         [waits],
         [runs],
         ledger,

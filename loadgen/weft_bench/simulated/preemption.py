@@ -17,7 +17,7 @@ from weft_engine.preemption_rules import Candidate, Claim, choose_victims
 from weft_bench.simulated.engine import Work
 
 # The same as in PluginSettings.
-_MAX_DISPLACEMENTS: Final = 3
+_MAX_PREEMPTIONS: Final = 3
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class CallSequence:
         return self.work.prompt_tokens + self.generated
 
 
-def victims(
+def choose_preempted(
     waiting: Sequence[CallSequence],
     running: Sequence[CallSequence],
     ledger: CallTable,
@@ -87,6 +87,6 @@ def victims(
         candidates,
         free_slots=slots,
         free_blocks=free_blocks,
-        max_displacements=_MAX_DISPLACEMENTS,
+        max_displacements=_MAX_PREEMPTIONS,
         margin=ledger.order.margin,
     )
