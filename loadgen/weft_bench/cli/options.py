@@ -1,12 +1,83 @@
-"""Options that several bench commands share, and their checks, which run before anything starts."""
+"""Declares commands by dataclasses of their options, and checks options before anything starts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
+
+_T = TypeVar("_T")
+_Options = TypeVar("_Options")
+_Command = Callable[[typer.Context, _Options], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Marks an option whose text is converted to the field's value.
+
+    parse: gets the text, and the option's name as `option`; raises typer.BadParameter. default:
+    text of the field's default; None for its items, comma-separated.
+    """
+
+    parse: Callable[..., Any]
+    default: str | None = None
+
+    def text(self, value: Any) -> str:
+        """Return a field's default as text."""
+        if self.default is not None:
+            return self.default
+        return value if isinstance(value, str) else ",".join(map(str, value))
+
+
+def command(
+    group: typer.Typer, name: str, options: Callable[..., _Options]
+) -> Callable[[_Command[_Options]], _Command[_Options]]:
+    """Add a function to a group of commands. The fields of a dataclass declare its options.
+
+    A field has the type `Annotated[..., typer.Option(...)]`; other fields are no options. The
+    function receives the options and returns the exit status. Its docstring is the command's help.
+    """
+    parsers: dict[str, Callable[[str], Any]] = {}
+    # The name differs from those of options.
+    parameters = [Parameter("_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    hints = get_type_hints(options, include_extras=True)
+    for field in fields(options):  # type: ignore[arg-type]
+        annotation, default = hints[field.name], field.default
+        option, parsed = _part(annotation, OptionInfo), _part(annotation, Parsed)
+        if option is None:
+            continue
+        if parsed is not None:
+            # In an annotation, typer has an option's name in `default`.
+            at = option.default if isinstance(option.default, str) else f"--{field.name}"
+            parsers[field.name] = partial(parsed.parse, option=at)
+            annotation, default = Annotated[str, option], parsed.text(default)
+        default = Parameter.empty if default is MISSING else default
+        parameters.append(
+            Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        )
+
+    def add(function: _Command[_Options]) -> _Command[_Options]:
+        def run(_context: typer.Context, **given: Any) -> None:
+            values = {at: parsers[at](one) if at in parsers else one for at, one in given.items()}
+            raise typer.Exit(function(_context, options(**values)))
+
+        run.__doc__, run.__annotations__ = function.__doc__, {}
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        group.command(name)(run)
+        return function
+
+    return add
+
+
+def _part(annotation: Any, kind: type[_T]) -> _T | None:
+    """Return the first part of an `Annotated` type that is of a kind."""
+    return next((part for part in get_args(annotation) if isinstance(part, kind)), None)
 
 
 def counts(text: str, option: str, *, empty: bool = False) -> tuple[int, ...]:
@@ -23,7 +94,7 @@ def counts(text: str, option: str, *, empty: bool = False) -> tuple[int, ...]:
     return found
 
 
-def names(text: str) -> tuple[str, ...]:
+def names(text: str, option: str = "") -> tuple[str, ...]:
     """Parse comma-separated names and drop duplicates."""
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
@@ -51,6 +122,27 @@ def one_of(text: str, known: Sequence[str], option: str) -> str:
     return text
 
 
+def orders(text: str, option: str) -> tuple[str, ...]:
+    """Parse comma-separated orders of the engine, or 'all'. Raises typer.BadParameter."""
+    from weft_engine.wire import ORDER_NAMES
+
+    return some_of(text, ORDER_NAMES, option)
+
+
+def arrivals(text: str, option: str) -> str:
+    """Check that this is a kind of generated arrivals. Raises typer.BadParameter."""
+    from weft_bench.workloads.arrivals import KINDS
+
+    return one_of(text, tuple(KINDS), option)
+
+
+def arrivals_or_recorded(text: str, option: str) -> str:
+    """Check that this is a kind of arrivals. Raises typer.BadParameter."""
+    from weft_bench.workloads.arrivals import KINDS, RECORDED
+
+    return one_of(text, (*KINDS, RECORDED), option)
+
+
 def writable(value: str) -> str:
     """Check in a typer callback that a file can be written at this path, unless it is "".
 
@@ -70,6 +162,11 @@ def writable(value: str) -> str:
     return value
 
 
+Option = typer.Option
 JsonFile = Annotated[
     str, typer.Option("--json", callback=writable, help="write the figures to this file")
 ]
+Names = Annotated[tuple[str, ...], Parsed(names)]
+Orders = Annotated[tuple[str, ...], Parsed(orders)]
+Arrivals = Annotated[str, Parsed(arrivals)]
+ArrivalsOrRecorded = Annotated[str, Parsed(arrivals_or_recorded)]

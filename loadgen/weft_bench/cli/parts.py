@@ -4,115 +4,137 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from weft_bench.cli.options import JsonFile, counts, names, some_of
+from weft_bench.cli.options import JsonFile, Names, Option, Parsed, command, counts, names, some_of
 
 parts = typer.Typer()
 
 
-@parts.command("swap")
-def bench_swap(
+@dataclass(frozen=True, slots=True)
+class SwapOptions:
+    """Options of `weft bench swap`."""
+
     blocks: Annotated[
-        str, typer.Option(help="blocks per swap, comma-separated; default: depends on the device")
-    ] = "",
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds; the median is used")] = 7,
-    json_file: JsonFile = "",
-) -> None:
+        tuple[int, ...],
+        Parsed(partial(counts, empty=True)),
+        Option(help="blocks per swap, comma-separated; default: depends on the device"),
+    ] = ()
+    rounds: Annotated[int, Option(min=1, max=100, help="rounds; the median is used")] = 7
+    json_file: JsonFile = ""
+
+
+@command(parts, "swap", SwapOptions)
+def _swap(context: typer.Context, options: SwapOptions) -> int:
     """Copy KV blocks between GPU and host memory in several ways; without a GPU, the CPU path."""
-    from weft_bench.micro.swap.command import SwapOptions, run
+    from weft_bench.micro.swap.command import run
 
-    wanted = counts(blocks, "--blocks", empty=True)
-    raise typer.Exit(run(SwapOptions(blocks=wanted, rounds=rounds, json_file=json_file)))
+    return run(options)
 
 
-@parts.command("scheduler")
-def bench_scheduler(
-    policy: Annotated[str, typer.Option(help="order in the engine: fcfs, plas ...")] = "warm_plas",
-    running: Annotated[int, typer.Option(min=1, max=4096, help="calls in the batch")] = 256,
-    waiting: Annotated[int, typer.Option(min=1, max=100_000, help="calls in the queue")] = 1000,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=100, help="rounds; medians and their spread")
-    ] = 5,
-    steps: Annotated[int, typer.Option(min=1, max=400, help="steps a round")] = 200,
-    tenants: Annotated[
-        int, typer.Option(min=1, max=100_000, help="tenants that own the calls")
-    ] = 1,
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Options of `weft bench scheduler`.
+
+    warm_up: steps before the measured ones. scarce_waiting: waiting calls of the cases in which KV
+    blocks are scarce.
+    """
+
+    policy: Annotated[str, Option(help="order in the engine: fcfs, plas ...")] = "warm_plas"
+    running: Annotated[int, Option(min=1, max=4096, help="calls in the batch")] = 256
+    waiting: Annotated[int, Option(min=1, max=100_000, help="calls in the queue")] = 1000
+    rounds: Annotated[int, Option(min=1, max=100, help="rounds; medians and their spread")] = 5
+    steps: Annotated[int, Option(min=1, max=400, help="steps a round")] = 200
+    warm_up: int = 300
+    scarce_waiting: tuple[int, ...] = (400, 800)
+    tenants: Annotated[int, Option(min=1, max=100_000, help="tenants that own the calls")] = 1
     asynchronous: Annotated[
-        bool, typer.Option("--async/--no-async", help="two steps in flight, as on a GPU")
-    ] = True,
-    json_file: JsonFile = "",
-) -> None:
+        bool, Option("--async/--no-async", help="two steps in flight, as on a GPU")
+    ] = True
+    json_file: JsonFile = ""
+
+
+@command(parts, "scheduler", SchedulerOptions)
+def _scheduler(context: typer.Context, options: SchedulerOptions) -> int:
     """Time schedule() per step, beside vLLM's own scheduler with its priority policy."""
-    from weft_bench.micro.scheduler.command import SchedulerOptions, run
+    from weft_bench.micro.scheduler.command import run
 
-    options = SchedulerOptions(
-        policy=policy,
-        running=running,
-        waiting=waiting,
-        rounds=rounds,
-        steps=steps,
-        tenants=tenants,
-        asynchronous=asynchronous,
-        json_file=json_file,
-    )
-    raise typer.Exit(run(options))
+    return run(options)
 
 
-@parts.command("tags")
-def bench_tags(
-    data: Annotated[str, typer.Option(help="folder of the public data sets")],
-    programs: Annotated[int, typer.Option(min=0, help="programs a data set; 0: all")] = 0,
-    warm_up: Annotated[int, typer.Option(min=0, help="first calls, counted separately")] = 20,
-    json_file: JsonFile = "",
-) -> None:
+@dataclass(frozen=True, slots=True)
+class TagsOptions:
+    """Options of `weft bench tags`."""
+
+    data: Annotated[str, Option(help="folder of the public data sets")]
+    programs: Annotated[int, Option(min=0, help="programs a data set; 0: all")] = 0
+    warm_up: Annotated[int, Option(min=0, help="first calls, counted separately")] = 20
+    json_file: JsonFile = ""
+
+
+@command(parts, "tags", TagsOptions)
+def _tags(context: typer.Context, options: TagsOptions) -> int:
     """Compare the blocks that tags select with those of a full tokenisation."""
-    from weft_bench.micro.tags.command import TagsOptions, run
+    from weft_bench.micro.tags.command import run
 
-    options = TagsOptions(data=data, programs=programs, warm_up=warm_up, json_file=json_file)
-    raise typer.Exit(run(options))
+    return run(options)
 
 
-@parts.command("placing")
-def bench_placing(
-    replicas: Annotated[int, typer.Option(min=2, max=1024, help="replicas to choose from")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, max=10_000, help="rounds of 20 calls")] = 100,
-    json_file: JsonFile = "",
-) -> None:
+@dataclass(frozen=True, slots=True)
+class PlacingOptions:
+    """Options of `weft bench placing`."""
+
+    replicas: Annotated[int, Option(min=2, max=1024, help="replicas to choose from")] = 4
+    rounds: Annotated[int, Option(min=1, max=10_000, help="rounds of 20 calls")] = 100
+    json_file: JsonFile = ""
+
+
+@command(parts, "placing", PlacingOptions)
+def _placing(context: typer.Context, options: PlacingOptions) -> int:
     """Time the placement of a new program by its prompt prefix."""
-    from weft_bench.micro.placing import PlacingOptions, run
+    from weft_bench.micro.placing import run
 
-    raise typer.Exit(run(PlacingOptions(replicas, rounds, json_file)))
+    return run(options)
 
 
-@parts.command("lineage")
-def bench_lineage(
-    data: Annotated[
-        str, typer.Option(help="folder of the recorded programs: tau_airline, agent_calls")
-    ],
-    sets: Annotated[str, typer.Option(help="sets, comma-separated; default: all")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="seed of program starts")] = 0,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="timed calls of each kind")] = 100,
-    json_file: JsonFile = "",
-) -> None:
+@dataclass(frozen=True, slots=True)
+class LineageOptions:
+    """Options of `weft bench lineage`."""
+
+    data: Annotated[str, Option(help="folder of the recorded programs: tau_airline, agent_calls")]
+    sets: Annotated[Names, Option(help="sets, comma-separated; default: all")] = ()
+    seed: Annotated[int, Option(min=0, help="seed of program starts")] = 0
+    rounds: Annotated[int, Option(min=1, max=1000, help="timed calls of each kind")] = 100
+    json_file: JsonFile = ""
+
+
+@command(parts, "lineage", LineageOptions)
+def _lineage(context: typer.Context, options: LineageOptions) -> int:
     """Measure how well lineage joins the calls of recorded programs without keys, and its cost."""
-    from weft_bench.micro.lineage.command import LineageOptions, run
+    from weft_bench.micro.lineage.command import run
 
-    raise typer.Exit(run(LineageOptions(data, names(sets), seed, rounds, json_file)))
+    return run(options)
 
 
-@parts.command("receipts")
-def bench_receipts(
-    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="receipts kept")] = 4096,
-    rounds: Annotated[int, typer.Option(min=1, max=1000, help="rounds; the median is used")] = 9,
-    json_file: JsonFile = "",
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ReceiptsOptions:
+    """Options of `weft bench receipts`."""
+
+    limit: Annotated[int, Option(min=1, max=1_000_000, help="receipts kept")] = 4096
+    rounds: Annotated[int, Option(min=1, max=1000, help="rounds; the median is used")] = 9
+    json_file: JsonFile = ""
+
+
+@command(parts, "receipts", ReceiptsOptions)
+def _receipts(context: typer.Context, options: ReceiptsOptions) -> int:
     """Time the storage of receipts, below and at the limit, with one and many tenants."""
-    from weft_bench.micro.receipts import ReceiptsOptions, run
+    from weft_bench.micro.receipts import run
 
-    raise typer.Exit(run(ReceiptsOptions(limit, rounds, json_file)))
+    return run(options)
 
 
 @parts.command("tenants")

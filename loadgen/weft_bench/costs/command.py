@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from rich.progress import Progress
 
+from weft_bench.cli.simulator import FitOptions
 from weft_bench.costs.engines import to_json
 from weft_bench.costs.fit import Measured, error, fit_costs, seconds_of
 from weft_bench.costs.presets import EngineShape
@@ -18,27 +19,6 @@ from weft_bench.costs.step_probe import ProbeError, measurements, probe
 from weft_bench.costs.swap_probe import probe_swap, scenes
 from weft_bench.report.figures import Figure, machine, write_json
 from weft_bench.report.rows import print_table
-
-
-@dataclass(frozen=True, slots=True)
-class FitOptions:
-    """Options of the command; see `weft bench fit --help`.
-
-    The engine does not report its capacity over HTTP, so slots, step_tokens, kv_blocks and
-    block_tokens are options. swap_engine: a second engine with one slot and swap; "" skips the cost
-    of swapped blocks.
-    """
-
-    engine: str = ""
-    swap_engine: str = ""
-    slots: int = 16
-    step_tokens: int = 2048
-    kv_blocks: int = 1000
-    block_tokens: int = 32
-    block_bytes: int = 65_536
-    context: int = 8192
-    rounds: int = 5
-    json_file: str = ""
 
 
 def run(options: FitOptions) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from weft_bench.cli.simulator import FitOptions
 from weft_bench.gpu.engine import cache_of, metrics, started
 from weft_bench.gpu.play import connect
 from weft_bench.gpu.shapes import Shape
@@ -31,7 +32,7 @@ def fit_engine(
     Writes the file that `weft bench sim --preset` reads. Raises NotReady and ProbeError, and
     ValueError if the measurements allow no fit.
     """
-    from weft_bench.costs.command import FitOptions, measure, measure_swap, show, with_swap
+    from weft_bench.costs.command import measure, measure_swap, show, with_swap
     from weft_bench.costs.command import write as write_fit
 
     print("starting an engine to measure its steps ...", flush=True)

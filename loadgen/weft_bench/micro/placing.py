@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count
 from random import Random
 from time import thread_time
@@ -14,6 +14,7 @@ from weft_gateway.model import ReplicaView, RouteRequest
 from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import build
 
+from weft_bench.cli.parts import PlacingOptions
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.stats import percentile
@@ -22,15 +23,6 @@ from weft_bench.stats import percentile
 _PROMPTS: Final = ((4_096, 1), (36_000, 2), (150_000, 300))
 _OWN_BYTES: Final = 400
 _LOOPS: Final = 20
-
-
-@dataclass(frozen=True, slots=True)
-class PlacingOptions:
-    """Options of the command; see `weft bench placing --help`."""
-
-    replicas: int = 4
-    rounds: int = 100
-    json_file: str = ""
 
 
 _COLUMNS: Final = (

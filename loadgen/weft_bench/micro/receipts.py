@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import count, islice
 from time import process_time
 from typing import Final
@@ -15,6 +15,7 @@ from typing import Final
 from weft_gateway.model import Decision, ProgramKey
 from weft_gateway.telemetry.receipts import Receipt, Receipts
 
+from weft_bench.cli.parts import ReceiptsOptions
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import Column, figures, show
 from weft_bench.workloads.streams import stream
@@ -23,15 +24,6 @@ from weft_bench.workloads.streams import stream
 SCENES: Final = ((1, 1), (1, 512), (20, 1), (20, 25), (200, 3))
 _DECISION: Final = Decision("r0", False, frozenset({"r0", "r1"}), "least used")
 _AGE_S: Final = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptsOptions:
-    """Options of the command; see `weft bench receipts --help`."""
-
-    limit: int = 4096
-    rounds: int = 9
-    json_file: str = ""
 
 
 # Before the store is full, and when each receipt replaces another.

@@ -8,13 +8,14 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 from rich.progress import Progress
 
+from weft_bench.cli.load import OverheadOptions
 from weft_bench.report import overhead as report
 from weft_bench.report.figures import finish
 from weft_bench.report.overhead import COLUMNS, DIRECT, LABELS, Cell, Cells
@@ -25,25 +26,6 @@ from weft_bench.stack.proxies import OURS, PEERS, Absent, Proxy, ensure, environ
 _ENGINES: Final = 2
 # Keeps the time of a slow proxy with sequential calls below minutes.
 _SLOW_SHARE: Final = {"litellm": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class OverheadOptions:
-    """Options of the command; see `weft bench overhead --help`.
-
-    A cell has at least `requests` requests and takes at least `seconds`, because the cell of a fast
-    proxy would otherwise be too short to rise above noise.
-    """
-
-    peers: tuple[str, ...] = ("litellm", "vllm-router")
-    concurrency: tuple[int, ...] = (1, 8, 64)
-    requests: int = 600
-    seconds: float = 2.0
-    rounds: int = 3
-    session: bool = False
-    distinct: bool = False
-    plugin: bool = False
-    json_file: str = ""
 
 
 def run(options: OverheadOptions) -> int:

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 import httpx
 
+from weft_bench.cli.load import OverlapOptions
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.overlap.plan import Plan, slowdown
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
@@ -45,27 +46,6 @@ CACHED_PROMPTS: Final = 12
 # tools' times depend.
 _FIRST: Final = 10
 _BLOCK: Final = 32
-OF_OWN_ENGINES: Final = ("replicas", "max_model_len", "kv_blocks")
-
-
-@dataclass(frozen=True, slots=True)
-class OverlapOptions:
-    """Options of the command; see `weft bench overlap --help`.
-
-    OF_OWN_ENGINES apply to engines that the command starts. rate: requests per second; 0 for the
-    paper's mean number in the system. kv_blocks: 0 for the paper's cache size in median prompts.
-    """
-
-    base_url: str = ""
-    requests: int = 12
-    rate: float = 0.0
-    seeds: int = 4
-    seed: int = 0
-    changed: float = 1.0
-    replicas: int = 1
-    max_model_len: int = 32_768
-    kv_blocks: int = 0
-    json_file: str = ""
 
 
 @dataclass(slots=True)
@@ -93,7 +73,7 @@ def run(options: OverlapOptions) -> int:
         return 130
     report.show(measured.rows)
     print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
-    told = {**configuration(options, OF_OWN_ENGINES), **measured.notes}
+    told = {**configuration(options), **measured.notes}
     finish("overlap", options.json_file, told, figures(report.rows(measured.rows), report.COLUMNS))
     failures = [
         f"{name}, request {r.number}: {error}"

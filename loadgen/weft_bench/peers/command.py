@@ -16,6 +16,7 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress
 
+from weft_bench.cli.peers import REAL, SIMULATED, PeersOptions
 from weft_bench.peers.fronts import SESSION_HEADERS, Front, fronts
 from weft_bench.peers.plays import play
 from weft_bench.peers.replicas import Replicas, real_replicas, simulated_replicas
@@ -36,8 +37,6 @@ from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import Absent
 from weft_bench.workloads.schema import TraceError
 
-SIMULATED: Final = "simulated"
-REAL: Final = "real"
 # Rows that `--quick` skips: the first starts slowly, the others are similar to remaining rows.
 _NOT_QUICK: Final = (
     "litellm/session_affinity", "vllm-router/cache_aware", "weft/plas", "weft/fcfs/at-home",
@@ -46,35 +45,6 @@ _NOT_QUICK: Final = (
 _MAY_BE_BEHIND: Final = 0.01
 # Limit of long gaps, seconds of the engines, so that a run ends.
 _LONGEST_S: Final = {SIMULATED: 15.0, REAL: 5.0}
-
-
-@dataclass(frozen=True, slots=True)
-class PeersOptions:
-    """Options of the command; see `weft bench peers --help`.
-
-    fronts, workloads: () for all. programs: of a workload, 0 for the workload's number. gap_factor:
-    factor on long gaps. page: the page whose section of these engines is written.
-    """
-
-    data: str
-    engines: str = SIMULATED
-    fronts: tuple[str, ...] = ()
-    orders: tuple[str, ...] = ("fcfs", "plas", "warm_plas")
-    workloads: tuple[str, ...] = ()
-    seeds: int = 3
-    replicas: int = 3
-    preset: str = "8b-a100"
-    slots: int = 4
-    kv_blocks: int = 3000
-    speed_up: float = 5.0
-    programs: int = 0
-    long_gaps: float = 0.1
-    gap_factor: float = 30.0
-    quick: bool = False
-    install: bool = True
-    json_file: str = ""
-    plot: str = ""
-    page: str = ""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx
 
+from weft_bench.cli.peers import SIMULATED
 from weft_bench.costs.engines import shapes
 from weft_bench.costs.presets import EngineShape
 from weft_bench.peers import call_log
@@ -20,7 +21,6 @@ from weft_bench.peers.outcome import Answer
 from weft_bench.stack.local import StackError, local_stack
 from weft_bench.stack.processes import free_port, running
 
-SIMULATED: Final = "simulated"
 _PATIENCE_S: Final = 60.0
 # vLLM on a CPU, as `weft replica` starts it.
 _REAL_BLOCK_TOKENS: Final = 32

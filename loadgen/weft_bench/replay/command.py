@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
 from pathlib import Path
@@ -16,6 +15,7 @@ from uuid import uuid4
 
 import httpx
 
+from weft_bench.cli.load import ReplayOptions
 from weft_bench.drive.counters import simulated
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.drive.player import Gaps, Play, Player
@@ -36,39 +36,6 @@ _DEFAULT_CONTEXT: Final = 4096
 _CALL_S: Final = 1800.0
 # The order that needs the remaining cost of every program.
 TOLD_ORDER: Final = "srpt"
-# Options without effect on engines that already run.
-OF_OWN_ENGINES: Final = (
-    "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayOptions:
-    """Options of the command; see `weft bench replay --help`.
-
-    OF_OWN_ENGINES: apply to engines that the command starts; 0 for vLLM's default. tags: each
-    policy is played once for each value, with or without tags of prompt content.
-    """
-
-    trace: str = ""
-    policies: tuple[str, ...] = ("fcfs", "plas")
-    base_url: str = ""
-    programs: int = 24
-    rate: float = 1.0
-    arrivals: str = "poisson"
-    seed: int = 0
-    gap_scale: float = 1.0
-    max_gap_s: float = 10.0
-    output_scale: float = 1.0
-    replicas: int = 2
-    slots: int = 4
-    kv_blocks: int = 0
-    max_model_len: int = 0
-    swap_gib: float = 0.0
-    tags: tuple[bool, ...] = (True,)
-    first_quantum_s: float = 0.1
-    json_file: str = ""
-    plot: str = ""
 
 
 class ReplayError(RuntimeError):
@@ -93,7 +60,7 @@ def run(options: ReplayOptions) -> int:
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"
     report.show(results, title)
     print("; ".join(f"{key} {value}" for key, value in notes.items()))
-    told = {**configuration(options, OF_OWN_ENGINES), "trace_name": name, **notes}
+    told = {**configuration(options), "trace_name": name, **notes}
     finish("replay", options.json_file, told, figures(report.rows(results), report.COLUMNS))
     if options.plot:
         report.plot(results, title, Path(options.plot))

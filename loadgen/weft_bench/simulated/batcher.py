@@ -21,8 +21,8 @@ from weft_engine.wire import CallReport
 
 from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.blocks import BlockPool
-from weft_bench.simulated.preemption import CallSequence, choose_preempted
 from weft_bench.simulated.engine import Happened, Work
+from weft_bench.simulated.preemption import CallSequence, choose_preempted
 from weft_bench.simulated.tokens import block_hashes
 
 

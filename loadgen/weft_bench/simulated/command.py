@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import uvloop
 
+from weft_bench.cli.replica import SimulatedOptions
 from weft_bench.costs.engines import shapes
 from weft_bench.costs.presets import EngineShape
 from weft_bench.simulated.admin import Admin
@@ -20,22 +20,6 @@ from weft_bench.simulated.batcher import Batcher
 from weft_bench.simulated.engine import Engine
 from weft_bench.simulated.server import Connection
 from weft_bench.simulated.service import About, Service
-
-
-@dataclass(frozen=True, slots=True)
-class SimulatedOptions:
-    """Options of `weft bench replica`. slots, kv_blocks: 0 for the preset's value."""
-
-    model: str = "simulated"
-    host: str = "127.0.0.1"
-    port: int = 8001
-    policy: str = "warm_plas"
-    preset: str = "8b-a100"
-    slots: int = 0
-    kv_blocks: int = 0
-    speed_up: float = 1.0
-    answer_tokens: int = 50
-    scheduler: str = "plain"
 
 
 def run(options: SimulatedOptions) -> int:

@@ -103,9 +103,9 @@ def engine_variables(
     return found
 
 
-def configuration(options: Any, of_own_engines: Sequence[str]) -> dict[str, Any]:
-    """Return the options with an effect. of_own_engines: those of a stack that a bench starts."""
-    unused = of_own_engines if options.base_url else ("base_url",)
+def configuration(options: Any) -> dict[str, Any]:
+    """Return the options with an effect: those of the gateway, or those of a stack to start."""
+    unused = options.OF_OWN_ENGINES if options.base_url else ("base_url",)
     return {name: value for name, value in asdict(options).items() if name not in unused}
 
 

@@ -18,7 +18,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from math import sqrt
 from pathlib import Path
@@ -28,9 +28,11 @@ from uuid import uuid4
 import httpx
 from rich.progress import Progress
 
+from weft_bench.cli.load import ReplayOptions
+from weft_bench.cli.simulator import FitOptions, TruthOptions
 from weft_bench.drive.order import OrderError, set_order
 from weft_bench.drive.player import Gaps, Player
-from weft_bench.replay.command import TOLD_ORDER, ReplayOptions, setup
+from weft_bench.replay.command import TOLD_ORDER, setup
 from weft_bench.report.figures import Figure, finish
 from weft_bench.report.rows import Column, show
 from weft_bench.stack.cores import engines_apart
@@ -63,20 +65,6 @@ _COLUMNS: Final = (
 Scene = tuple[list[ReadyProgram], list[float]]
 # Mean program latency of each order in seconds, for each round.
 Rounds = list[dict[str, float]]
-
-
-@dataclass(frozen=True, slots=True)
-class TruthOptions:
-    """Options of the command; see `weft bench truth --help`."""
-
-    policies: tuple[str, ...] = ("fcfs", "plas")
-    programs: int = 30
-    rate: float = 6.0
-    slots: int = 2
-    kv_blocks: int = 1000
-    seed: int = 0
-    rounds: int = 3
-    json_file: str = ""
 
 
 def run(options: TruthOptions) -> int:
@@ -172,7 +160,7 @@ def same_order(real: Mapping[str, float], simulated: Mapping[str, float]) -> boo
 
 
 def _fitted(options: TruthOptions, base: str) -> EngineShape:
-    from weft_bench.costs.command import FitOptions, measure, show
+    from weft_bench.costs.command import measure, show
 
     health = httpx.get(f"{base}/health", timeout=30.0, trust_env=False).json()
     engine = str(health["replicas"][0]["url"])

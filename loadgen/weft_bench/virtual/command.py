@@ -8,11 +8,12 @@ import pstats
 import sys
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
+from weft_bench.cli.simulator import SimOptions
 from weft_bench.report import sim as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures, show
@@ -25,35 +26,6 @@ if TYPE_CHECKING:
 
 # Number of functions in a profile.
 _PROFILED: Final = 60
-
-
-@dataclass(frozen=True, slots=True)
-class SimOptions:
-    """Options of the command; see `weft bench sim --help`.
-
-    slots, kv_blocks, first_quantum_s: 0 for the default of the preset or of the order.
-    """
-
-    workload: str = "dialogues"
-    policies: tuple[str, ...] = ("fcfs", "plas")
-    balancers: tuple[str, ...] = ("locality",)
-    preset: str = "8b-a100"
-    replicas: int = 1
-    programs: int = 200
-    rate: float = 1.0
-    arrivals: str = "poisson"
-    seeds: int = 3
-    slots: int = 0
-    kv_blocks: int = 0
-    swap_gib: float = 0.0
-    tags: bool = True
-    prefix_cache: bool = True
-    first_quantum_s: float = 0.0
-    naive: bool = False
-    steady: bool = False
-    asynchronous: bool = False
-    profile: bool = False
-    json_file: str = ""
 
 
 def run(options: SimOptions) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from weft_bench.cli.simulator import WorkloadOptions
 from weft_bench.report import workload as report
 from weft_bench.report.figures import write_json
 from weft_bench.report.workload import Described
@@ -25,25 +26,6 @@ from weft_bench.workloads.workload import Workload, arriving
 ALL: Final = "all"
 _TO_WRITE: Final = 100
 _TO_DESCRIBE: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadOptions:
-    """Options of the command; see `weft bench workload --help`.
-
-    programs: 0 for the default. describe: names of workloads, "all", or files.
-    """
-
-    name: str = ""
-    programs: int = 0
-    seed: int = 0
-    rate: float = 1.0
-    arrivals: str = "poisson"
-    out: str = ""
-    describe: tuple[str, ...] = ()
-    shrink: int = 1
-    markdown: bool = False
-    json_file: str = ""
 
 
 def run(options: WorkloadOptions) -> int:

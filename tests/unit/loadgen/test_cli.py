@@ -17,8 +17,8 @@ def test_a_simulated_replica_gets_its_options(recorder: Recorder) -> None:
     arguments = ["replica", "--preset", "70b-h100", "--slots", "4"]
     assert runner.invoke(bench, [*arguments, "--speed-up", "2.5"]).exit_code == 7
     (options,) = recorder.calls
-    assert (options["preset"], options["slots"], options["speed_up"]) == ("70b-h100", 4, 2.5)
-    assert (options["model"], options["scheduler"]) == ("simulated", "plain")
+    assert (options.preset, options.slots, options.speed_up) == ("70b-h100", 4, 2.5)
+    assert (options.model, options.scheduler) == ("simulated", "plain")
 
 
 @pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
@@ -26,8 +26,8 @@ def test_replay_receives_its_options(recorder: Recorder) -> None:
     arguments = ["replay", "--policy", "fcfs, plas,", "--json", "f", "--seed", "3"]
     assert runner.invoke(bench, arguments).exit_code == 7
     (options,) = recorder.calls
-    assert options["policies"] == ("fcfs", "plas")
-    assert (options["json_file"], options["seed"]) == ("f", 3)
+    assert options.policies == ("fcfs", "plas")
+    assert (options.json_file, options.seed) == ("f", 3)
 
 
 @pytest.mark.parametrize("recorder", ["weft_bench.replay.command"], indirect=True)
@@ -106,8 +106,8 @@ def test_workload_receives_its_options(recorder: Recorder) -> None:
     line = ["workload", "--name", "bfcl", "--arrivals", "bursty", "--describe", "a,b"]
     assert runner.invoke(bench, line).exit_code == 7
     (options,) = recorder.calls
-    assert (options["name"], options["arrivals"]) == ("bfcl", "bursty")
-    assert options["describe"] == ("a", "b")
+    assert (options.name, options.arrivals) == ("bfcl", "bursty")
+    assert options.describe == ("a", "b")
 
 
 @pytest.mark.parametrize(("recorder", "command", "option"), BENCHES, indirect=["recorder"])
@@ -140,8 +140,8 @@ def test_overhead_can_be_measured_without_peers(recorder: Recorder) -> None:
     arguments = ["overhead", "--peers", "none", "--concurrency", "1,64"]
     assert runner.invoke(bench, arguments).exit_code == 7
     (options,) = recorder.calls
-    assert options["peers"] == ()
-    assert options["concurrency"] == (1, 64)
+    assert options.peers == ()
+    assert options.concurrency == (1, 64)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.progress import Progress
 
+from weft_bench.cli.parts import LineageOptions
 from weft_bench.micro.lineage.data import FILES, Calls, read
 from weft_bench.micro.lineage.scene import Played, costs, play
 from weft_bench.micro.lineage.variants import AS_RECORDED, VARIANTS
@@ -18,17 +19,6 @@ from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures, show
 from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.streams import stream
-
-
-@dataclass(frozen=True, slots=True)
-class LineageOptions:
-    """Options of the command; see `weft bench lineage --help`."""
-
-    data: str
-    sets: tuple[str, ...] = ()
-    seed: int = 0
-    rounds: int = 100
-    json_file: str = ""
 
 
 def run(options: LineageOptions) -> int:

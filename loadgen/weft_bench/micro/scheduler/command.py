@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
+from weft_bench.cli.parts import SchedulerOptions
 from weft_bench.report import scheduler as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures, show
@@ -23,22 +24,6 @@ QUIET: Final = "quiet"
 SCARCE: Final = "scarce"
 # Fewer calls run in the scarce case, because their contexts are long.
 _SCARCE_RUNNING: Final = 60
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerOptions:
-    """Options of the command; see `weft bench scheduler --help`."""
-
-    policy: str = "warm_plas"
-    running: int = 256
-    waiting: int = 1000
-    rounds: int = 5
-    steps: int = 200
-    warm_up: int = 300
-    scarce_waiting: tuple[int, ...] = (400, 800)
-    tenants: int = 1
-    asynchronous: bool = True
-    json_file: str = ""
 
 
 def run(options: SchedulerOptions) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import Progress
 
+from weft_bench.cli.parts import SwapOptions
 from weft_bench.report import swap as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures, show
@@ -25,15 +26,6 @@ ON_GPU: Final = (16, 64, 256, 1024, 4096)
 # The CPU path serves tests and small machines. These counts exceed the CPU's caches.
 ON_CPU: Final = (16, 64)
 _GIB: Final = 1024**3
-
-
-@dataclass(frozen=True, slots=True)
-class SwapOptions:
-    """Options of the command; see `weft bench swap --help`."""
-
-    blocks: tuple[int, ...] = ()
-    rounds: int = 7
-    json_file: str = ""
 
 
 class Wrong(Exception):

@@ -5,26 +5,17 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.progress import Progress
 
+from weft_bench.cli.parts import TagsOptions
 from weft_bench.micro.tags.dialogues import Program, dialogues
 from weft_bench.report import tags as report
 from weft_bench.report.figures import finish
 from weft_bench.report.rows import figures, show
 from weft_bench.workloads.schema import TraceError
-
-
-@dataclass(frozen=True, slots=True)
-class TagsOptions:
-    """Options of the command; see `weft bench tags --help`."""
-
-    data: str
-    programs: int = 0
-    warm_up: int = 20
-    json_file: str = ""
 
 
 def run(options: TagsOptions) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from weft_bench.cli.simulator import FitOptions
 from weft_bench.costs import command
-from weft_bench.costs.command import FitOptions, measure, run
+from weft_bench.costs.command import measure, run
 from weft_bench.costs.engines import find
 from weft_bench.costs.fit import Measured
 from weft_bench.costs.step_probe import Probed, ProbeError

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from weft_bench.micro.placing import PlacingOptions, measure, run
+from weft_bench.cli.parts import PlacingOptions
+from weft_bench.micro.placing import measure, run
 
 
 def test_programs_that_share_a_prompt_are_placed_by_it():

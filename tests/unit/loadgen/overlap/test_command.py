@@ -8,7 +8,8 @@ from dataclasses import fields
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
-from weft_bench.overlap.command import OF_OWN_ENGINES, OverlapOptions, run, setup
+from weft_bench.cli.load import OverlapOptions
+from weft_bench.overlap.command import run, setup
 from weft_bench.stack.local import configuration
 
 
@@ -37,8 +38,8 @@ def test_settings_must_be_an_object(text, monkeypatch, capsys):
 
 
 def test_unused_options_are_not_recorded():
-    own = configuration(OverlapOptions(), OF_OWN_ENGINES)
-    theirs = configuration(OverlapOptions(base_url="http://h"), OF_OWN_ENGINES)
+    own = configuration(OverlapOptions())
+    theirs = configuration(OverlapOptions(base_url="http://h"))
     assert "base_url" not in own
     assert not {"replicas", "max_model_len", "kv_blocks"} & theirs.keys()
     assert own.keys() | theirs.keys() == {f.name for f in fields(OverlapOptions)}

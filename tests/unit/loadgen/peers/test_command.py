@@ -9,8 +9,9 @@ import pytest
 from support.peers import dialogues, replicas
 from typer.testing import CliRunner
 from weft_bench import cli
+from weft_bench.cli.peers import PeersOptions
 from weft_bench.peers import command
-from weft_bench.peers.command import PeersOptions, command_of, run
+from weft_bench.peers.command import command_of, run
 from weft_bench.peers.outcome import summarise
 from weft_bench.stack.processes import NotReady
 from weft_bench.stack.proxies import Absent

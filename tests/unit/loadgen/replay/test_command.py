@@ -6,13 +6,8 @@ import json
 from dataclasses import fields
 
 import pytest
-from weft_bench.replay.command import (
-    OF_OWN_ENGINES,
-    ReplayOptions,
-    run,
-    setup,
-    variant,
-)
+from weft_bench.cli.load import ReplayOptions
+from weft_bench.replay.command import run, setup, variant
 from weft_bench.stack.local import configuration
 
 
@@ -54,10 +49,10 @@ def test_settings_that_are_no_object_are_refused(text):
 
 
 def test_options_without_a_meaning_are_not_recorded():
-    own = configuration(ReplayOptions(), OF_OWN_ENGINES)
+    own = configuration(ReplayOptions())
     assert own["slots"] == 4
     assert "base_url" not in own
-    theirs = configuration(ReplayOptions(base_url="http://h"), OF_OWN_ENGINES)
+    theirs = configuration(ReplayOptions(base_url="http://h"))
     assert theirs["base_url"] == "http://h"
     assert not {"replicas", "slots", "kv_blocks", "swap_gib"} & theirs.keys()
     assert own.keys() | theirs.keys() == {f.name for f in fields(ReplayOptions)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.simulated.preemption import CallSequence, choose_preempted
 from weft_bench.simulated.engine import Work
+from weft_bench.simulated.preemption import CallSequence, choose_preempted
 from weft_engine.call_table import CallTable
 from weft_engine.orders import build_order
 from weft_engine.wire import CallContext

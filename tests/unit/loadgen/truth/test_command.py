@@ -6,16 +6,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from weft_bench.cli.simulator import TruthOptions
 from weft_bench.costs.presets import preset
 from weft_bench.truth import command
-from weft_bench.truth.command import (
-    TruthOptions,
-    fitted_slowdown,
-    in_turn,
-    medians,
-    same_order,
-    slower,
-)
+from weft_bench.truth.command import fitted_slowdown, in_turn, medians, same_order, slower
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,10 @@ def test_every_fifth_program_sends_eight_parallel_calls_three_times():
 @pytest.mark.engine
 def test_orders_differ_with_few_slots():
     pytest.importorskip("vllm")
+    from weft_bench.cli.simulator import TruthOptions
     from weft_bench.costs.model import CostModel
     from weft_bench.costs.presets import EngineShape
-    from weft_bench.truth.command import TruthOptions, _scenes, _simulate
+    from weft_bench.truth.command import _scenes, _simulate
 
     cost = CostModel(0.002, prefill_token_s=5e-5, decode_sequence_s=2e-4)
     options = TruthOptions()

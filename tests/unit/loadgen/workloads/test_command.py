@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from weft_bench.workloads.command import WorkloadOptions, run
+from weft_bench.cli.simulator import WorkloadOptions
+from weft_bench.workloads.command import run
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.traces.files import read_trace
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from weft_bench.cli.simulator import WorkloadOptions
 from weft_bench.workloads import agentix, sutradhara
 from weft_bench.workloads import workload as module
-from weft_bench.workloads.command import WorkloadOptions, made
+from weft_bench.workloads.command import made
 from weft_bench.workloads.draws import LongTail, TwoPhase
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.schema import Part

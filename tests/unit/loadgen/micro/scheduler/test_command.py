@@ -7,7 +7,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
-from weft_bench.micro.scheduler.command import SchedulerOptions, run
+from weft_bench.cli.parts import SchedulerOptions
+from weft_bench.micro.scheduler.command import run
 
 pytestmark = pytest.mark.engine
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 from weft_bench import cli
+from weft_bench.cli.parts import SwapOptions
 from weft_bench.micro.swap import ways
-from weft_bench.micro.swap.command import SwapOptions, run
+from weft_bench.micro.swap.command import run
 from weft_bench.micro.swap.ways import OURS, PER_BLOCK, Shape
 
 SMALL = Shape(layers=3, heads=2, head_dim=8, block_tokens=4)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 from weft_bench import cli
-from weft_bench.micro.tags.command import TagsOptions, run
+from weft_bench.cli.parts import TagsOptions
+from weft_bench.micro.tags.command import run
 
 
 def test_it_measures_every_tokenizer_and_writes_figures(tmp_path, capsys):
