@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
 from weft_bench.costs.model import CostModel
 from weft_bench.costs.presets import EngineShape, preset
 from weft_bench.workloads.cutting import ReadyProgram, fit
@@ -60,7 +61,7 @@ def chat(seed: int, number: int, *, wide: bool = False) -> ReadyProgram:
             after=last,
             answer=answer.name,
         )
-        twins = [call, replace(call, answer="")] if wide and turn % 2 else [call]
+        twins = [call, structs.replace(call, answer="")] if wide and turn % 2 else [call]
         last = tuple(range(len(calls), len(calls) + len(twins)))
         calls += twins
         parts += (answer,)

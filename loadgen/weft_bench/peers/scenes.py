@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from weft_bench.peers.contents import blocks_of, body_of, messages_of, prompt_of
 from weft_bench.peers.drive import Script

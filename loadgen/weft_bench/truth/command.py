@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 import httpx
+import msgspec
 from rich.progress import Progress
 
 from weft_bench.cli.load import ReplayOptions
@@ -40,6 +41,7 @@ from weft_bench.stack.local import StackError, local_stack
 from weft_bench.stats import mean, percentile
 from weft_bench.truth import scene
 from weft_bench.workloads.cutting import ReadyProgram
+from weft_bench.workloads.schema import Part
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
 if TYPE_CHECKING:
@@ -272,8 +274,9 @@ def _simulate(policy: str, shape: EngineShape, scene: Scene) -> float:
 def _untagged(program: ReadyProgram) -> ReadyProgram:
     calls = []
     for ready in program.calls:
-        parts = tuple(replace(part, kind="") for part in ready.call.parts)
-        calls.append(replace(ready, call=replace(ready.call, parts=parts)))
+        parts = tuple(Part(part.name, part.tokens) for part in ready.call.parts)
+        call = msgspec.structs.replace(ready.call, parts=parts)
+        calls.append(replace(ready, call=call))
     return replace(program, calls=tuple(calls))
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from msgspec import Meta, Struct
 
 # The wire numbers of prompt tokens' tags. The first is evicted first.
 TAGS: Final = {"RESPONSE": 1, "TOOL_OUTPUT": 2, "USER_QUERY": 3, "SYSTEM_PROMPT": 4}
+# The limits apply to programs that are read from a file.
+Whole = Annotated[int, Meta(ge=0)]
+Number = Annotated[float, Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, array_like=True):
     """A piece of a prompt that has a length but no text.
 
     name: of the content; if two parts have one name, the shorter is a prefix of the longer. tokens:
@@ -20,12 +23,11 @@ class Part:
     """
 
     name: str
-    tokens: int
+    tokens: Whole
     kind: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TraceCall:
+class TraceCall(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One call with chat messages, prompt token ids, or parts.
 
     messages: the whole conversation before the answer, as recorded. Recorded answers, not the
@@ -42,15 +44,15 @@ class TraceCall:
 
     messages: tuple[Mapping[str, Any], ...] = ()
     tools: tuple[Mapping[str, Any], ...] = ()
-    prompt_ids: tuple[int, ...] = ()
-    tags: tuple[tuple[int, str], ...] = ()
-    output_bytes: int = 0
-    output_tokens: int = 0
-    gap_s: float = 0.0
-    after: tuple[int, ...] | None = None
+    prompt_ids: tuple[Whole, ...] = ()
+    tags: tuple[tuple[Whole, Literal[tuple(TAGS)]], ...] = ()  # type: ignore[valid-type]
+    output_bytes: Whole = 0
+    output_tokens: Whole = 0
+    gap_s: Number = 0.0
+    after: tuple[Whole, ...] | None = None
     parts: tuple[Part, ...] = ()
     answer: str = ""
-    tool_s: tuple[float, ...] = ()
+    tool_s: tuple[Number, ...] = ()
 
     def __post_init__(self) -> None:
         for name, length in (("bytes", self.output_bytes), ("tokens", self.output_tokens)):
@@ -67,8 +69,7 @@ class TraceCall:
         return (number - 1,) if number else ()
 
 
-@dataclass(frozen=True, slots=True)
-class TraceProgram:
+class TraceProgram(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """One run of an agent.
 
     Calls are in an order in which each waits for earlier ones only. Calls that do not wait for each
@@ -78,7 +79,7 @@ class TraceProgram:
 
     id: str
     calls: tuple[TraceCall, ...]
-    arrival_s: float | None = None
+    arrival_s: Number | None = None
 
     def __post_init__(self) -> None:
         if self.arrival_s is not None and not isfinite(self.arrival_s):

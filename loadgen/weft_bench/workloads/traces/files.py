@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from weft_bench.workloads import file as workload_file
 from weft_bench.workloads.schema import TraceError, TraceProgram

@@ -67,7 +67,7 @@ def test_options_without_a_meaning_are_not_recorded():
 )
 def test_a_trace_of_which_nothing_would_come_starts_nothing(tmp_path, capsys, lines, message):
     path = tmp_path / "w.jsonl"
-    header = {"weft_workload": 1, "name": "w"}
+    header = {"weft_workload": 2, "name": "w"}
     path.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
     assert run(ReplayOptions(trace=str(path), arrivals="recorded")) == 2
     told = capsys.readouterr()

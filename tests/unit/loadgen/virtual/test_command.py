@@ -32,7 +32,7 @@ def test_it_simulates_every_order_and_balancer_and_writes_figures(tmp_path):
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--policy", "guess"], "unknown policy"),
+        (["--policy", "guess"], "unknown: guess"),
         (["--balancer", "guess"], "unknown balancer"),
         (["--preset", "guess"], "unknown preset"),
         (["--workload", "/nowhere"], "does not exist"),

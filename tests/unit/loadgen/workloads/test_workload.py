@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from weft_bench.cli.simulator import WorkloadOptions
 from weft_bench.workloads import agentix, sutradhara
 from weft_bench.workloads import workload as module
