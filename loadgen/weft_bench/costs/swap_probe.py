@@ -23,6 +23,7 @@ import httpx
 from weft_engine.wire import XARG_CALL, XARG_REMAINING
 
 from weft_bench.costs.step_probe import ProbeError
+from weft_bench.drive.gateway import served
 from weft_bench.drive.order import OrderError
 from weft_bench.stats import percentile
 from weft_bench.workloads.traces.coding import FIRST_ID, IDS
@@ -60,8 +61,8 @@ async def probe_swap(
     """
     try:
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
-            card = (await client.get(f"{url}/v1/models")).json()["data"][0]
-            probe = _Probe(client, url, str(card["id"]), int(card["max_model_len"]), clock)
+            model, context = await served(client, url)
+            probe = _Probe(client, url, model, context, clock)
             if probe.context < 2 * _TOKENS:
                 raise ProbeError(f"{url}: the context needs at least {2 * _TOKENS} tokens")
             async with AsyncExitStack() as stack:

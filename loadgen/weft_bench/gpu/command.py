@@ -15,18 +15,20 @@ import httpx
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from weft_bench.costs.step_probe import ProbeError
+from weft_bench.drive.gateway import connect
 from weft_bench.gpu import results as store
 from weft_bench.gpu.cells import LOADS, WORKLOADS, Budget, Cell, by_system, cells
 from weft_bench.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
 from weft_bench.gpu.fitting import fit_engine
 from weft_bench.gpu.host import Host, HostError, look
-from weft_bench.gpu.play import Scene, capacity, connect, play_cell, warm_up
+from weft_bench.gpu.play import Scene, capacity, play_cell, warm_up
 from weft_bench.gpu.results import Results, ResultsError
 from weft_bench.gpu.shapes import SHAPES, write
 from weft_bench.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS, EngineOptions
 from weft_bench.report import gpu as report
 from weft_bench.stack.processes import NotReady
 
+_CALL_S: Final = 3600.0
 # Time to clear the cache and read counters, beside a cell's programs.
 _BESIDE_S: Final = 5.0
 # A start may be slower than the last one. Without a measured start, the time is a guess.
@@ -177,7 +179,7 @@ class _Run:
 
     async def _session(self, system: str, part: Sequence[Cell], at: Started) -> None:
         scene = self.options.scene
-        async with connect() as client:
+        async with connect(_CALL_S) as client:
             blocks, block_tokens = cache_of(await metrics(client, at.engine))
             self.found.engines[system] = {
                 **asdict(SYSTEMS[system]),

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from weft_bench.cli.simulator import FitOptions
+from weft_bench.drive.gateway import connect
 from weft_bench.gpu.engine import cache_of, metrics, started
-from weft_bench.gpu.play import connect
 from weft_bench.gpu.shapes import Shape
 from weft_bench.gpu.systems import OURS, SYSTEMS, EngineOptions
 

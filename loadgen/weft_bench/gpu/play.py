@@ -22,7 +22,6 @@ from weft_bench.workloads.cutting import ReadyProgram, fit
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
-_CALL_S: Final = 3600.0
 _SAMPLE_S: Final = 0.25
 # Number of programs whose mean converts a rate of tokens to a rate of programs.
 _SAMPLED: Final = 300
@@ -176,12 +175,6 @@ async def _sample(
         made = counts_of(await metrics(client, engine)).output_tokens - first
         samples.append((time.monotonic() - begun, made))
         await asyncio.sleep(_SAMPLE_S)
-
-
-def connect() -> httpx.AsyncClient:
-    """Return a client for any number of parallel calls."""
-    limits = httpx.Limits(max_connections=None)
-    return httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False)
 
 
 def _player(client: httpx.AsyncClient, at: Started, tags: bool, gap_scale: float) -> Player:

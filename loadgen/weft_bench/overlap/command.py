@@ -20,6 +20,7 @@ from uuid import uuid4
 import httpx
 
 from weft_bench.cli.load import OverlapOptions
+from weft_bench.drive.gateway import connect
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.overlap.plan import Plan, slowdown
 from weft_bench.overlap.player import ROWS, OverlapPlayer, Result, Row
@@ -34,7 +35,6 @@ from weft_bench.stack.local import progress as progress_of
 from weft_bench.stats import mean
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
-_CALL_S: Final = 1800.0
 # Calls run in the order of their requests' arrival, also in the paper's baseline (section 5.1).
 ORDER: Final = "program_fifo"
 # Mean number of requests in the system in Table 2: 0.0075 per second, each for 61.57 s.
@@ -104,11 +104,7 @@ def setup(
 
 
 async def _measure(options: OverlapOptions, base: str) -> Measured:
-    limits = httpx.Limits(max_connections=None)
-    async with (
-        httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
-        AsyncExitStack() as stack,
-    ):
+    async with connect() as client, AsyncExitStack() as stack:
         # Engines that the command starts need no reset.
         await stack.enter_async_context(
             kept_order(client, base) if options.base_url else nullcontext()

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import httpx
 
+from weft_bench.drive.gateway import served
 from weft_bench.overlap.prompts import ReadyTurn, tools, words
 from weft_bench.overlap.shape import LARGEST_PROMPT
 from weft_bench.stats import percentile
@@ -65,8 +66,7 @@ class Probe:
 
     async def machine(self, reserve: int) -> Machine:
         """Measure. reserve: tokens of the context that prompts must not use."""
-        card = (await self._client.get(f"{self._base}/v1/models")).json()["data"][0]
-        model, context = str(card["id"]), int(card.get("max_model_len") or 0)
+        model, context = await served(self._client, self._base)
         unit = int((context - reserve) / LARGEST_PROMPT)
         if unit < 1:
             raise ProbeError(f"a context of {context} tokens is too short: {reserve} are reserved")

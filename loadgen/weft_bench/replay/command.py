@@ -17,6 +17,7 @@ import httpx
 
 from weft_bench.cli.load import ReplayOptions
 from weft_bench.drive.counters import simulated
+from weft_bench.drive.gateway import connect, served
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
@@ -32,8 +33,6 @@ from weft_bench.workloads.synthetic import generate
 from weft_bench.workloads.traces.coding import DEFAULT_SHRINK
 from weft_bench.workloads.traces.files import read_trace, shrunk
 
-_DEFAULT_CONTEXT: Final = 4096
-_CALL_S: Final = 1800.0
 # The order that needs the remaining cost of every program.
 TOLD_ORDER: Final = "srpt"
 
@@ -103,12 +102,8 @@ def _load(options: ReplayOptions, context: int = 0) -> tuple[str, Iterator[Trace
 
 
 async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], dict[str, Any]]:
-    limits = httpx.Limits(max_connections=None)
-    async with (
-        httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client,
-        AsyncExitStack() as stack,
-    ):
-        model, context = await _model(client, base)
+    async with connect() as client, AsyncExitStack() as stack:
+        model, context = await served(client, base)
         only_simulated = await _simulated(client, base)
         # Engines that this bench starts end with it.
         await stack.enter_async_context(
@@ -184,14 +179,6 @@ def _fit(
     if not ready:
         raise ReplayError(f"no program fits a context of {context} tokens")
     return ready
-
-
-async def _model(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
-    try:
-        card = (await client.get(f"{base}/v1/models")).json()["data"][0]
-    except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
-        raise ReplayError(f"{base} serves no model: {error}") from None
-    return str(card["id"]), int(card.get("max_model_len") or _DEFAULT_CONTEXT)
 
 
 async def _simulated(client: httpx.AsyncClient, base: str) -> bool:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from weft_bench.stack.processes import NotReady, free_port, running
 
 _READY_S: Final = 600.0
 _STOP_S: Final = 60.0
@@ -48,42 +45,19 @@ def local_stack(options: Sequence[str], environment: Mapping[str, str]) -> Itera
 
     Yields its base URL. Raises StackError.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     base = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "up.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "weft_gateway.cli", "up", "--port", str(port), *options],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **environment},
-                # Ctrl-C ends the bench, which then ends the stack.
-                start_new_session=True,
-            )
+    command = [sys.executable, "-m", "weft_gateway.cli", "up", "--port", str(port), *options]
+    with ExitStack() as stack:
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "up.log"
+        variables = {**os.environ, **environment}
         try:
-            deadline = time.monotonic() + _READY_S
-            while not _ready(base):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise StackError(log.read_text(errors="replace")[-4000:])
-                time.sleep(0.2)
-            yield base
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def _ready(base: str) -> bool:
-    try:
-        return httpx.get(f"{base}/health", timeout=2.0, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
+            stack.enter_context(
+                running(command, f"{base}/health", log, variables, _READY_S, _STOP_S)
+            )
+        except NotReady as error:
+            raise StackError(str(error)) from None
+        yield base
 
 
 def engine_variables(

@@ -16,7 +16,6 @@ from typing import Final
 
 import httpx
 
-_STOP_S: Final = 10.0
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -42,8 +41,13 @@ def running(
     log: Path,
     environment: Mapping[str, str] | None = None,
     wait_s: float = 120.0,
+    stop_s: float = 10.0,
 ) -> Iterator[int]:
-    """Run a command during the block. Yields its process id once `ready_url` answers 200."""
+    """Run a command during the block. Yields its process id once `ready_url` answers 200.
+
+    wait_s: time limit for its start. stop_s: time limit for its end, after which it is killed.
+    Raises NotReady.
+    """
     process: subprocess.Popen[bytes] | None = None
     try:
         with _stops_deferred(), log.open("wb") as output:
@@ -58,12 +62,12 @@ def running(
         deadline = time.monotonic() + wait_s
         while not _answers(ready_url):
             if process.poll() is not None or time.monotonic() > deadline:
-                raise NotReady(log.read_text(errors="replace")[-1500:])
+                raise NotReady(log.read_text(errors="replace")[-4000:])
             time.sleep(0.1)
         yield process.pid
     finally:
         if process is not None:
-            _end(process)
+            _end(process, stop_s)
 
 
 @contextmanager
@@ -89,12 +93,12 @@ def _stops_deferred() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], wait_s: float) -> None:
     """Stop a child and its helpers, which share its process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     try:
-        process.wait(_STOP_S)
+        process.wait(wait_s)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

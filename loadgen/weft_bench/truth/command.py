@@ -31,6 +31,7 @@ from rich.progress import Progress
 
 from weft_bench.cli.load import ReplayOptions
 from weft_bench.cli.simulator import FitOptions, TruthOptions
+from weft_bench.drive.gateway import connect, served
 from weft_bench.drive.order import OrderError, set_order
 from weft_bench.drive.player import Gaps, Player
 from weft_bench.replay.command import TOLD_ORDER, setup
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 # Tolerance for the simulator's mean program latency, as a share of the real one.
 CLOSE: Final = 0.15
-_CALL_S: Final = 1800.0
 _BLOCK_TOKENS: Final = 32
 _NO_LIMIT_S: Final = 1e9
 _FIT_ROUNDS: Final = 5
@@ -185,17 +185,16 @@ async def _play_rounds(
     """Return the calibration's mean latencies before, between and after all plays, and those of the
     plays.
     """
-    limits = httpx.Limits(max_connections=None)
     first = options.policies[0]
     real: Rounds = []
-    async with httpx.AsyncClient(timeout=_CALL_S, limits=limits, trust_env=False) as client:
-        card = (await client.get(f"{base}/v1/models")).json()["data"][0]
+    async with connect() as client:
+        model, _ = await served(client, base)
         with Progress(transient=True) as progress:
             plays = options.rounds * len(options.policies)
             bar = progress.add_task("played", total=2 * plays + 1)
 
             async def play(policy: str, scene: Scene) -> float:
-                latency = await _play(policy, base, client, str(card["id"]), scene)
+                latency = await _play(policy, base, client, model, scene)
                 progress.advance(bar)
                 return latency
 
