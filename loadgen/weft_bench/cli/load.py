@@ -10,10 +10,12 @@ from weft_deploy.options import exclude
 
 from weft_bench.cli.options import (
     ArrivalsOrRecorded,
+    BaseUrl,
     JsonFile,
     Option,
     Orders,
     Parsed,
+    SwapGib,
     command,
     counts,
     names,
@@ -54,13 +56,13 @@ class ReplayOptions:
             help="orders to compare, comma-separated, or 'all'; the first is the baseline",
         ),
     ] = ("fcfs", "plas")
-    base_url: Annotated[
-        str, Option(help="a running gateway; default: start one as `weft up` does")
-    ] = ""
+    base_url: BaseUrl = ""
     programs: Annotated[int, Option(min=1, help="programs to play")] = 24
     rate: Annotated[float, Option(min=0.001, help="program arrivals per second")] = 1.0
     arrivals: Annotated[
         ArrivalsOrRecorded,
+        BaseUrl,
+        SwapGib,
         Option(help="poisson, bursty, stepped, or recorded: the trace's, rescaled"),
     ] = "poisson"
     seed: Annotated[int, Option(help="seed of arrivals and of the sample")] = 0
@@ -71,9 +73,7 @@ class ReplayOptions:
     slots: Annotated[int, Option(min=1, help="calls that an engine runs at once")] = 4
     kv_blocks: Annotated[int, Option(min=0, help="KV blocks of an engine; 0: vLLM's default")] = 0
     max_model_len: Annotated[int, Option(min=0, help="longest context, tokens; 0: the model's")] = 0
-    swap_gib: Annotated[
-        float, Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
-    ] = 0.0
+    swap_gib: SwapGib = 0.0
     tags: Annotated[
         tuple[bool, ...],
         Parsed(_tags, default="on"),
@@ -147,9 +147,7 @@ class OverlapOptions:
 
     OF_OWN_ENGINES: ClassVar = ("replicas", "max_model_len", "kv_blocks")
 
-    base_url: Annotated[
-        str, Option(help="a running gateway; default: start one as `weft up` does")
-    ] = ""
+    base_url: BaseUrl = ""
     requests: Annotated[int, Option(min=1, help="requests per seed")] = 12
     rate: Annotated[
         float, Option(min=0.0, help="requests per second; 0: as many at once as in the paper")

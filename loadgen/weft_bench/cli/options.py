@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 from typer.models import OptionInfo
 
 _T = TypeVar("_T")
@@ -36,12 +37,16 @@ class Parsed:
 
 
 def command(
-    group: typer.Typer, name: str, options: Callable[..., _Options]
+    group: typer.Typer,
+    name: str,
+    options: Callable[..., _Options],
+    cls: type[TyperCommand] | None = None,
 ) -> Callable[[_Command[_Options]], _Command[_Options]]:
     """Add a function to a group of commands. The fields of a dataclass declare its options.
 
     A field has the type `Annotated[..., typer.Option(...)]`; other fields are no options. The
     function receives the options and returns the exit status. Its docstring is the command's help.
+    cls: typer's class of the command.
     """
     parsers: dict[str, Callable[[str], Any]] = {}
     # The name differs from those of options.
@@ -69,7 +74,7 @@ def command(
 
         run.__doc__, run.__annotations__ = function.__doc__, {}
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        group.command(name)(run)
+        group.command(name, cls=cls)(run)
         return function
 
     return add
@@ -170,3 +175,9 @@ Names = Annotated[tuple[str, ...], Parsed(names)]
 Orders = Annotated[tuple[str, ...], Parsed(orders)]
 Arrivals = Annotated[str, Parsed(arrivals)]
 ArrivalsOrRecorded = Annotated[str, Parsed(arrivals_or_recorded)]
+BaseUrl = Annotated[str, Option(help="a running gateway; default: start one as `weft up` does")]
+PresetSlots = Annotated[int, Option(min=0, help="concurrent calls; 0: the preset's")]
+PresetBlocks = Annotated[int, Option(min=0, help="KV blocks; 0: the preset's")]
+SwapGib = Annotated[
+    float, Option(min=0.0, help="host memory for KV of preempted calls, GiB; 0: no swap")
+]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from weft_bench.cli.options import Option, command
+from weft_bench.cli.options import Option, PresetBlocks, PresetSlots, command
 
 replica = typer.Typer()
 
@@ -23,8 +23,8 @@ class SimulatedOptions:
     preset: Annotated[
         str, Option(help="model and GPU, such as 8b-a100, or a file of `weft bench fit`")
     ] = "8b-a100"
-    slots: Annotated[int, Option(min=0, help="concurrent calls; 0: the preset's")] = 0
-    kv_blocks: Annotated[int, Option(min=0, help="KV blocks; 0: the preset's")] = 0
+    slots: PresetSlots = 0
+    kv_blocks: PresetBlocks = 0
     speed_up: Annotated[float, Option(help="divide all times by this")] = 1.0
     answer_tokens: Annotated[
         int, Option(min=1, help="length of an answer if the call sets no limit")

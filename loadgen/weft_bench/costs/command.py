@@ -30,8 +30,6 @@ def run(options: FitOptions) -> int:
     except (ProbeError, ValueError) as wrong:
         print(f"weft bench fit: {wrong}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     show(shape, measured)
     print(machine())
     if options.json_file:

@@ -6,25 +6,26 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.drive.gateway import connect
 from weft_bench.gpu import results as store
-from weft_bench.gpu.cells import LOADS, WORKLOADS, Budget, Cell, by_system, cells
+from weft_bench.gpu.cells import Budget, Cell, by_system, cells
 from weft_bench.gpu.engine import EngineError, Started, cache_of, cause, metrics, started
 from weft_bench.gpu.fitting import fit_engine
 from weft_bench.gpu.host import Host, HostError, look
-from weft_bench.gpu.play import Scene, capacity, play_cell, warm_up
+from weft_bench.gpu.play import capacity, play_cell, warm_up
 from weft_bench.gpu.results import Results, ResultsError
 from weft_bench.gpu.shapes import SHAPES, write
-from weft_bench.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS, EngineOptions
+from weft_bench.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS
 from weft_bench.report import gpu as report
 from weft_bench.stack.processes import NotReady
 
@@ -36,33 +37,13 @@ _START_SLACK: Final = 1.3
 _FIRST_START_S: Final = 60.0
 # Time to measure steps and swaps of an 8B model, without the two starts.
 _FIT_S: Final = 60.0
+# Options that all cells of one file share.
+_SHARED: Final = (
+    "device", "shape", "max_model_len", "slots", "step_tokens", "kv_blocks", "memory_share",
+    "swap_gib", "first_quantum_s", "policy", "more", "seed", "window_s", "drain_s", "gap_scale",
+)  # fmt: skip
 # Exit status if the time limit ended the run before all cells were played.
 CELLS_LEFT: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class GpuOptions:
-    """Options of the command; see `weft bench gpu --help`.
-
-    capacity: programs per second by workload, instead of measuring them. start_s: time limit for an
-    engine's start. logs: folder for the output of engines and gateways.
-    """
-
-    device: str = "cuda"
-    shape: str = "8b"
-    systems: tuple[str, ...] = PLAYED
-    workloads: tuple[str, ...] = WORKLOADS
-    loads: tuple[float, ...] = LOADS
-    capacity: Mapping[str, float] = field(default_factory=dict)
-    calibration_s: float = 60.0
-    minutes: float = 600.0
-    start_s: float = 600.0
-    engine: EngineOptions = field(default_factory=EngineOptions)
-    scene: Scene = field(default_factory=Scene)
-    rounds: int = 5
-    json_file: str = ""
-    fit_file: str = ""
-    logs: str = ""
 
 
 class _TimeUp(Exception):
@@ -77,7 +58,7 @@ def run(options: GpuOptions) -> int:
     """
     budget = Budget(time.monotonic(), 60 * options.minutes)
     try:
-        host = look(options.device, options.engine.memory_share, SHAPES[options.shape].weight_bytes)
+        host = look(options.device, options.memory_share, SHAPES[options.shape].weight_bytes)
         found = Results(host.record(), host.versions, configuration(options))
         if options.json_file:
             store.load(Path(options.json_file), found)
@@ -94,8 +75,6 @@ def run(options: GpuOptions) -> int:
     except (NotReady, EngineError, ProbeError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench gpu: {error}", file=sys.stderr)
         failed = True
-    except KeyboardInterrupt:
-        return 130
     report.show(found.cells, label(host, options.shape))
     print("; ".join(f"{name} {value}" for name, value in found.versions.items() if value))
     left = remaining(options, found)
@@ -112,12 +91,7 @@ def label(host: Host, shape: str) -> str:
 
 def configuration(options: GpuOptions) -> dict[str, Any]:
     """Return the settings that all cells of one file share."""
-    return {
-        "device": options.device,
-        "shape": options.shape,
-        **asdict(options.engine),
-        **asdict(options.scene),
-    }
+    return {name: getattr(options, name) for name in _SHARED}
 
 
 def remaining(options: GpuOptions, found: Results) -> list[Cell]:
@@ -156,14 +130,13 @@ class _Run:
         fitting = bool(self.options.fit_file) and not fit_file.exists()
         model = self.folder / "model"
         if planned or fitting:
-            write(model, self.options.shape, self.options.engine.context)
+            write(model, self.options.shape, self.options.max_model_len)
         for system, part in planned:
             # Do not start an engine without time left to play.
-            self._needs(self._start_s(system) + self.options.scene.longest_s + _BESIDE_S)
+            self._needs(self._start_s(system) + self.options.longest_s + _BESIDE_S)
             print(f"starting {system} ...", flush=True)
             with started(
-                SYSTEMS[system], self.options.engine, model, self.options.device,
-                self._logs(system), self._wait_s(),
+                SYSTEMS[system], self.options, model, self._logs(system), self._wait_s()
             ) as at:  # fmt: skip
                 try:
                     asyncio.run(self._session(system, part, at))
@@ -172,13 +145,10 @@ class _Run:
                     raise EngineError(why) from None
         if fitting:
             self._needs(2 * self._start_s(OURS) + _FIT_S)
-            fit_engine(
-                SHAPES[self.options.shape], self.options.engine, model, self.options.device,
-                self._logs("fit"), self._wait_s(), self.options.rounds, fit_file,
-            )  # fmt: skip
+            fit_engine(self.options, model, self._logs("fit"), self._wait_s())
 
     async def _session(self, system: str, part: Sequence[Cell], at: Started) -> None:
-        scene = self.options.scene
+        options = self.options
         async with connect(_CALL_S) as client:
             blocks, block_tokens = cache_of(await metrics(client, at.engine))
             self.found.engines[system] = {
@@ -187,17 +157,17 @@ class _Run:
                 "kv_blocks": blocks,
                 "block_tokens": block_tokens,
             }
-            await warm_up(client, at, self.options.workloads[0], scene)
+            await warm_up(client, at, options.workloads[0], options)
             if system == MEASURE:
                 await self._measure(client, at)
             for cell in part:
-                self._needs(scene.longest_s + _BESIDE_S)
+                self._needs(options.longest_s + _BESIDE_S)
                 rate = cell.load * self.found.capacity[cell.workload]
                 columns = (TextColumn("{task.description}: {task.completed:.0f} calls"),)
                 with Progress(*columns, TimeElapsedColumn(), transient=True) as progress:
                     bar = progress.add_task(cell.key, total=None)
                     outcome = await play_cell(
-                        client, at, cell.workload, rate, scene, SYSTEMS[system].tags,
+                        client, at, cell.workload, rate, options, SYSTEMS[system].tags,
                         lambda b=bar, p=progress: p.advance(b),  # type: ignore[misc]
                     )  # fmt: skip
                 values = report.summarise(outcome)
@@ -217,10 +187,7 @@ class _Run:
             if workload in self.found.capacity:
                 continue
             self._needs(self.options.calibration_s + _BESIDE_S)
-            rate = await capacity(
-                client, at, workload, self.options.scene, self.options.engine.slots,
-                self.options.calibration_s,
-            )  # fmt: skip
+            rate = await capacity(client, at, workload, self.options)
             if rate <= 0:
                 raise EngineError(
                     f"the engine generated no tokens of {workload}: its capacity is unknown"
@@ -256,7 +223,7 @@ class _Run:
 def plan(options: GpuOptions, planned: Sequence[tuple[str, Sequence[Cell]]]) -> str:
     """Return a summary of the cells to play and their longest duration."""
     number = sum(len(part) for _, part in planned)
-    seconds = number * (options.scene.longest_s + _BESIDE_S)
+    seconds = number * (options.longest_s + _BESIDE_S)
     return (
         f"{number} cells on {len(planned)} engine starts: {seconds / 60:.1f} min at most without "
         f"starts and calibration; time limit {options.minutes:g} min"

@@ -15,9 +15,9 @@ from typing import Final
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.gpu.systems import (
     GATEWAY_ENVIRONMENT,
-    EngineOptions,
     System,
     engine_command,
     engine_environment,
@@ -79,9 +79,8 @@ class Started:
 @contextmanager
 def started(
     system: System,
-    options: EngineOptions,
+    options: GpuOptions,
     model: Path,
-    device: str,
     logs: Path,
     wait_s: float,
     *,
@@ -94,7 +93,7 @@ def started(
     """
     port = free_port()
     engine = f"http://127.0.0.1:{port}"
-    command = engine_command(system, options, model, port, device)
+    command = engine_command(system, options, model, port)
     variables = {**os.environ, **engine_environment(system, options, experiments=experiments)}
     log = logs / "engine.log"
     begun = time.monotonic()

@@ -7,25 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.cli.simulator import FitOptions
 from weft_bench.drive.gateway import connect
 from weft_bench.gpu.engine import cache_of, metrics, started
-from weft_bench.gpu.shapes import Shape
-from weft_bench.gpu.systems import OURS, SYSTEMS, EngineOptions
+from weft_bench.gpu.shapes import SHAPES
+from weft_bench.gpu.systems import OURS, SYSTEMS
 
 # Blocks beyond those of one longest context. vLLM reserves one.
 _SPARE_BLOCKS: Final = 2
 
 
 def fit_engine(
-    shape: Shape,
-    options: EngineOptions,
+    options: GpuOptions,
     model: Path,
-    device: str,
     logs: Path,
     wait_s: float,
-    rounds: int,
-    file: Path,
 ) -> None:
     """Measure steps on one engine, and swaps on another with one slot and KV for one context.
 
@@ -36,7 +33,7 @@ def fit_engine(
     from weft_bench.costs.command import write as write_fit
 
     print("starting an engine to measure its steps ...", flush=True)
-    with started(SYSTEMS[OURS], options, model, device, logs, wait_s) as at:
+    with started(SYSTEMS[OURS], options, model, logs, wait_s) as at:
         blocks, block_tokens = asyncio.run(_cache(at.engine))
         asked = FitOptions(
             engine=at.engine,
@@ -44,21 +41,21 @@ def fit_engine(
             step_tokens=options.step_tokens,
             kv_blocks=blocks,
             block_tokens=block_tokens,
-            block_bytes=shape.token_bytes * block_tokens,
-            context=options.context,
-            rounds=rounds,
-            json_file=str(file),
+            block_bytes=SHAPES[options.shape].token_bytes * block_tokens,
+            context=options.max_model_len,
+            rounds=options.rounds,
+            json_file=options.fit_file,
         )
         fitted, measured = measure(asked)
     if options.swap_gib:
         print("starting an engine to measure its swaps ...", flush=True)
-        few = -(-options.context // block_tokens) + _SPARE_BLOCKS
+        few = -(-options.max_model_len // block_tokens) + _SPARE_BLOCKS
         alone = replace(options, slots=1, kv_blocks=few)
         system = replace(SYSTEMS[OURS], tags=False)
         swaps = logs / "swaps"
         swaps.mkdir(exist_ok=True)
-        with started(system, alone, model, device, swaps, wait_s, experiments=True) as at:
-            fitted = with_swap(fitted, measure_swap(at.engine, rounds))
+        with started(system, alone, model, swaps, wait_s, experiments=True) as at:
+            fitted = with_swap(fitted, measure_swap(at.engine, options.rounds))
     show(fitted, measured)
     write_fit(asked, fitted, measured)
 

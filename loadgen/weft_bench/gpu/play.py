@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import httpx
 
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.gpu.cells import count, plateau
 from weft_bench.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
@@ -28,26 +29,6 @@ _SAMPLED: Final = 300
 # Seed offset for programs that are not measured.
 _WARM_SEED: Final = 1_000_003
 _WARM: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The scene that all systems play.
-
-    context: longest call in tokens. window_s: duration of arrivals. drain_s: time limit for
-    programs after the window. gap_scale: factor on the tools' times.
-    """
-
-    seed: int = 0
-    context: int = 32_768
-    window_s: float = 60.0
-    drain_s: float = 120.0
-    gap_scale: float = 1.0
-
-    @property
-    def longest_s(self) -> float:
-        """The longest duration of a cell in seconds, without clearing the cache."""
-        return self.window_s + self.drain_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +58,18 @@ def programs(workload: str, seed: int, number: int, context: int) -> list[ReadyP
     return found
 
 
-def arrivals(workload: str, scene: Scene, rate: float) -> tuple[list[ReadyProgram], list[float]]:
+def arrivals(
+    workload: str, options: GpuOptions, rate: float
+) -> tuple[list[ReadyProgram], list[float]]:
     """Return the programs of a cell and their arrivals in seconds from its start.
 
     Arrivals are a Poisson process of `count` programs, scaled to the window. Another rate plays
     more or fewer of the same programs.
     """
-    number = count(rate, scene.window_s)
-    found = programs(workload, scene.seed, number, scene.context)
-    times = poisson_arrivals(stream(scene.seed, "arrivals"), 1.0, len(found) + 1)
-    return found, [time * scene.window_s / times[-1] for time in times[:-1]]
+    number = count(rate, options.window_s)
+    found = programs(workload, options.seed, number, options.max_model_len)
+    times = poisson_arrivals(stream(options.seed, "arrivals"), 1.0, len(found) + 1)
+    return found, [time * options.window_s / times[-1] for time in times[:-1]]
 
 
 def output_tokens(ready: ReadyProgram) -> int:
@@ -94,15 +77,17 @@ def output_tokens(ready: ReadyProgram) -> int:
     return sum(call.max_tokens for call in ready.calls)
 
 
-async def warm_up(client: httpx.AsyncClient, at: Started, workload: str, scene: Scene) -> None:
+async def warm_up(
+    client: httpx.AsyncClient, at: Started, workload: str, options: GpuOptions
+) -> None:
     """Play a few calls of other programs, since an engine's first calls are slow.
 
     Raises EngineError if one fails.
     """
-    found = programs(workload, scene.seed + _WARM_SEED, _WARM, scene.context)
+    found = programs(workload, options.seed + _WARM_SEED, _WARM, options.max_model_len)
     player = _player(client, at, tags=False, gap_scale=0.0)
     nothing_failed(
-        await player.play(found, [0.0] * len(found), lambda: None, limit_s=scene.longest_s)
+        await player.play(found, [0.0] * len(found), lambda: None, limit_s=options.longest_s)
     )
 
 
@@ -118,7 +103,7 @@ async def play_cell(
     at: Started,
     workload: str,
     rate: float,
-    scene: Scene,
+    options: GpuOptions,
     tags: bool,
     on_call: Callable[[], None],
 ) -> Outcome:
@@ -127,12 +112,12 @@ async def play_cell(
     Raises EngineError, and httpx.HTTPError or ValueError if engine or gateway do not report their
     state.
     """
-    found, times = arrivals(workload, scene, rate)
+    found, times = arrivals(workload, options, rate)
     await fresh(client, at.engine)
     before = counts_of(await metrics(client, at.engine))
     begun = time.monotonic()
-    player = _player(client, at, tags, scene.gap_scale)
-    play = await player.play(found, times, on_call, limit_s=scene.longest_s)
+    player = _player(client, at, tags, options.gap_scale)
+    play = await player.play(found, times, on_call, limit_s=options.longest_s)
     seconds = time.monotonic() - begun
     after = counts_of(await metrics(client, at.engine))
     return Outcome(found, play, after.since(before), rate, seconds)
@@ -142,23 +127,25 @@ async def capacity(
     client: httpx.AsyncClient,
     at: Started,
     workload: str,
-    scene: Scene,
-    slots: int,
-    limit_s: float,
+    options: GpuOptions,
 ) -> float:
     """Return the programs per second of an engine that always has enough work.
 
     This is its rate of tokens divided by the mean program's tokens, or 0 without tokens. Raises
     EngineError if calls fail.
     """
-    found = programs(workload, scene.seed + _WARM_SEED, 2 * slots, scene.context)
-    sampled = programs(workload, scene.seed, _SAMPLED, scene.context)
+    found = programs(workload, options.seed + _WARM_SEED, 2 * options.slots, options.max_model_len)
+    sampled = programs(workload, options.seed, _SAMPLED, options.max_model_len)
     await fresh(client, at.engine)
     samples: list[tuple[float, float]] = []
     sampler = asyncio.create_task(_sample(client, at.engine, samples))
     try:
-        player = _player(client, at, tags=False, gap_scale=scene.gap_scale)
-        nothing_failed(await player.play(found, [0.0] * len(found), lambda: None, limit_s=limit_s))
+        player = _player(client, at, tags=False, gap_scale=options.gap_scale)
+        nothing_failed(
+            await player.play(
+                found, [0.0] * len(found), lambda: None, limit_s=options.calibration_s
+            )
+        )
     finally:
         sampler.cancel()
         with suppress(asyncio.CancelledError):

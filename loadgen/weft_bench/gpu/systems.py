@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from weft_bench.cli.gpu import GpuOptions
 
 NAME: Final = "weft-bench"
 
@@ -61,30 +64,7 @@ MEASURE: Final = "vllm-opt"
 OURS: Final = "ours"
 
 
-@dataclass(frozen=True, slots=True)
-class EngineOptions:
-    """The settings that all engines share.
-
-    context: longest call in tokens. slots: parallel calls. step_tokens: per batch. kv_blocks: 0 for
-    as many as the memory holds. memory_share: of a GPU's memory. swap_gib: host memory for
-    preempted calls' KV. policy: order of `ours`, "" for the default. more: further arguments of
-    every engine.
-    """
-
-    context: int = 32_768
-    slots: int = 256
-    step_tokens: int = 8192
-    kv_blocks: int = 0
-    memory_share: float = 0.9
-    swap_gib: float = 16.0
-    first_quantum_s: float = 0.5
-    policy: str = ""
-    more: Sequence[str] = ()
-
-
-def engine_command(
-    system: System, options: EngineOptions, model: Path, port: int, device: str
-) -> list[str]:
+def engine_command(system: System, options: GpuOptions, model: Path, port: int) -> list[str]:
     """Return the command that starts the engine."""
     module = "weft_gateway.cli" if system.plugin else "weft_engine.launch"
     line = [sys.executable, "-m", module]
@@ -93,9 +73,9 @@ def engine_command(
         line += ["replica", *(["--policy", policy] if policy else [])]
     line += ["--model", str(model), "--host", "127.0.0.1", "--port", str(port)]
     line += ["--served-model-name", NAME, "--load-format", "dummy"]
-    line += ["--max-model-len", str(options.context), "--max-num-seqs", str(options.slots)]
+    line += ["--max-model-len", str(options.max_model_len), "--max-num-seqs", str(options.slots)]
     line += ["--max-num-batched-tokens", str(options.step_tokens)]
-    if device == "cuda":
+    if options.device == "cuda":
         line += ["--gpu-memory-utilization", str(options.memory_share)]
     if options.kv_blocks:
         line += ["--num-gpu-blocks-override", str(options.kv_blocks)]
@@ -104,7 +84,7 @@ def engine_command(
 
 
 def engine_environment(
-    system: System, options: EngineOptions, *, experiments: bool = False
+    system: System, options: GpuOptions, *, experiments: bool = False
 ) -> dict[str, str]:
     """Return the engine's variables.
 

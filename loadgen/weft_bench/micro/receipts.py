@@ -35,15 +35,12 @@ _COLUMNS: Final = (
 
 def run(options: ReceiptsOptions) -> int:
     """Measure and report. Returns the exit status."""
-    try:
-        rows = {
-            (f"{tenants} tenants", f"{programs} programs"): measure(
-                tenants, programs, options.limit, options.rounds
-            )
-            for tenants, programs in SCENES
-        }
-    except KeyboardInterrupt:
-        return 130
+    rows = {
+        (f"{tenants} tenants", f"{programs} programs"): measure(
+            tenants, programs, options.limit, options.rounds
+        )
+        for tenants, programs in SCENES
+    }
     title = f"A call's receipt, {options.limit:,} kept: processor time"
     show(title, ("tenants", "programs each"), rows, _COLUMNS)
     finish("receipts", options.json_file, asdict(options), figures(rows, _COLUMNS))

@@ -44,8 +44,6 @@ def run(options: OverheadOptions) -> int:
     except NotReady as error:
         print(f"weft bench overhead: Weft did not start\n{error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     rows = report.rows(cells)
     show("A proxy in front of two mock engines", LABELS, rows, COLUMNS)
     for name, reason in absent.items():

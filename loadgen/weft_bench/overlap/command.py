@@ -69,8 +69,6 @@ def run(options: OverlapOptions) -> int:
             f"weft bench overlap: request failed: {type(error).__name__} {error}", file=sys.stderr
         )
         return 2
-    except KeyboardInterrupt:
-        return 130
     report.show(measured.rows)
     print("; ".join(f"{key} {value}" for key, value in measured.notes.items()))
     told = {**configuration(options), **measured.notes}

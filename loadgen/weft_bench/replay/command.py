@@ -52,8 +52,6 @@ def run(options: ReplayOptions) -> int:
     except (TraceError, ReplayError, OrderError, StackError, ValueError) as error:
         print(f"weft bench replay: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     # Marks simulated figures, so that they never look like real ones.
     kind = "simulated: " if notes.get("engines") == "simulated" else ""
     title = f"{kind}{name}: {notes['programs']} programs, {options.rate:g}/s, seed {options.seed}"

@@ -100,8 +100,6 @@ def run(options: TruthOptions) -> int:
     except (StackError, ProbeError, OrderError, httpx.HTTPError, ValueError, ImportError) as error:
         print(f"weft bench truth: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     simulated = _simulate_rounds(options, shape, calibrated, calibration, compared)
     return _report(options, real, simulated)
 

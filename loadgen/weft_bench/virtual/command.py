@@ -50,8 +50,6 @@ def run(options: SimOptions) -> int:
     except (TraceError, SimulationError, ValueError) as error:
         print(f"weft bench sim: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     used = time.process_time() - started
     played = min(len({c.program for c in one.calls}) for runs in found.values() for one in runs)
     programs = f"{played} programs"

@@ -43,8 +43,6 @@ def run(options: WorkloadOptions) -> int:
     except (TraceError, ValueError) as error:
         print(f"weft bench workload: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -46,8 +46,6 @@ def run(options: LineageOptions) -> int:
     except TraceError as error:
         print(f"weft bench lineage: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     costs_us = {("cost", what): report.times(seconds) for what, seconds in found.items()}
     show("Programs found without keys: pairs of calls", report.LABELS, rows, report.COLUMNS)
     show("Processor time of a call", ("", "call"), costs_us, report.COSTS)

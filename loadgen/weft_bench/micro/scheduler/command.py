@@ -60,8 +60,6 @@ def run(options: SchedulerOptions) -> int:
     except ValueError as error:
         print(f"weft bench scheduler: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
     title = (
         f"Time of a scheduler step: {options.policy} and vLLM's priority, "
         f"{options.running:,} running, {options.waiting:,} waiting"

@@ -67,8 +67,6 @@ def run(options: SwapOptions, shape: Shape | None = None) -> int:
     except Wrong as error:
         print(f"weft bench swap: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     where = torch.cuda.get_device_name(device) if name == "cuda" else "the CPU"
     rows = report.rows(rates)
     title = f"KV blocks of {shape.block_bytes:,} bytes to and from host memory, {where}"

@@ -53,8 +53,6 @@ def run(options: TagsOptions) -> int:
                     )
                     rows[tokenizer, data] = row.values()
                     progress.advance(bar)
-    except KeyboardInterrupt:
-        return 130
     finally:
         gc.unfreeze()
     title = "share of 16-token blocks whose tag equals that of a full tokenisation"

@@ -9,13 +9,14 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 from weft_bench import cli
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu import command
 from weft_bench.gpu.cells import Cell
-from weft_bench.gpu.command import CELLS_LEFT, GpuOptions, run, sessions
+from weft_bench.gpu.command import CELLS_LEFT, run, sessions
 from weft_bench.gpu.engine import Counts, EngineError, Started
 from weft_bench.gpu.host import Host, HostError
-from weft_bench.gpu.play import Outcome, Scene
+from weft_bench.gpu.play import Outcome
 from weft_bench.gpu.results import Results
 from weft_bench.stack.processes import NotReady
 
@@ -40,7 +41,7 @@ class Stage:
             monkeypatch.setattr(command, name, getattr(self, name))
 
     @contextmanager
-    def started(self, system, options, model, device, logs, wait_s):
+    def started(self, system, options, model, logs, wait_s):
         assert logs.is_dir()
         self.log.append(f"start {system.policy or system.what.split()[0]} {system.prefix_cache}")
         yield Started("http://e", "http://g", 20.0, logs / "engine.log")
@@ -48,14 +49,14 @@ class Stage:
     async def metrics(self, client, engine):
         return ""
 
-    async def warm_up(self, client, at, workload, scene):
+    async def warm_up(self, client, at, workload, options):
         pass
 
-    async def capacity(self, client, at, workload, scene, slots, limit_s):
+    async def capacity(self, client, at, workload, options):
         self.log.append(f"capacity {workload}")
         return 2.0
 
-    async def play_cell(self, client, at, workload, rate, scene, tags, on_call):
+    async def play_cell(self, client, at, workload, rate, options, tags, on_call):
         self.log.append(f"play {workload} {rate:g} {tags}")
         self.now += self.takes_s
         on_call()
@@ -108,8 +109,8 @@ def test_second_run_plays_only_missing_cells(stage, tmp_path):
 def test_time_limit_leaves_and_reports_the_remaining_cells(stage, tmp_path, capsys):
     stage.takes_s = 100.0
     # Two cells fit with their limits, a third one does not.
-    scene = Scene(window_s=60.0, drain_s=60.0)
-    asked = options(tmp_path, systems=("vllm-opt",), scene=scene, minutes=6.0, calibration_s=5.0)
+    times = {"window_s": 60.0, "drain_s": 60.0, "minutes": 6.0, "calibration_s": 5.0}
+    asked = options(tmp_path, systems=("vllm-opt",), **times)
     assert run(asked) == CELLS_LEFT
     assert sum(line.startswith("play") for line in stage.log) == 3
     assert "1 cells are left" in capsys.readouterr().out
@@ -233,6 +234,6 @@ def test_command_line_selects_the_cells(monkeypatch):
     assert asked.systems == ("ours", "vllm")
     assert asked.loads == (0.5, 1.0)
     assert asked.capacity == {"lats": 0.3, "bfcl": 2.0}
-    assert asked.engine.context == asked.scene.context == 4096
-    assert asked.engine.more == ("--enforce-eager",)
+    assert asked.max_model_len == 4096
+    assert asked.more == ("--enforce-eager",)
     assert asked.minutes == 9.0

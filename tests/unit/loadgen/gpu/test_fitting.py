@@ -6,13 +6,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.costs import command
 from weft_bench.costs.engines import find
 from weft_bench.costs.presets import preset
 from weft_bench.gpu import fitting
 from weft_bench.gpu.engine import Started
-from weft_bench.gpu.shapes import SHAPES
-from weft_bench.gpu.systems import EngineOptions
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def engines(monkeypatch):
     found = []
 
     @contextmanager
-    def started(system, options, model, device, logs, wait_s, *, experiments=False):
+    def started(system, options, model, logs, wait_s, *, experiments=False):
         found.append((system, options, experiments))
         yield Started("http://e", "http://g", 1.0, logs / "engine.log")
 
@@ -44,10 +43,8 @@ def engines(monkeypatch):
 
 def fitted(tmp_path, **changed):
     file = tmp_path / "engine.json"
-    options = EngineOptions(**{"context": 4096, **changed})
-    fitting.fit_engine(
-        SHAPES["8b"], options, tmp_path / "model", "cuda", tmp_path, 5.0, 3, file
-    )  # fmt: skip
+    options = GpuOptions(**{"max_model_len": 4096, "fit_file": str(file), **changed})
+    fitting.fit_engine(options, tmp_path / "model", tmp_path, 5.0)
     return find(str(file))
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.drive.player import Play, ProgramResult
 from weft_bench.gpu.cells import WORKLOADS, count
 from weft_bench.gpu.engine import EngineError
-from weft_bench.gpu.play import Scene, arrivals, nothing_failed, output_tokens, programs
+from weft_bench.gpu.play import arrivals, nothing_failed, output_tokens, programs
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -20,7 +21,7 @@ def test_programs_fit_the_context_and_are_the_same_each_time(workload):
 
 
 def test_rate_sets_the_number_of_arrivals_in_the_window():
-    scene = Scene(seed=1, context=4096, window_s=20.0)
+    scene = GpuOptions(seed=1, max_model_len=4096, window_s=20.0)
     found, times = arrivals("bfcl", scene, 1.5)
     assert len(found) == len(times) == count(1.5, 20.0) == 30
     assert times == sorted(times)
@@ -28,7 +29,7 @@ def test_rate_sets_the_number_of_arrivals_in_the_window():
 
 
 def test_a_faster_scene_has_more_of_the_same_programs():
-    scene = Scene(seed=1, context=4096, window_s=20.0)
+    scene = GpuOptions(seed=1, max_model_len=4096, window_s=20.0)
     slow, fast = (arrivals("bfcl", scene, rate)[0] for rate in (0.5, 1.0))
     assert fast[: len(slow)] == slow
 
@@ -38,7 +39,7 @@ def test_arrivals_are_those_of_a_poisson_process():
     window, number = 100.0, 0
     early = 0
     for seed in range(40):
-        times = arrivals("bfcl", Scene(seed=seed, context=4096, window_s=window), 0.2)[1]
+        times = arrivals("bfcl", GpuOptions(seed=seed, max_model_len=4096, window_s=window), 0.2)[1]
         number += len(times)
         early += sum(time < window / 4 for time in times)
     assert early / number == pytest.approx(0.25, abs=0.05)
@@ -54,4 +55,4 @@ def test_play_with_a_failed_call_is_an_error():
 def test_output_tokens_are_those_of_all_calls():
     (program,) = programs("sharegpt", 0, 1, 4096)
     assert output_tokens(program) == sum(call.max_tokens for call in program.calls)
-    assert Scene(window_s=3.0, drain_s=4.0).longest_s == 7.0
+    assert GpuOptions(window_s=3.0, drain_s=4.0).longest_s == 7.0

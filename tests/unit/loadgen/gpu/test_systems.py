@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from weft_bench.cli.gpu import GpuOptions
 from weft_bench.gpu.systems import (
     PLAYED,
     SYSTEMS,
-    EngineOptions,
     engine_command,
     engine_environment,
     gateway_command,
@@ -19,8 +19,8 @@ MODEL = Path("/models/8b")
 OWN = ("--policy", "--enable-prefix-caching", "--no-enable-prefix-caching", "mlfq", "plas")
 
 
-def line(name, device="cuda", **options):
-    return engine_command(SYSTEMS[name], EngineOptions(**options), MODEL, 8001, device)
+def line(name, **options):
+    return engine_command(SYSTEMS[name], GpuOptions(**options), MODEL, 8001)
 
 
 def test_all_systems_are_played_and_reported():
@@ -30,7 +30,7 @@ def test_all_systems_are_played_and_reported():
 def test_baselines_are_vllm_without_the_plugin():
     for name in ("vllm", "vllm-opt"):
         assert "weft_engine.launch" in line(name)
-        assert "WEFT_ENGINE_SETTINGS" not in engine_environment(SYSTEMS[name], EngineOptions())
+        assert "WEFT_ENGINE_SETTINGS" not in engine_environment(SYSTEMS[name], GpuOptions())
     assert "--no-enable-prefix-caching" in line("vllm")
     assert "--enable-prefix-caching" in line("vllm-opt")
 
@@ -55,7 +55,7 @@ def test_weft_uses_its_default_order_unless_one_is_named():
 
 def test_only_weft_has_tags_and_locality_and_preempting_systems_have_swap():
     def settings(name, **options):
-        found = engine_environment(SYSTEMS[name], EngineOptions(**options))
+        found = engine_environment(SYSTEMS[name], GpuOptions(**options))
         return json.loads(found["WEFT_ENGINE_SETTINGS"])
 
     assert settings("ours", swap_gib=4) == {"tags": True, "swap_gib": 4}
@@ -73,6 +73,6 @@ def test_memory_share_applies_to_gpus():
 
 def test_experiments_are_enabled_only_to_measure_swaps():
     ours = SYSTEMS["ours"]
-    assert "experiments" not in engine_environment(ours, EngineOptions())["WEFT_ORDER_OPTIONS"]
-    told = engine_environment(ours, EngineOptions(), experiments=True)["WEFT_ORDER_OPTIONS"]
+    assert "experiments" not in engine_environment(ours, GpuOptions())["WEFT_ORDER_OPTIONS"]
+    told = engine_environment(ours, GpuOptions(), experiments=True)["WEFT_ORDER_OPTIONS"]
     assert json.loads(told)["experiments"] is True
