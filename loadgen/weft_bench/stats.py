@@ -26,6 +26,14 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
+def distribution(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Return the mean and the percentiles as `NAME_mean`, `NAME_p50`, `NAME_p95`, `NAME_p99`."""
+    return {
+        f"{name}_mean": mean(values),
+        **{f"{name}_p{percent}": percentile(values, percent / 100) for percent in (50, 95, 99)},
+    }
+
+
 def half_width(values: Sequence[float]) -> float:
     """Return half of the 95% confidence interval of the mean (Student's t), or 0 for one value."""
     # Imported here because the import takes a second, and clients that run one cell each do not

@@ -20,9 +20,7 @@ def costs(program: ReadyProgram) -> list[float]:
     A prompt costs only the tokens beyond those of the calls it waits for, because these are cached.
     The estimate ignores evictions.
     """
-    found = []
-    for number, ready in enumerate(program.calls):
-        known = max((program.calls[n].prompt_tokens for n in ready.call.needs(number)), default=0)
-        fresh = max(0, ready.prompt_tokens - known)
-        found.append(STEP_S * (ready.max_tokens + fresh / PROMPT_TOKENS_A_STEP))
-    return found
+    return [
+        STEP_S * (ready.max_tokens + program.fresh_tokens(number) / PROMPT_TOKENS_A_STEP)
+        for number, ready in enumerate(program.calls)
+    ]

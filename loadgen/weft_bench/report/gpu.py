@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from weft_bench.report import rows as report
 from weft_bench.report.figures import Figure
 from weft_bench.report.rows import Column
-from weft_bench.stats import mean, percentile
+from weft_bench.stats import distribution, mean
 from weft_bench.studies.curves import bounded_load
 
 if TYPE_CHECKING:
@@ -67,10 +67,7 @@ def summarise(outcome: Outcome) -> dict[str, float]:
         "calls": sum(result.calls for result in results),
         "output_tokens": engine.output_tokens,
         "tokens_per_s": engine.output_tokens / outcome.seconds if outcome.seconds else 0.0,
-        "response_mean": mean(times),
-        "response_p50": percentile(times, 0.50),
-        "response_p95": percentile(times, 0.95),
-        "response_p99": percentile(times, 0.99),
+        **distribution("response", times),
         # Agentix 6.2: a program's response time over its tokens, mean over programs.
         "program_token_latency": mean([r.response_s / tokens for r, tokens in kept if tokens]),
         "prefix_hit_rate": engine.hit / engine.queried if engine.queried else 0.0,

@@ -10,7 +10,7 @@ from typing import Final
 from weft_bench.drive.player import Play
 from weft_bench.report import rows as report
 from weft_bench.report.rows import Column
-from weft_bench.stats import mean, percentile
+from weft_bench.stats import distribution, mean
 
 # Policy to its play.
 Results = Mapping[str, Play]
@@ -61,10 +61,7 @@ def values(play: Play) -> dict[str, float]:
         "program_token_latency": mean(
             [r.response_s / r.output_tokens for r in good if r.output_tokens]
         ),
-        "response_mean": mean(times),
-        "response_p50": percentile(times, 0.50),
-        "response_p95": percentile(times, 0.95),
-        "response_p99": percentile(times, 0.99),
+        **distribution("response", times),
         "waiting_mean": mean([r.waiting_s for r in good]),
         "service_mean": mean([r.service_s for r in good]),
         "prefix_hit_rate": sum(r.cached_tokens for r in good) / prompt if prompt else 0.0,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from weft_bench.report.rows import Column
 from weft_bench.stats import mean, percentile
+
+if TYPE_CHECKING:
+    from weft_bench.micro.tags.way import Tagged
 
 LABELS: Final = ("tokenizer", "data")
 COLUMNS: Final = (
@@ -27,38 +29,25 @@ COLUMNS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One data set under one tokenizer, its calls in order.
+def values(calls: Sequence[Tagged], warm_up: int) -> dict[str, float]:
+    """Return the figures of one data set under one tokenizer, by the names of COLUMNS.
 
-    roles, wire, plain: share of each call's blocks with the right tag. seconds, learn_s: time of
-    each call. warm_up: first calls that are counted separately. tokens_off: error of the prompt's
-    length, as a fraction.
+    calls: in order. warm_up: first calls that are counted separately.
     """
-
-    roles: Sequence[float]
-    wire: Sequence[float]
-    plain: Sequence[float]
-    tokens_off: Sequence[float]
-    seconds: Sequence[float]
-    learn_s: Sequence[float]
-    warm_up: int
-
-    def values(self) -> dict[str, float]:
-        """Return the figures by the names of COLUMNS."""
-        after = slice(self.warm_up, None)
-        return {
-            "calls": len(self.roles),
-            "roles_mean": mean(self.roles[after]),
-            "roles_p5": percentile(self.roles[after], 0.05),
-            "wire_mean": mean(self.wire[after]),
-            "wire_p5": percentile(self.wire[after], 0.05),
-            "first_roles_mean": mean(self.roles[: self.warm_up]),
-            "first_wire_mean": mean(self.wire[: self.warm_up]),
-            "plain_mean": mean(self.plain[after]),
-            "tokens_off_p50": percentile(self.tokens_off[after], 0.5),
-            "tag_p50": percentile(self.seconds, 0.5),
-            "tag_p99": percentile(self.seconds, 0.99),
-            "learn_p50": percentile(self.learn_s, 0.5),
-            "learn_p99": percentile(self.learn_s, 0.99),
-        }
+    first, after = calls[:warm_up], calls[warm_up:]
+    off = [abs(call.tokens_off) / call.prompt_tokens for call in after]
+    return {
+        "calls": len(calls),
+        "roles_mean": mean([call.roles for call in after]),
+        "roles_p5": percentile([call.roles for call in after], 0.05),
+        "wire_mean": mean([call.wire for call in after]),
+        "wire_p5": percentile([call.wire for call in after], 0.05),
+        "first_roles_mean": mean([call.roles for call in first]),
+        "first_wire_mean": mean([call.wire for call in first]),
+        "plain_mean": mean([call.plain for call in after]),
+        "tokens_off_p50": percentile(off, 0.5),
+        "tag_p50": percentile([call.count_s for call in calls], 0.5),
+        "tag_p99": percentile([call.count_s for call in calls], 0.99),
+        "learn_p50": percentile([call.learn_s for call in calls], 0.5),
+        "learn_p99": percentile([call.learn_s for call in calls], 0.99),
+    }

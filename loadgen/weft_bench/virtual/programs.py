@@ -50,8 +50,7 @@ def begin_program(
     for number, call in enumerate(ready.calls):
         for needed in needs[number]:
             followers[needed].append(number)
-        known = max((ready.calls[n].prompt_tokens for n in needs[number]), default=0)
-        costs.append(alone(max(0, call.prompt_tokens - known), call.max_tokens))
+        costs.append(alone(ready.fresh_tokens(number), call.max_tokens))
     return Program(
         ready=ready,
         arrival_s=arrival_s,

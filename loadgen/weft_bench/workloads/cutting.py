@@ -41,6 +41,16 @@ class ReadyProgram:
     trimmed: bool
     arrival_s: float | None = None
 
+    def fresh_tokens(self, number: int) -> int:
+        """Return the prompt tokens of a call beyond those of the calls that it waits for.
+
+        An engine that has evicted nothing computes these.
+        """
+        ready = self.calls[number]
+        needs = ready.call.needs(number)
+        known = max((self.calls[needed].prompt_tokens for needed in needs), default=0)
+        return max(0, ready.prompt_tokens - known)
+
 
 def message_bytes(messages: Sequence[Mapping[str, Any]]) -> int:
     """Return the size in bytes of the messages in the chat template's output."""

@@ -42,16 +42,8 @@ def run(options: TagsOptions) -> int:
             for tokenizer, (template, tokens) in at_hand.items():
                 for data, programs in sets.items():
                     tagged = tag_programs(programs, template, tokens)
-                    row = report.Row(
-                        roles=[call.roles for call in tagged],
-                        wire=[call.wire for call in tagged],
-                        plain=[call.plain for call in tagged],
-                        tokens_off=[abs(c.tokens_off) / c.prompt_tokens for c in tagged],
-                        seconds=[call.count_s for call in tagged],
-                        learn_s=[call.learn_s for call in tagged],
-                        warm_up=min(options.warm_up, len(tagged) - 1),
-                    )
-                    rows[tokenizer, data] = row.values()
+                    warm_up = min(options.warm_up, len(tagged) - 1)
+                    rows[tokenizer, data] = report.values(tagged, warm_up)
                     progress.advance(bar)
     finally:
         gc.unfreeze()

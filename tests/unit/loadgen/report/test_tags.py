@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.report.tags import COLUMNS, Row
+from weft_bench.micro.tags.way import Tagged
+from weft_bench.report.tags import COLUMNS, values
 
 
 def test_the_first_calls_are_counted_apart() -> None:
-    found = Row(
-        roles=[0.5, 0.9, 1.0], wire=[0.6, 1.0, 1.0], plain=[0.1, 0.2, 0.4],
-        tokens_off=[0.3, 0.02, 0.04], seconds=[1e-3, 5e-5, 7e-5], learn_s=[1e-5, 1e-5, 1e-5],
-        warm_up=1,
-    ).values()  # fmt: skip
+    calls = [
+        Tagged(
+            messages=1, prompt_tokens=100, blocks=6, roles=roles, wire=wire, plain=plain,
+            tokens_off=off, count_s=count_s, learn_s=1e-5,
+        )
+        for roles, wire, plain, off, count_s in (
+            (0.5, 0.6, 0.1, 30, 1e-3), (0.9, 1.0, 0.2, -2, 5e-5), (1.0, 1.0, 0.4, 4, 7e-5),
+        )
+    ]  # fmt: skip
+    found = values(calls, warm_up=1)
     assert set(found) == {column.figure for column in COLUMNS}
     assert found["calls"] == 3
     assert found["roles_mean"] == pytest.approx(0.95)
