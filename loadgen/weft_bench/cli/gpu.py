@@ -71,9 +71,19 @@ def shares(text: str, option: str) -> tuple[float, ...]:
     return found
 
 
+def _check_gpu(context: typer.Context, options: GpuOptions) -> GpuOptions:
+    if not options.systems and not options.fit_file:
+        raise typer.BadParameter("'none' needs --fit")
+    return replace(options, more=tuple(context.args))
+
+
+@command(gpu, "gpu", "weft_bench.gpu.command", check=_check_gpu, cls=PassThroughCommand)
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
-    """Options of `weft bench gpu`. more: arguments of every engine, as given after `--`."""
+    """Measure vLLM, vLLM-opt, MLFQ and Weft on real vLLM, with four workloads.
+
+    Every engine gets the arguments after `--` unchanged. Exit status: 2 without a GPU or a tested
+    vLLM, 3 if time ran out before all cells were measured."""
 
     device: Annotated[str, Parsed(_device), Option(help="cuda, or cpu to test the command")] = (
         "cuda"
@@ -143,22 +153,10 @@ class GpuOptions:
             help="write the figures to this file; an existing file is extended",
         ),
     ] = ""
+    # Arguments of every engine, as given after `--`.
     more: tuple[str, ...] = ()
 
     @property
     def longest_s(self) -> float:
         """The longest duration of a cell in seconds, without clearing the cache."""
         return self.window_s + self.drain_s
-
-
-@command(gpu, "gpu", GpuOptions, cls=PassThroughCommand)
-def _gpu(context: typer.Context, options: GpuOptions) -> int:
-    """Measure vLLM, vLLM-opt, MLFQ and Weft on real vLLM, with four workloads.
-
-    Every engine gets the arguments after `--` unchanged. Exit status: 2 without a GPU or a tested
-    vLLM, 3 if time ran out before all cells were measured."""
-    from weft_bench.gpu.command import run
-
-    if not options.systems and not options.fit_file:
-        raise typer.BadParameter("'none' needs --fit")
-    return run(replace(options, more=tuple(context.args)))

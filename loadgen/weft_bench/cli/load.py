@@ -36,14 +36,18 @@ def _peers(text: str, option: str) -> tuple[str, ...]:
     return tuple(name for name in names(text) if name != "none")
 
 
+def _check_replay(context: typer.Context, options: ReplayOptions) -> ReplayOptions:
+    if options.base_url:
+        exclude(context, "--base-url", options.OF_OWN_ENGINES, "its engines are running")
+    return options
+
+
+@command(load, "replay", "weft_bench.replay.command", check=_check_replay)
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """Options of `weft bench replay`.
+    """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
 
-    tags: each policy is played once for each value, with or without tags of prompt content.
-    OF_OWN_ENGINES: options of engines that the command starts itself.
-    """
-
+    # Options of engines that the command starts itself.
     OF_OWN_ENGINES: ClassVar = (
         "replicas", "slots", "kv_blocks", "max_model_len", "swap_gib", "first_quantum_s",
     )  # fmt: skip
@@ -61,8 +65,6 @@ class ReplayOptions:
     rate: Annotated[float, Option(min=0.001, help="program arrivals per second")] = 1.0
     arrivals: Annotated[
         ArrivalsOrRecorded,
-        BaseUrl,
-        SwapGib,
         Option(help="poisson, bursty, stepped, or recorded: the trace's, rescaled"),
     ] = "poisson"
     seed: Annotated[int, Option(help="seed of arrivals and of the sample")] = 0
@@ -74,6 +76,7 @@ class ReplayOptions:
     kv_blocks: Annotated[int, Option(min=0, help="KV blocks of an engine; 0: vLLM's default")] = 0
     max_model_len: Annotated[int, Option(min=0, help="longest context, tokens; 0: the model's")] = 0
     swap_gib: SwapGib = 0.0
+    # Each policy is played once for each value.
     tags: Annotated[
         tuple[bool, ...],
         Parsed(_tags, default="on"),
@@ -89,23 +92,10 @@ class ReplayOptions:
     plot: Annotated[str, Option(callback=writable, help="write a PNG here")] = ""
 
 
-@command(load, "replay", ReplayOptions)
-def _replay(context: typer.Context, options: ReplayOptions) -> int:
-    """Replay agent dialogues as closed-loop programs, once per policy, on the same replicas."""
-    from weft_bench.replay.command import run
-
-    if options.base_url:
-        exclude(context, "--base-url", options.OF_OWN_ENGINES, "its engines are running")
-    return run(options)
-
-
+@command(load, "overhead", "weft_bench.overhead.command")
 @dataclass(frozen=True, slots=True)
 class OverheadOptions:
-    """Options of `weft bench overhead`.
-
-    A cell has at least `requests` requests and takes at least `seconds`, because the cell of a fast
-    proxy would otherwise be too short to rise above noise.
-    """
+    """Measure requests/s and added latency of Weft and its peers with a fast mock engine."""
 
     peers: Annotated[
         tuple[str, ...],
@@ -118,6 +108,8 @@ class OverheadOptions:
     concurrency: Annotated[
         tuple[int, ...], Parsed(counts), Option(help="concurrent calls, comma-separated")
     ] = (1, 8, 64)
+    # A cell has at least this many requests and takes at least `seconds`. Otherwise the cell of a
+    # fast proxy would be too short to rise above noise.
     requests: Annotated[int, Option(min=10, max=100_000, help="requests per cell")] = 2000
     seconds: Annotated[float, Option(min=0, max=60, help="minimum time of a cell, seconds")] = 2.0
     rounds: Annotated[int, Option(min=1, max=20, help="rounds; the median is used")] = 3
@@ -133,18 +125,21 @@ class OverheadOptions:
     json_file: JsonFile = ""
 
 
-@command(load, "overhead", OverheadOptions)
-def _overhead(context: typer.Context, options: OverheadOptions) -> int:
-    """Measure requests/s and added latency of Weft and its peers with a fast mock engine."""
-    from weft_bench.overhead.command import run
+def _check_overlap(context: typer.Context, options: OverlapOptions) -> OverlapOptions:
+    if options.base_url:
+        exclude(context, "--base-url", options.OF_OWN_ENGINES, "its engines are running")
+    if options.quick:
+        exclude(context, "--quick", ("requests", "seeds", "rate"), "--quick sets them")
+        options = replace(options, requests=3, seeds=1, rate=1.0)
+    return options
 
-    return run(options)
 
-
+@command(load, "overlap", "weft_bench.overlap.command", check=_check_overlap)
 @dataclass(frozen=True, slots=True)
 class OverlapOptions:
-    """Options of `weft bench overlap`. OF_OWN_ENGINES: those of engines that it starts itself."""
+    """Measure agents' requests without and with prompt splitting, streaming dispatch and tags."""
 
+    # Options of engines that the command starts itself.
     OF_OWN_ENGINES: ClassVar = ("replicas", "max_model_len", "kv_blocks")
 
     base_url: BaseUrl = ""
@@ -168,16 +163,3 @@ class OverlapOptions:
         bool, Option("--quick", help="3 requests, nearly at once; a minute after startup")
     ] = False
     json_file: JsonFile = ""
-
-
-@command(load, "overlap", OverlapOptions)
-def _overlap(context: typer.Context, options: OverlapOptions) -> int:
-    """Measure agents' requests without and with prompt splitting, streaming dispatch and tags."""
-    from weft_bench.overlap.command import run
-
-    if options.base_url:
-        exclude(context, "--base-url", options.OF_OWN_ENGINES, "its engines are running")
-    if options.quick:
-        exclude(context, "--quick", ("requests", "seeds", "rate"), "--quick sets them")
-        options = replace(options, requests=3, seeds=1, rate=1.0)
-    return run(options)

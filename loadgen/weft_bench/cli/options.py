@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
+from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -15,7 +16,6 @@ from typer.models import OptionInfo
 
 _T = TypeVar("_T")
 _Options = TypeVar("_Options")
-_Command = Callable[[typer.Context, _Options], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,44 @@ class Parsed:
 def command(
     group: typer.Typer,
     name: str,
-    options: Callable[..., _Options],
+    module: str,
+    *,
+    check: Callable[[typer.Context, Any], Any] | None = None,
     cls: type[TyperCommand] | None = None,
-) -> Callable[[_Command[_Options]], _Command[_Options]]:
-    """Add a function to a group of commands. The fields of a dataclass declare its options.
+) -> Callable[[type[_Options]], type[_Options]]:
+    """Add a command to a group by the dataclass of its options, whose docstring is the help.
 
     A field has the type `Annotated[..., typer.Option(...)]`; other fields are no options. The
-    function receives the options and returns the exit status. Its docstring is the command's help.
-    cls: typer's class of the command.
+    module is imported when the command runs: its `run` gets the options and returns the exit
+    status. check: returns the options to run with, or raises typer.BadParameter. cls: typer's class
+    of the command.
     """
+
+    def add(options: type[_Options]) -> type[_Options]:
+        parameters, parsers = _parameters(options)
+
+        def run(_context: typer.Context, **given: Any) -> None:
+            values = {at: parsers[at](one) if at in parsers else one for at, one in given.items()}
+            asked: Any = options(**values)
+            if check is not None:
+                asked = check(_context, asked)
+            raise typer.Exit(import_module(module).run(asked))
+
+        run.__doc__, run.__annotations__ = options.__doc__, {}
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        group.command(name, cls=cls)(run)
+        return options
+
+    return add
+
+
+def _parameters(options: Any) -> tuple[list[Parameter], dict[str, Callable[[str], Any]]]:
+    """Return typer's parameters of a dataclass, and the parsers of those that are text."""
     parsers: dict[str, Callable[[str], Any]] = {}
     # The name differs from those of options.
-    parameters = [Parameter("_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
+    found = [Parameter("_context", Parameter.KEYWORD_ONLY, annotation=typer.Context)]
     hints = get_type_hints(options, include_extras=True)
-    for field in fields(options):  # type: ignore[arg-type]
+    for field in fields(options):
         annotation, default = hints[field.name], field.default
         option, parsed = _part(annotation, OptionInfo), _part(annotation, Parsed)
         if option is None:
@@ -63,21 +87,9 @@ def command(
             parsers[field.name] = partial(parsed.parse, option=at)
             annotation, default = Annotated[str, option], parsed.text(default)
         default = Parameter.empty if default is MISSING else default
-        parameters.append(
-            Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        )
-
-    def add(function: _Command[_Options]) -> _Command[_Options]:
-        def run(_context: typer.Context, **given: Any) -> None:
-            values = {at: parsers[at](one) if at in parsers else one for at, one in given.items()}
-            raise typer.Exit(function(_context, options(**values)))
-
-        run.__doc__, run.__annotations__ = function.__doc__, {}
-        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        group.command(name, cls=cls)(run)
-        return function
-
-    return add
+        kind = Parameter.KEYWORD_ONLY
+        found.append(Parameter(field.name, kind, default=default, annotation=annotation))
+    return found, parsers
 
 
 def _part(annotation: Any, kind: type[_T]) -> _T | None:

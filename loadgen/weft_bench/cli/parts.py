@@ -15,9 +15,10 @@ from weft_bench.cli.options import JsonFile, Names, Option, Parsed, command, cou
 parts = typer.Typer()
 
 
+@command(parts, "swap", "weft_bench.micro.swap.command")
 @dataclass(frozen=True, slots=True)
 class SwapOptions:
-    """Options of `weft bench swap`."""
+    """Copy KV blocks between GPU and host memory in several ways; without a GPU, the CPU path."""
 
     blocks: Annotated[
         tuple[int, ...],
@@ -28,28 +29,19 @@ class SwapOptions:
     json_file: JsonFile = ""
 
 
-@command(parts, "swap", SwapOptions)
-def _swap(context: typer.Context, options: SwapOptions) -> int:
-    """Copy KV blocks between GPU and host memory in several ways; without a GPU, the CPU path."""
-    from weft_bench.micro.swap.command import run
-
-    return run(options)
-
-
+@command(parts, "scheduler", "weft_bench.micro.scheduler.command")
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """Options of `weft bench scheduler`.
-
-    warm_up: steps before the measured ones. scarce_waiting: waiting calls of the cases in which KV
-    blocks are scarce.
-    """
+    """Time schedule() per step, beside vLLM's own scheduler with its priority policy."""
 
     policy: Annotated[str, Option(help="order in the engine: fcfs, plas ...")] = "warm_plas"
     running: Annotated[int, Option(min=1, max=4096, help="calls in the batch")] = 256
     waiting: Annotated[int, Option(min=1, max=100_000, help="calls in the queue")] = 1000
     rounds: Annotated[int, Option(min=1, max=100, help="rounds; medians and their spread")] = 5
     steps: Annotated[int, Option(min=1, max=400, help="steps a round")] = 200
+    # Steps before the measured ones.
     warm_up: int = 300
+    # Waiting calls of the cases in which KV blocks are scarce.
     scarce_waiting: tuple[int, ...] = (400, 800)
     tenants: Annotated[int, Option(min=1, max=100_000, help="tenants that own the calls")] = 1
     asynchronous: Annotated[
@@ -58,17 +50,10 @@ class SchedulerOptions:
     json_file: JsonFile = ""
 
 
-@command(parts, "scheduler", SchedulerOptions)
-def _scheduler(context: typer.Context, options: SchedulerOptions) -> int:
-    """Time schedule() per step, beside vLLM's own scheduler with its priority policy."""
-    from weft_bench.micro.scheduler.command import run
-
-    return run(options)
-
-
+@command(parts, "tags", "weft_bench.micro.tags.command")
 @dataclass(frozen=True, slots=True)
 class TagsOptions:
-    """Options of `weft bench tags`."""
+    """Compare the blocks that tags select with those of a full tokenisation."""
 
     data: Annotated[str, Option(help="folder of the public data sets")]
     programs: Annotated[int, Option(min=0, help="programs a data set; 0: all")] = 0
@@ -76,34 +61,20 @@ class TagsOptions:
     json_file: JsonFile = ""
 
 
-@command(parts, "tags", TagsOptions)
-def _tags(context: typer.Context, options: TagsOptions) -> int:
-    """Compare the blocks that tags select with those of a full tokenisation."""
-    from weft_bench.micro.tags.command import run
-
-    return run(options)
-
-
+@command(parts, "placing", "weft_bench.micro.placing")
 @dataclass(frozen=True, slots=True)
 class PlacingOptions:
-    """Options of `weft bench placing`."""
+    """Time the placement of a new program by its prompt prefix."""
 
     replicas: Annotated[int, Option(min=2, max=1024, help="replicas to choose from")] = 4
     rounds: Annotated[int, Option(min=1, max=10_000, help="rounds of 20 calls")] = 100
     json_file: JsonFile = ""
 
 
-@command(parts, "placing", PlacingOptions)
-def _placing(context: typer.Context, options: PlacingOptions) -> int:
-    """Time the placement of a new program by its prompt prefix."""
-    from weft_bench.micro.placing import run
-
-    return run(options)
-
-
+@command(parts, "lineage", "weft_bench.micro.lineage.command")
 @dataclass(frozen=True, slots=True)
 class LineageOptions:
-    """Options of `weft bench lineage`."""
+    """Measure how well lineage joins the calls of recorded programs without keys, and its cost."""
 
     data: Annotated[str, Option(help="folder of the recorded programs: tau_airline, agent_calls")]
     sets: Annotated[Names, Option(help="sets, comma-separated; default: all")] = ()
@@ -112,29 +83,14 @@ class LineageOptions:
     json_file: JsonFile = ""
 
 
-@command(parts, "lineage", LineageOptions)
-def _lineage(context: typer.Context, options: LineageOptions) -> int:
-    """Measure how well lineage joins the calls of recorded programs without keys, and its cost."""
-    from weft_bench.micro.lineage.command import run
-
-    return run(options)
-
-
+@command(parts, "receipts", "weft_bench.micro.receipts")
 @dataclass(frozen=True, slots=True)
 class ReceiptsOptions:
-    """Options of `weft bench receipts`."""
+    """Time the storage of receipts, below and at the limit, with one and many tenants."""
 
     limit: Annotated[int, Option(min=1, max=1_000_000, help="receipts kept")] = 4096
     rounds: Annotated[int, Option(min=1, max=1000, help="rounds; the median is used")] = 9
     json_file: JsonFile = ""
-
-
-@command(parts, "receipts", ReceiptsOptions)
-def _receipts(context: typer.Context, options: ReceiptsOptions) -> int:
-    """Time the storage of receipts, below and at the limit, with one and many tenants."""
-    from weft_bench.micro.receipts import run
-
-    return run(options)
 
 
 @parts.command("tenants")

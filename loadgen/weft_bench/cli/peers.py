@@ -29,9 +29,28 @@ def _engines(text: str, option: str) -> str:
     return one_of(text, (SIMULATED, REAL), option)
 
 
+def _check_peers(context: typer.Context, options: PeersOptions) -> PeersOptions:
+    if options.engines == REAL:
+        only_simulated = ("preset", "speed_up")
+        exclude(context, "--engines real", only_simulated, "they apply to simulated engines")
+        options = replace(
+            options,
+            replicas=options.replicas if given(context, ("replicas",)) else 2,
+            kv_blocks=options.kv_blocks if given(context, ("kv_blocks",)) else 500,
+            speed_up=1.0,
+        )
+    if options.quick:
+        sets = ("seeds", "workloads", "programs", "speed_up")
+        exclude(context, "--quick", sets, "--quick sets them")
+        long_gaps = options.long_gaps if given(context, ("long_gaps",)) else 0.0
+        options = replace(options, seeds=1, long_gaps=long_gaps)
+    return options
+
+
+@command(peers, "peers", "weft_bench.peers.command", check=_check_peers)
 @dataclass(frozen=True, slots=True)
 class PeersOptions:
-    """Options of `weft bench peers`. fronts, workloads: () for all."""
+    """Compare vllm-router, smg, sglang-router, LiteLLM and Weft on the same replicas."""
 
     data: Annotated[str, Option(help="folder of the recorded workloads")]
     engines: Annotated[
@@ -71,25 +90,3 @@ class PeersOptions:
     page: Annotated[
         str, Option(help="page to update with these engines' section, such as docs/peers.md")
     ] = ""
-
-
-@command(peers, "peers", PeersOptions)
-def _peers(context: typer.Context, options: PeersOptions) -> int:
-    """Compare vllm-router, smg, sglang-router, LiteLLM and Weft on the same replicas."""
-    from weft_bench.peers.command import run
-
-    if options.engines == REAL:
-        only_simulated = ("preset", "speed_up")
-        exclude(context, "--engines real", only_simulated, "they apply to simulated engines")
-        options = replace(
-            options,
-            replicas=options.replicas if given(context, ("replicas",)) else 2,
-            kv_blocks=options.kv_blocks if given(context, ("kv_blocks",)) else 500,
-            speed_up=1.0,
-        )
-    if options.quick:
-        sets = ("seeds", "workloads", "programs", "speed_up")
-        exclude(context, "--quick", sets, "--quick sets them")
-        long_gaps = options.long_gaps if given(context, ("long_gaps",)) else 0.0
-        options = replace(options, seeds=1, long_gaps=long_gaps)
-    return run(options)

@@ -12,9 +12,10 @@ from weft_bench.cli.options import Option, PresetBlocks, PresetSlots, command
 replica = typer.Typer()
 
 
+@command(replica, "replica", "weft_bench.simulated.command")
 @dataclass(frozen=True, slots=True)
 class SimulatedOptions:
-    """Options of `weft bench replica`."""
+    """Run a simulated replica with an engine's API and timing, without vLLM and without a model."""
 
     model: Annotated[str, Option(help="served model name")] = "simulated"
     host: Annotated[str, Option(help="address to listen on")] = "127.0.0.1"
@@ -32,11 +33,3 @@ class SimulatedOptions:
     scheduler: Annotated[
         str, Option(help="plain, or vllm for vLLM's own (takes seconds to start)")
     ] = "plain"
-
-
-@command(replica, "replica", SimulatedOptions)
-def _replica(context: typer.Context, options: SimulatedOptions) -> int:
-    """Run a simulated replica with an engine's API and timing, without vLLM and without a model."""
-    from weft_bench.simulated.command import run
-
-    return run(options)

@@ -33,9 +33,10 @@ def _balancers(text: str, option: str) -> tuple[str, ...]:
     return found
 
 
+@command(simulator, "sim", "weft_bench.virtual.command")
 @dataclass(frozen=True, slots=True)
 class SimOptions:
-    """Options of `weft bench sim`."""
+    """Simulate: vLLM's scheduler, Weft's orders and routing, and a cost model of the engine."""
 
     workload: Annotated[
         str, Option(help="a name of `weft bench workload`, or file or folder of a real trace")
@@ -87,17 +88,10 @@ class SimOptions:
     json_file: JsonFile = ""
 
 
-@command(simulator, "sim", SimOptions)
-def _sim(context: typer.Context, options: SimOptions) -> int:
-    """Simulate: vLLM's scheduler, Weft's orders and routing, and a cost model of the engine."""
-    from weft_bench.virtual.command import run
-
-    return run(options)
-
-
+@command(simulator, "fit", "weft_bench.costs.command")
 @dataclass(frozen=True, slots=True)
 class FitOptions:
-    """Options of `weft bench fit`. The engine does not report its capacity over HTTP."""
+    """Fit the simulator's cost model to the step times of a running engine."""
 
     engine: Annotated[str, Option(help="base URL of an idle engine of `weft replica`")]
     swap_engine: Annotated[
@@ -118,17 +112,10 @@ class FitOptions:
     ] = ""
 
 
-@command(simulator, "fit", FitOptions)
-def _fit(context: typer.Context, options: FitOptions) -> int:
-    """Fit the simulator's cost model to the step times of a running engine."""
-    from weft_bench.costs.command import run
-
-    return run(options)
-
-
+@command(simulator, "truth", "weft_bench.truth.command")
 @dataclass(frozen=True, slots=True)
 class TruthOptions:
-    """Options of `weft bench truth`."""
+    """Compare the simulator with a real engine on this machine: same programs, fitted costs."""
 
     policies: Annotated[Orders, Option("--policy", help="orders, comma-separated")] = (
         "fcfs",
@@ -145,17 +132,10 @@ class TruthOptions:
     json_file: JsonFile = ""
 
 
-@command(simulator, "truth", TruthOptions)
-def _truth(context: typer.Context, options: TruthOptions) -> int:
-    """Compare the simulator with a real engine on this machine: same programs, fitted costs."""
-    from weft_bench.truth.command import run
-
-    return run(options)
-
-
+@command(simulator, "workload", "weft_bench.workloads.command")
 @dataclass(frozen=True, slots=True)
 class WorkloadOptions:
-    """Options of `weft bench workload`."""
+    """Write a workload to a file that `bench replay` plays, or describe workloads."""
 
     name: Annotated[str, Option(help="name of a workload generated from statistics")] = ""
     programs: Annotated[
@@ -173,11 +153,3 @@ class WorkloadOptions:
     shrink: Annotated[int, Option(min=1, help="divide lengths of traces without text by this")] = 1
     markdown: Annotated[bool, Option(help="print one Markdown row per workload")] = False
     json_file: JsonFile = ""
-
-
-@command(simulator, "workload", WorkloadOptions)
-def _workload(context: typer.Context, options: WorkloadOptions) -> int:
-    """Write a workload to a file that `bench replay` plays, or describe workloads."""
-    from weft_bench.workloads.command import run
-
-    return run(options)
