@@ -12,7 +12,6 @@ from typing import Any
 from rich.progress import Progress
 
 from weft_bench.cli.simulator import FitOptions
-from weft_bench.costs.engines import to_json
 from weft_bench.costs.fit import Measured, error, fit_costs, seconds_of
 from weft_bench.costs.presets import EngineShape
 from weft_bench.costs.step_probe import ProbeError, measurements, probe
@@ -90,7 +89,7 @@ def write(options: FitOptions, shape: EngineShape, measured: Sequence[Measured])
     figures.append(Figure("mean_relative_error", error(shape.cost, measured), "1"))
     document: dict[str, Any] = {**asdict(options), "measured": [asdict(m) for m in measured]}
     write_json(
-        Path(options.json_file), "weft bench fit", document, figures, {"engine": to_json(shape)}
+        Path(options.json_file), "weft bench fit", document, figures, {"engine": asdict(shape)}
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from weft_bench.costs.model import CostModel
+import msgspec
+
 from weft_bench.costs.presets import PRESETS, EngineShape, preset
-
-_COUNTS: Final = ("slots", "step_tokens", "kv_blocks", "block_tokens", "block_bytes", "context")
 
 
 def shapes(names: str, replicas: int, slots: int = 0, kv_blocks: int = 0) -> list[EngineShape]:
@@ -43,20 +42,9 @@ def find(name: str) -> EngineShape:
         raise ValueError(f"{name} does not contain an engine: {error!r}") from None
 
 
-def to_json(shape: EngineShape) -> dict[str, Any]:
-    """Return the engine as JSON for `of_json`."""
-    return asdict(shape)
-
-
 def of_json(values: Any) -> EngineShape:
-    """Return an engine from parsed JSON. Raises KeyError, TypeError or ValueError for other
-    content.
-    """
-    shape = EngineShape(**{**values, "cost": CostModel(**values["cost"])})
-    for name in _COUNTS:
-        value = getattr(shape, name)
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if not shape.call_s >= 0:
-        raise ValueError(f"call_s must not be negative, got {shape.call_s!r}")
-    return shape
+    """Return an engine from the JSON of its fields. Raises ValueError for other content."""
+    try:
+        return msgspec.convert(values, EngineShape)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None

@@ -31,11 +31,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from weft_bench.costs.model import CostModel
 
 BLOCK_TOKENS: Final = 16
+# The limits apply to engines that are read from a file.
+Count = Annotated[int, Meta(ge=1)]
 _MEMORY_SHARE: Final = 0.92
 _ACTIVATIONS: Final = 2e9
 _BANDWIDTH_REACHED: Final = 0.75
@@ -89,13 +93,13 @@ class EngineShape:
     """
 
     cost: CostModel
-    slots: int
-    step_tokens: int
-    kv_blocks: int
-    block_tokens: int = BLOCK_TOKENS
-    block_bytes: int = 2_097_152
-    context: int = 131_072
-    call_s: float = 0.0
+    slots: Count
+    step_tokens: Count
+    kv_blocks: Count
+    block_tokens: Count = BLOCK_TOKENS
+    block_bytes: Count = 2_097_152
+    context: Count = 131_072
+    call_s: Annotated[float, Meta(ge=0)] = 0.0
 
 
 GPUS: Final[Mapping[str, Gpu]] = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import httpx
 
@@ -25,3 +26,17 @@ async def served(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
     except (httpx.HTTPError, ValueError, KeyError, IndexError) as error:
         raise ValueError(f"{base} serves no model: {error}") from None
     return str(card["id"]), int(card.get("max_model_len") or _DEFAULT_CONTEXT)
+
+
+async def count_tokens(
+    client: httpx.AsyncClient, base: str, model: str, messages: Sequence[Mapping[str, Any]]
+) -> float:
+    """Return the prompt tokens of messages, by the engine's count.
+
+    base: URL of a gateway or an engine. Raises ValueError if it rejects the call.
+    """
+    body = {"model": model, "messages": messages, "max_tokens": 1}
+    answer = await client.post(f"{base}/v1/chat/completions", json=body)
+    if answer.status_code != 200:
+        raise ValueError(f"the engine rejected a probe: {answer.text[:300]}")
+    return float(answer.json()["usage"]["prompt_tokens"])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
-from weft_bench.drive.client import Client
+from weft_bench.drive.gateway import connect, count_tokens
 from weft_bench.peers.contents import messages_of
 from weft_bench.peers.drive import Script, drive
 from weft_bench.peers.fronts import Front
@@ -25,9 +24,15 @@ _DIRECT: Final = Front("direct", OURS, keyed=False)
 def ratio_of(program: TraceProgram, replicas: Replicas) -> float:
     """Return the bytes per token of this program's messages, by the engine's count.
 
-    Raises TraceError if the engine rejects the request.
+    Raises ValueError if the engine rejects the request.
     """
-    return asyncio.run(bytes_per_token(messages_of(program.calls[-1]), partial(_count, replicas)))
+
+    async def ratio() -> float:
+        async with connect() as client:
+            count = partial(count_tokens, client, replicas.urls[0], replicas.place.model)
+            return await bytes_per_token(messages_of(program.calls[-1]), count)
+
+    return asyncio.run(ratio())
 
 
 def alone_real(
@@ -47,15 +52,3 @@ def alone_real(
         return played.duration_s
 
     return lone
-
-
-async def _count(replicas: Replicas, messages: Sequence[Any]) -> float:
-    client = Client(replicas.urls[0])
-    body = {"model": replicas.place.model, "messages": messages, "max_tokens": 1}
-    try:
-        status, answer = await client.post("/v1/chat/completions", json.dumps(body).encode(), {})
-    finally:
-        client.close()
-    if status != 200:
-        raise TraceError(f"the engine rejected a probe: {answer[:200].decode(errors='replace')}")
-    return float(json.loads(answer)["usage"]["prompt_tokens"])

@@ -17,7 +17,7 @@ import httpx
 
 from weft_bench.cli.load import ReplayOptions
 from weft_bench.drive.counters import simulated
-from weft_bench.drive.gateway import connect, served
+from weft_bench.drive.gateway import connect, count_tokens, served
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
@@ -112,7 +112,8 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             await set_order(client, base, policy, reset_cache=True)
         trace, programs = _load(options, context)
         first = next(programs)
-        ratio = await _ratio(client, base, model, first)
+        count = partial(count_tokens, client, base, model)
+        ratio = await bytes_per_token(first.calls[-1].messages, count)
         programs = chain([first], programs)
         ready = _fit(options, programs, context, ratio)
         recorded = [program.arrival_s for program in ready]
@@ -184,20 +185,3 @@ async def _simulated(client: httpx.AsyncClient, base: str) -> bool:
         return simulated((await client.get(f"{base}/weft/state")).json())
     except (httpx.HTTPError, ValueError) as error:
         raise ReplayError(str(error)) from None
-
-
-async def _ratio(client: httpx.AsyncClient, base: str, model: str, program: TraceProgram) -> float:
-    """Return the bytes per token of a program's messages, by the engine's count."""
-    name = f"probe-{uuid4().hex[:8]}"
-
-    async def count(messages: Sequence[Any]) -> float:
-        body: Mapping[str, Any] = {"model": model, "messages": messages, "max_tokens": 1}
-        headers = {"x-weft-program": name}
-        answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
-        if answer.status_code != 200:
-            raise ReplayError(f"the engine rejected a probe: {answer.text[:300]}")
-        return float(answer.json()["usage"]["prompt_tokens"])
-
-    found = await bytes_per_token(program.calls[-1].messages, count)
-    await client.delete(f"{base}/v1/sessions/{name}")
-    return found

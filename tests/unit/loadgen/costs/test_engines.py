@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
-from weft_bench.costs.engines import find, shapes, to_json
+from weft_bench.costs.engines import find, shapes
 from weft_bench.costs.presets import preset
 
 
@@ -18,7 +19,7 @@ def test_replicas_take_the_named_engines_in_turn():
 
 def test_an_engine_is_written_and_read_back_without_loss(tmp_path):
     file = tmp_path / "engine.json"
-    file.write_text(json.dumps({"engine": to_json(preset("70b-h100"))}))
+    file.write_text(json.dumps({"engine": asdict(preset("70b-h100"))}))
     assert find(str(file)) == preset("70b-h100")
 
 
@@ -40,15 +41,15 @@ def test_empty_name_is_no_engine():
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"slots": 0}, "slots must be a whole number of at least 1"),
-        ({"kv_blocks": -4}, "kv_blocks must be"),
-        ({"step_tokens": 1.5}, "step_tokens must be"),
-        ({"context": "4096"}, "context must be"),
-        ({"call_s": -1.0}, "call_s must not be negative"),
+        ({"slots": 0}, r"Expected `int` >= 1 - at `\$.slots`"),
+        ({"kv_blocks": -4}, "kv_blocks"),
+        ({"step_tokens": 1.5}, "step_tokens"),
+        ({"context": "4096"}, "context"),
+        ({"call_s": -1.0}, "call_s"),
     ],
 )
 def test_an_engine_without_room_is_refused(tmp_path, change, why):
     file = tmp_path / "engine.json"
-    file.write_text(json.dumps({"engine": {**to_json(preset("8b-a100")), **change}}))
+    file.write_text(json.dumps({"engine": {**asdict(preset("8b-a100")), **change}}))
     with pytest.raises(ValueError, match=why):
         find(str(file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import httpx
 import pytest
 from support.peers import replicas
 from weft_bench.peers import drive, real
@@ -36,16 +37,26 @@ class Refusing(Engine):
     status = 400
 
 
+def counting(status: int) -> httpx.AsyncClient:
+    """Return a client of an engine that counts as `Engine` does."""
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        _, body = await Engine("").post("", request.content, {})
+        return httpx.Response(status, content=body)
+
+    return httpx.AsyncClient(transport=httpx.MockTransport(answer))
+
+
 def test_the_denser_sample_counts(monkeypatch):
-    monkeypatch.setattr(real, "Client", Engine)
+    monkeypatch.setattr(real, "connect", lambda: counting(200))
     program = TraceProgram("p", (TraceCall(messages=PROMPT),))
     # With what a template adds to each message, 24 characters.
     assert real.ratio_of(program, replicas()) == pytest.approx((96 + 24) / 48)
 
 
 def test_an_engine_that_refuses_ends_it(monkeypatch):
-    monkeypatch.setattr(real, "Client", Refusing)
-    with pytest.raises(TraceError, match="rejected"):
+    monkeypatch.setattr(real, "connect", lambda: counting(400))
+    with pytest.raises(ValueError, match="rejected"):
         real.ratio_of(TraceProgram("p", (TraceCall(messages=PROMPT),)), replicas())
 
 
