@@ -19,7 +19,7 @@ from weft_bench.gpu.cells import count, plateau
 from weft_bench.gpu.engine import Counts, EngineError, Started, counts_of, fresh, metrics
 from weft_bench.gpu.systems import NAME
 from weft_bench.stats import mean
-from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.cutting import ReadyProgram, fitting
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.streams import poisson_arrivals, stream
 
@@ -47,15 +47,9 @@ def programs(workload: str, seed: int, number: int, context: int) -> list[ReadyP
 
     Equal arguments give equal programs.
     """
-    found = []
-    # A program whose first call does not fit is skipped. Enough others exist.
-    for program in islice(WORKLOADS[workload].generate(seed, 20 * number + 100), 20 * number + 100):
-        ready = fit(program, context, 1.0)
-        if ready is not None:
-            found.append(ready)
-        if len(found) == number:
-            break
-    return found
+    # Enough others exist for the programs that are left out.
+    made = WORKLOADS[workload].generate(seed, 20 * number + 100)
+    return list(islice(fitting(made, context, 1.0), number))
 
 
 def arrivals(

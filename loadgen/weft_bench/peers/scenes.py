@@ -15,7 +15,7 @@ from weft_bench.peers.drive import Script
 from weft_bench.peers.real import alone_real, ratio_of
 from weft_bench.peers.replicas import Replicas
 from weft_bench.simulated.alone import Lone, alone
-from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.cutting import ReadyProgram, fitting
 from weft_bench.workloads.schema import TraceCall, TraceError, TraceProgram
 from weft_bench.workloads.streams import poisson_arrivals, stream
 from weft_bench.workloads.traces.files import read_trace
@@ -139,11 +139,11 @@ def alone_simulated(
 def _fitting(
     programs: Iterator[TraceProgram], scene: Scene, context: int, ratio: float
 ) -> Iterator[ReadyProgram]:
-    for program in programs:
-        calls = tuple(_as_chat(call) for call in program.calls[: scene.calls])
-        found = fit(replace(program, calls=calls), context, ratio)
-        if found is not None:
-            yield found
+    chats = (
+        replace(program, calls=tuple(map(_as_chat, program.calls[: scene.calls])))
+        for program in programs
+    )
+    return fitting(chats, context, ratio)
 
 
 def _as_chat(call: TraceCall) -> TraceCall:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from functools import partial
-from itertools import chain, product
+from itertools import chain, islice, product
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -26,7 +26,7 @@ from weft_bench.report.rows import figures
 from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
 from weft_bench.stack.local import progress as progress_of
 from weft_bench.workloads.arrivals import arrivals
-from weft_bench.workloads.cutting import ReadyProgram, bytes_per_token, fit
+from weft_bench.workloads.cutting import bytes_per_token, fitting
 from weft_bench.workloads.schema import TraceError, TraceProgram
 from weft_bench.workloads.streams import stream
 from weft_bench.workloads.synthetic import generate
@@ -115,7 +115,11 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
         count = partial(count_tokens, client, base, model)
         ratio = await bytes_per_token(first.calls[-1].messages, count)
         programs = chain([first], programs)
-        ready = _fit(options, programs, context, ratio)
+        ready = list(
+            islice(fitting(programs, context, ratio, options.output_scale), options.programs)
+        )
+        if not ready:
+            raise ReplayError(f"no program fits a context of {context} tokens")
         recorded = [program.arrival_s for program in ready]
         times = arrivals(options.arrivals, stream(options.seed, "arrivals"), options.rate, recorded)
         notes: dict[str, Any] = {
@@ -163,21 +167,6 @@ def _check_arrivals(options: ReplayOptions, programs: Iterator[TraceProgram]) ->
 def variant(policy: str, tagged: bool, tags: Sequence[bool]) -> str:
     """Return the name of a play: the policy, and the tags if they vary."""
     return policy if len(tags) == 1 else f"{policy} {'tags' if tagged else 'plain'}"
-
-
-def _fit(
-    options: ReplayOptions, programs: Iterable[TraceProgram], context: int, ratio: float
-) -> list[ReadyProgram]:
-    ready: list[ReadyProgram] = []
-    for program in programs:
-        fitted = fit(program, context, ratio, options.output_scale)
-        if fitted is not None:
-            ready.append(fitted)
-        if len(ready) == options.programs:
-            break
-    if not ready:
-        raise ReplayError(f"no program fits a context of {context} tokens")
-    return ready
 
 
 async def _simulated(client: httpx.AsyncClient, base: str) -> bool:

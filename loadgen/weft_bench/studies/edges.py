@@ -28,15 +28,14 @@ def measure(cell: Cell) -> Values:
     """
     from weft_bench.costs.engines import shapes
     from weft_bench.virtual.workload import BYTES_PER_TOKEN
-    from weft_bench.workloads.cutting import fit
+    from weft_bench.workloads.cutting import fitting
 
     edge = BY_NAME[cell.text("edge")]
     name = cell.text("system")
     system = edge.system if name == RIVAL else {**OTHERS, OURS: SYSTEMS[OURS]}[name]
     engines = shapes("8b-a100", edge.replicas, edge.slots, edge.kv_blocks)
     made, arrivals = edge.play(cell.seed, int(cell.number("programs")))
-    ready = [fit(program, engines[0].context, BYTES_PER_TOKEN) for program in made]
-    programs = [program for program in ready if program is not None]
+    programs = list(fitting(made, engines[0].context, BYTES_PER_TOKEN))
     return figures(play_programs(programs, arrivals, engines, system, cell.seed))
 
 

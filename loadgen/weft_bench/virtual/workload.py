@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from weft_bench.workloads.cutting import ReadyProgram, fit
+from weft_bench.workloads.cutting import ReadyProgram, fitting
 from weft_bench.workloads.registry import WORKLOADS
 from weft_bench.workloads.schema import TraceError
 from weft_bench.workloads.traces.files import read_trace
@@ -27,13 +28,7 @@ def load(name: str, seed: int, count: int, context: int) -> list[ReadyProgram]:
     else:
         # At full length, because no real engine has to hold it.
         _, programs = read_trace(Path(name), seed, context, 1)
-    found: list[ReadyProgram] = []
-    for program in programs:
-        ready = fit(program, context, BYTES_PER_TOKEN)
-        if ready is not None:
-            found.append(ready)
-        if len(found) == count:
-            break
+    found = list(islice(fitting(programs, context, BYTES_PER_TOKEN), count))
     if not found:
         raise TraceError(f"no program of {name} fits a context of {context} tokens")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -117,6 +117,19 @@ def fit(
         return None
     cut = len(calls) < len(program.calls)
     return ReadyProgram(program.id, tuple(calls), cut, trimmed, program.arrival_s)
+
+
+def fitting(
+    programs: Iterable[TraceProgram],
+    context: int,
+    bytes_per_token: float,
+    output_scale: float = 1.0,
+) -> Iterator[ReadyProgram]:
+    """Yield the programs that `fit`; a program whose first call does not fit is left out."""
+    for program in programs:
+        ready = fit(program, context, bytes_per_token, output_scale)
+        if ready is not None:
+            yield ready
 
 
 def _tokens(call: TraceCall, bytes_per_token: float) -> int:
