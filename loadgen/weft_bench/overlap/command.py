@@ -28,7 +28,7 @@ from weft_bench.overlap.probe import Machine, Probe, ProbeError
 from weft_bench.overlap.prompts import RESERVE, ready
 from weft_bench.overlap.shape import LARGEST_PROMPT, ShapeRequest, generate
 from weft_bench.report import overlap as report
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, status
 from weft_bench.report.rows import figures
 from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
 from weft_bench.stack.local import progress as progress_of
@@ -80,9 +80,7 @@ def run(options: OverlapOptions) -> int:
         for r in results
         for error in r.errors
     ]
-    for failure in failures[:5]:
-        print(f"error: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return status(failures)
 
 
 def setup(

@@ -21,7 +21,7 @@ from weft_bench.drive.gateway import connect, count_tokens, served
 from weft_bench.drive.order import OrderError, kept_order, set_order
 from weft_bench.drive.player import Gaps, Play, Player
 from weft_bench.report import replay as report
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, status
 from weft_bench.report.rows import figures
 from weft_bench.stack.local import StackError, configuration, engine_variables, stack_at
 from weft_bench.stack.local import progress as progress_of
@@ -64,9 +64,7 @@ def run(options: ReplayOptions) -> int:
     failures = [
         f"{r.id}: {e}" for played in results.values() for r in played.programs for e in r.errors
     ]
-    for failure in failures[:5]:
-        print(f"error: {failure}", file=sys.stderr)
-    return 1 if failures else 0
+    return status(failures)
 
 
 def setup(

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -82,3 +83,10 @@ def finish(
     print(machine())
     if json_file:
         write_json(Path(json_file), f"weft bench {command}", configuration, figures, extra)
+
+
+def status(failures: Sequence[str]) -> int:
+    """Print the first failures of a bench. Returns its exit status."""
+    for failure in failures[:5]:
+        print(f"error: {failure}", file=sys.stderr)
+    return 1 if failures else 0

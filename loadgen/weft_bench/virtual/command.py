@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from weft_bench.cli.simulator import SimOptions
 from weft_bench.report import sim as report
-from weft_bench.report.figures import finish
+from weft_bench.report.figures import finish, status
 from weft_bench.report.rows import figures, show
 from weft_bench.workloads.arrivals import arrivals
 from weft_bench.workloads.schema import TraceError
@@ -75,10 +75,7 @@ def run(options: SimOptions) -> int:
         pstats.Stats(profile).sort_stats("cumulative").print_stats(_PROFILED)
     configuration = {**asdict(options), "simulated": True, "programs_played": played}
     finish("sim", options.json_file, configuration, figures(rows, report.COLUMNS))
-    violations = [v for runs in found.values() for one in runs for v in one.violations]
-    for violation in violations[:5]:
-        print(f"error: {violation}", file=sys.stderr)
-    return 1 if violations else 0
+    return status([v for runs in found.values() for one in runs for v in one.violations])
 
 
 def _start(options: SimOptions) -> None:

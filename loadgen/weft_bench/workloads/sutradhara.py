@@ -11,6 +11,7 @@ our choice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 from random import Random
 from typing import Final
@@ -158,55 +159,59 @@ def _fan(rng: Random) -> int:
     return 1 + pick(rng, (0.3, 0.45, 0.2, 0.05))
 
 
-_WEB_HEAD: Final = Part("web_search/system", 1500, "system")
-_WEB_CALLS: Final = LongTail(4.23, 0.45, 1.5, 14.49)
-_WEB_TOOL_S: Final = TwoPhase(mean=1.09, variance=1.7, quick=0.6)
-_WEB_ASKED: Final = LongTail(60, 0.4, 10, 200)
-_WEB_FOUND: Final = LongTail(700, 0.7, 30, 5000)
-_WEB_ANSWER: Final = LongTail(75, 0.6, 10, 600)
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A workload of tasks that are solved in several steps, each with about two tools.
+
+    head: the system prompt. iterations: of a task. asked, answer, found: tokens of the task, of an
+    answer and of one tool's result. tool_s: of one tool.
+    """
+
+    name: str
+    head: Part
+    iterations: LongTail
+    asked: LongTail
+    answer: LongTail
+    found: LongTail
+    tool_s: TwoPhase
+
+    def program(self, seed: int, number: int) -> TraceProgram:
+        """Return one task."""
+        draw = Purposes(seed, f"{self.name}/{number}")
+        task = Dialogue(f"{self.name}-{seed}-{number}", (self.head,))
+        task.say("user", self.asked.whole(draw.of("asked")))
+        answers, fans = draw.of("answers"), draw.of("fans")
+        gaps, results = draw.of("gaps"), draw.of("found")
+        count = self.iterations.whole(draw.of("calls"))
+        for index in range(count):
+            last = index == count - 1
+            used = () if last else tuple(self.tool_s.draw(gaps) for _ in range(_fan(fans)))
+            task.call(self.answer.whole(answers), max(used, default=0.0), used)
+            if used:
+                task.say("tool", *(self.found.whole(results) for _ in used))
+        return task.program()
 
 
-def web_search(seed: int, number: int) -> TraceProgram:
-    """Return one question that is searched for in several steps, with about two tools in each."""
-    draw = Purposes(seed, f"web_search/{number}")
-    task = Dialogue(f"web_search-{seed}-{number}", (_WEB_HEAD,))
-    task.say("user", _WEB_ASKED.whole(draw.of("asked")))
-    _steps(task, draw, (_WEB_CALLS, _WEB_ANSWER, _WEB_FOUND), _WEB_TOOL_S)
-    return task.program()
-
-
-_SWE_HEAD: Final = Part("swe/system", 1100, "system")
-_SWE_CALLS: Final = LongTail(20.0, 0.45, 2.5, 80.49)
-_SWE_TOOL_S: Final = TwoPhase(mean=0.29, variance=1.14, quick=0.1)
-_SWE_ASKED: Final = LongTail(400, 0.8, 40, 4000)
-_SWE_FOUND: Final = LongTail(155, 1.3, 5, 6000)
-_SWE_ANSWER: Final = LongTail(114, 0.6, 15, 900)
-
-
-def swe(seed: int, number: int) -> TraceProgram:
-    """Return one issue that is fixed in many steps, with about two tools in each."""
-    draw = Purposes(seed, f"swe/{number}")
-    task = Dialogue(f"swe-{seed}-{number}", (_SWE_HEAD,))
-    task.say("user", _SWE_ASKED.whole(draw.of("asked")))
-    _steps(task, draw, (_SWE_CALLS, _SWE_ANSWER, _SWE_FOUND), _SWE_TOOL_S)
-    return task.program()
-
-
-def _steps(
-    task: Dialogue, draw: Purposes, tails: tuple[LongTail, LongTail, LongTail], tool: TwoPhase
-) -> None:
-    """Append iterations. tails: of the iterations, the answers, and one tool's results."""
-    iterations, answer, found = tails
-    answers, fans = draw.of("answers"), draw.of("fans")
-    gaps, results = draw.of("gaps"), draw.of("found")
-    count = iterations.whole(draw.of("calls"))
-    for index in range(count):
-        last = index == count - 1
-        used = () if last else tuple(tool.draw(gaps) for _ in range(_fan(fans)))
-        task.call(answer.whole(answers), max(used, default=0.0), used)
-        if used:
-            task.say("tool", *(found.whole(results) for _ in used))
-
+# Questions that are searched for.
+WEB_SEARCH: Final = Steps(
+    "web_search",
+    Part("web_search/system", 1500, "system"),
+    iterations=LongTail(4.23, 0.45, 1.5, 14.49),
+    asked=LongTail(60, 0.4, 10, 200),
+    answer=LongTail(75, 0.6, 10, 600),
+    found=LongTail(700, 0.7, 30, 5000),
+    tool_s=TwoPhase(mean=1.09, variance=1.7, quick=0.6),
+)
+# Issues that are fixed.
+SWE: Final = Steps(
+    "swe",
+    Part("swe/system", 1100, "system"),
+    iterations=LongTail(20.0, 0.45, 2.5, 80.49),
+    asked=LongTail(400, 0.8, 40, 4000),
+    answer=LongTail(114, 0.6, 15, 900),
+    found=LongTail(155, 1.3, 5, 6000),
+    tool_s=TwoPhase(mean=0.29, variance=1.14, quick=0.1),
+)
 
 WORKLOADS: Final = (
     Workload(
@@ -238,13 +243,13 @@ WORKLOADS: Final = (
     Workload(
         "web_search",
         "Sutradhara, section 5.1: BFCL v4 web search",
-        web_search,
+        WEB_SEARCH.program,
         {"calls mean": 4.23, "fan-out mean": 2, "tool mean": 1.09, "tool variance": 1.7},
     ),
     Workload(
         "swe",
         "Sutradhara, section 5.1: SWE-Bench",
-        swe,
+        SWE.program,
         {"calls mean": 20.0, "fan-out mean": 2, "tool mean": 0.29, "tool variance": 1.14},
     ),
 )
