@@ -21,7 +21,7 @@ from weft_bench.report.figures import finish
 from weft_bench.report.overhead import COLUMNS, DIRECT, LABELS, Cell, Cells
 from weft_bench.report.rows import figures, show
 from weft_bench.stack.processes import NotReady, cpu_seconds, free_port, running
-from weft_bench.stack.proxies import OURS, PEERS, Absent, Proxy, ensure, environment
+from weft_bench.stack.proxies import OURS, PEERS, Absent, started, why_absent
 
 _ENGINES: Final = 2
 # Keeps the time of a slow proxy with sequential calls below minutes.
@@ -79,32 +79,17 @@ def _start(
     """
     urls, pids = {DIRECT: engines[0]}, {}
     for proxy in (OURS, *(PEERS[name] for name in options.peers)):
+        if proxy.requirement:
+            print(f"{proxy.name}: looking for {proxy.requirement} ...", flush=True)
         try:
-            urls[proxy.name], pids[proxy.name] = _start_proxy(proxy, engines, work, processes)
+            urls[proxy.name], pids[proxy.name] = processes.enter_context(
+                started(proxy, engines, work)
+            )
         except (Absent, NotReady, OSError) as error:
             if proxy is OURS:
                 raise
-            absent[proxy.name] = str(error).strip().splitlines()[-1] if str(error) else "no reason"
+            absent[proxy.name] = why_absent(error)
     return urls, pids
-
-
-def _start_proxy(
-    proxy: Proxy, engines: list[str], work: Path, processes: ExitStack
-) -> tuple[str, int]:
-    if proxy.requirement:
-        print(f"{proxy.name}: looking for {proxy.requirement} ...", flush=True)
-    programs = ensure(proxy)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    pid = processes.enter_context(
-        running(
-            proxy.command(programs, engines, port, work),
-            url + proxy.ready,
-            work / f"{proxy.name}.log",
-            environment(proxy),
-        )
-    )
-    return url, pid
 
 
 def _measure(

@@ -34,7 +34,7 @@ from weft_bench.report.figures import finish, machine
 from weft_bench.report.peers import Turn
 from weft_bench.stack.local import StackError
 from weft_bench.stack.processes import NotReady
-from weft_bench.stack.proxies import Absent
+from weft_bench.stack.proxies import Absent, why_absent
 from weft_bench.workloads.schema import TraceError
 
 # Rows that `--quick` skips: the first starts slowly, the others are similar to remaining rows.
@@ -187,8 +187,7 @@ def _play(
                     except (Absent, NotReady, OSError) as error:
                         if not rows[name].proxy.requirement:
                             raise
-                        reason = (str(error).strip() or "no reason").splitlines()[-1]
-                        found.absent[name] = reason
+                        found.absent[name] = why_absent(error)
                         continue
                     found.turns.append(Turn(scene.name, name, seed, slices))
 

@@ -15,8 +15,8 @@ from weft_bench.peers.drive import Played, Script, drive
 from weft_bench.peers.fronts import SESSION_HEADERS, Front
 from weft_bench.peers.outcome import Outcome, outcomes, summarise
 from weft_bench.peers.replicas import Replicas
-from weft_bench.stack.processes import NotReady, free_port, running
-from weft_bench.stack.proxies import ensure, environment
+from weft_bench.stack.processes import NotReady
+from weft_bench.stack.proxies import started
 
 ALL: Final = "all"
 REST: Final = "rest"
@@ -39,12 +39,9 @@ def play(
 
     Raises Absent if the front cannot be installed, NotReady if it does not start or answer.
     """
-    programs = ensure(front.proxy, install=install)
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    command = front.proxy.command(programs, replicas.urls, port, work)
-    log = work / f"{front.name.replace('/', '-')}.log"
-    with running(command, url + front.proxy.ready, log, environment(front.proxy), _START_S):
+    name = front.name.replace("/", "-")
+    running = started(front.proxy, replicas.urls, work, name=name, install=install, wait_s=_START_S)
+    with running as (url, _):
         asyncio.run(_warm(url, replicas.place.model))
         replicas.reset(front.order)
         behind_s = replicas.behind_s()

@@ -10,10 +10,13 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from weft_bench.stack.processes import free_port, running
 
 PEERS_FOLDER: Final = Path(__file__).resolve().parents[3] / ".weft" / "peers"
 _INSTALL_S: Final = 900
@@ -151,3 +154,32 @@ def environment(proxy: Proxy) -> dict[str, str]:
     """Return variables for the proxy's process, without Weft's and Python's own."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("WEFT_", "PYTHON"))}
     return {**kept, **proxy.environment}
+
+
+@contextmanager
+def started(
+    proxy: Proxy,
+    engines: Sequence[str],
+    work: Path,
+    *,
+    name: str = "",
+    install: bool = True,
+    wait_s: float = 120.0,
+) -> Iterator[tuple[str, int]]:
+    """Run a proxy in front of these engines. Yields its URL and its process id.
+
+    work: folder for its files. name: of its log; "" for the proxy's. install: whether to install
+    a missing peer. wait_s: time limit for its start. Raises Absent, NotReady or OSError.
+    """
+    programs = ensure(proxy, install=install)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = proxy.command(programs, engines, port, work)
+    log = work / f"{name or proxy.name}.log"
+    with running(command, url + proxy.ready, log, environment(proxy), wait_s) as pid:
+        yield url, pid
+
+
+def why_absent(error: Exception) -> str:
+    """Return why a peer is absent, in one line."""
+    return (str(error).strip() or "no reason").splitlines()[-1]

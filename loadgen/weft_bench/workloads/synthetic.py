@@ -15,7 +15,6 @@ from typing import Any, Final
 from weft_bench.workloads.schema import TraceCall, TraceProgram
 from weft_bench.workloads.streams import stream
 
-_MEAN_CALLS: Final = 10.75
 _MAX_CALLS: Final = 70
 _TOOL_GAP_S: Final = 1.09
 _WORDS: Final = (
