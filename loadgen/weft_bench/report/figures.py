@@ -52,6 +52,18 @@ def commit(root: Path) -> str:
         return ""
 
 
+def origin(command: str, root: Path | None = None) -> dict[str, str]:
+    """Return what a file says about its figures: command, machine and date, and a checkout's
+    commit.
+    """
+    found = {
+        "command": command,
+        "machine": machine(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    return found if root is None else found | {"commit": commit(root)}
+
+
 def write_json(
     path: Path,
     command: str,
@@ -62,9 +74,7 @@ def write_json(
     """Write the figures with command, machine and date. extra: further parts of the document."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
-        "command": command,
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        **origin(command),
         "configuration": dict(configuration),
         "figures": [asdict(figure) for figure in figures],
         **(extra or {}),

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from weft_bench.report import page as report
-from weft_bench.report.figures import commit, machine
+from weft_bench.report.figures import origin
 from weft_bench.studies.store import ROOT
 
 
@@ -32,10 +31,7 @@ def conclude(
         "source": "a goal of this project",
         "published": "",
         "kind": kind,
-        "command": command,
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(ROOT),
+        **origin(command, ROOT),
         "tables": list(tables),
         "findings": [f"missed: {one}" for one in missed] or ["all goals are met"],
         "cells": list(cells),

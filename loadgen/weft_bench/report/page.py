@@ -7,12 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from weft_bench.report import plots
-from weft_bench.report.figures import commit, machine
+from weft_bench.report.figures import origin
 from weft_bench.report.rows import markdown as table
 from weft_bench.report.rows import print_table
 from weft_bench.studies.cells import Measured
@@ -52,10 +51,7 @@ def document(experiment: Experiment, measured: Measured, command: str) -> dict[s
         "source": experiment.source,
         "published": experiment.published,
         "kind": experiment.kind,
-        "command": command,
-        "machine": machine(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": commit(ROOT),
+        **origin(command, ROOT),
         **views(experiment, measured),
         "cells": measured.to_json(),
     }
