@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 from weft_bench.cli.simulator import WorkloadOptions
@@ -50,10 +52,10 @@ def test_slower_tools_change_only_gaps(monkeypatch):
     assert without(before, *blank) == without(after, *blank)
 
 
-def test_longer_answers_do_not_change_gaps_or_questions(monkeypatch):
-    before = programs("web_search")
-    monkeypatch.setattr(sutradhara, "_WEB_ANSWER", LongTail(400, 0.6, 10, 3000))
-    after = programs("web_search")
+def test_longer_answers_do_not_change_gaps_or_questions():
+    kind = sutradhara.WEB_SEARCH
+    longer = dataclasses.replace(kind, answer=LongTail(400, 0.6, 10, 3000))
+    before, after = ([one.program(5, number) for number in range(6)] for one in (kind, longer))
     assert before != after
     for one, other in zip(before, after, strict=True):
         assert [c.gap_s for c in one.calls] == [c.gap_s for c in other.calls]
