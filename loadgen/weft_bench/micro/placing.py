@@ -66,18 +66,18 @@ def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dic
             own = {"role": "user", "content": f"{number} " * _OWN_BYTES}
             bodies.append(orjson.loads(orjson.dumps({"model": "m", "messages": [*shared, own]})))
         begun = thread_time()
-        beginnings = [prefix_of(body, "m", "salt", 4.0) for body in bodies]
+        prefixes = [prefix_of(body, "m", "salt", 4.0) for body in bodies]
         read_s.append((thread_time() - begun) / _LOOPS)
         begun = thread_time()
-        for beginning in beginnings:
-            if beginning is not None:
+        for prefix in prefixes:
+            if prefix is not None:
                 question = RouteRequest(
-                    "m", shared_bytes // 4, None, views, shared=sent.shared(beginning, names)
+                    "m", shared_bytes // 4, None, views, shared=sent.shared(prefix, names)
                 )
                 decision = router.route(question, 0.0, draw)
-                sent.sent(decision.replica, beginning)
+                sent.sent(decision.replica, prefix)
         choose_s.append((thread_time() - begun) / _LOOPS)
-        marks = max(len(one.marks) for one in beginnings if one is not None)
+        marks = max(len(one.marks) for one in prefixes if one is not None)
     return {
         "messages": messages,
         "marks": marks,

@@ -27,8 +27,8 @@ from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.policies.route.registry import build
 from weft_gateway.programs.memory import MemoryTable
 
-from weft_bench.virtual.beginnings import beginning_of
 from weft_bench.virtual.prefix_tree import PrefixTree
+from weft_bench.virtual.prompt_prefix import prompt_prefix
 from weft_bench.workloads.parts import tag_spans
 from weft_bench.workloads.schema import Part
 
@@ -103,13 +103,13 @@ class Front:
         decision = self._router.route(question, now, self._rng)
         if not decision.replica:
             raise RuntimeError(f"no replica for {call}: {decision.reason}")
-        sticky, beginning = decision.sticky, None
+        sticky, prefix = decision.sticky, None
         if prefilled in decision.eligible:
             proposed, sticky = prefilled, False
         else:
             if decision.new_home:
-                beginning = beginning_of(parts)
-                decision = self._choose_home(question, decision, beginning, now)
+                prefix = prompt_prefix(parts)
+                decision = self._choose_home(question, decision, prefix, now)
             proposed = decision.replica
         opened = at_once(
             self.table.open_call(
@@ -117,8 +117,8 @@ class Front:
             )
         )
         self._keys[call] = key
-        if beginning is not None:
-            self._sent.sent(opened.replica, beginning)
+        if prefix is not None:
+            self._sent.sent(opened.replica, prefix)
         if self._tree:
             self._tree.sent(opened.replica, parts)
         row = opened.program
@@ -135,11 +135,11 @@ class Front:
         )
 
     def _choose_home(
-        self, question: RouteRequest, decision: Decision, beginning: PromptPrefix | None, now: float
+        self, question: RouteRequest, decision: Decision, prefix: PromptPrefix | None, now: float
     ) -> Decision:
-        if beginning is None:
+        if prefix is None:
             return decision
-        shared = self._sent.shared(beginning, decision.eligible)
+        shared = self._sent.shared(prefix, decision.eligible)
         if shared is None:
             return decision
         return self._router.route(replace(question, shared=shared), now, self._rng)

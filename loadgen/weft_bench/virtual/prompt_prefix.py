@@ -13,7 +13,7 @@ from weft_bench.workloads.schema import Part
 STEP_TOKENS: Final = 512
 
 
-def beginning_of(parts: Sequence[Part]) -> PromptPrefix | None:
+def prompt_prefix(parts: Sequence[Part]) -> PromptPrefix | None:
     """Return the prefix of a prompt, or None if the prompt is shorter than one step."""
     # Text hashes differ between processes. This is safe because the marks are only looked up, never
     # stored or sorted.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_bench.virtual.beginnings import STEP_TOKENS, beginning_of
+from weft_bench.virtual.prompt_prefix import STEP_TOKENS, prompt_prefix
 from weft_bench.workloads.schema import Part
 
 
 def marks(*parts: tuple[str, int]) -> tuple[int, ...]:
-    found = beginning_of([Part(name, tokens) for name, tokens in parts])
+    found = prompt_prefix([Part(name, tokens) for name, tokens in parts])
     return () if found is None else found.marks
 
 
@@ -28,8 +28,8 @@ def test_the_same_after_another_beginning_has_no_mark_in_common():
 
 
 def test_what_is_shorter_than_a_step_has_no_beginning():
-    assert beginning_of([Part("a", STEP_TOKENS - 1)]) is None
-    assert beginning_of([]) is None
+    assert prompt_prefix([Part("a", STEP_TOKENS - 1)]) is None
+    assert prompt_prefix([]) is None
 
 
 @given(st.lists(st.integers(1, 1500), max_size=8))
