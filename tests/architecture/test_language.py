@@ -65,7 +65,6 @@ gateway/weft_gateway/engine
 gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
-tests/contract
 tests/system
 tests/system/gateway
 tests/system/real
