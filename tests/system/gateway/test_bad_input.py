@@ -91,7 +91,9 @@ async def test_a_tenants_objects_do_not_exist_for_another_tenant(
         }
         for expected, responses in refused.items():
             assert [code(got) for got in responses] == [(404, expected)] * len(responses)
-            assert not any(b"mine" in got.content and b"receipts" in got.content for got in responses)
+            assert not any(
+                b"mine" in got.content and b"receipts" in got.content for got in responses
+            )
         continued = await gateway.call(
             "/v1/responses", body={"previous_response_id": "resp_secret"}, headers=THEIRS
         )

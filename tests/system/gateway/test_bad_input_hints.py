@@ -72,7 +72,9 @@ async def test_hints_of_wrong_types_are_reported_and_ignored(
             assert all(fate.startswith(("applied", "ignored", "noted")) for fate in fates.values())
 
 
-async def test_hint_headers_with_wrong_values_are_reported_and_ignored(engine: Any, weft: Any) -> None:
+async def test_hint_headers_with_wrong_values_are_reported_and_ignored(
+    engine: Any, weft: Any
+) -> None:
     async with engine() as stub, weft(stub) as gateway:
         names = ("priority", "reuse-priority", "retain-s", "deadline-s", "prefill-next")
         for value in ("", "nan", "inf", "-inf", "1e999", "0x10", "[1]", b"\xff", "1,2", "9" * 5000):
@@ -85,9 +87,7 @@ async def test_hint_headers_with_wrong_values_are_reported_and_ignored(engine: A
 
 
 @pytest.mark.parametrize("path", ["/v1/hints/tags", "/v1/hints/priority", "/v1/hints/prefill"])
-async def test_hint_routes_refuse_invalid_json(
-    path: str, engine: Any, weft: Any
-) -> None:
+async def test_hint_routes_refuse_invalid_json(path: str, engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         for raw, expected in (
             (b'{"session_id": "run", "priority": NaN, "ttl_s": NaN}', "invalid_json"),
@@ -108,7 +108,9 @@ async def test_hint_routes_refuse_invalid_json(
 
 
 @pytest.mark.parametrize("value", [*WRONG, None], ids=ascii)
-async def test_hint_routes_refuse_wrong_types_with_a_code_and_a_message(value: Any, engine: Any, weft: Any) -> None:
+async def test_hint_routes_refuse_wrong_types_with_a_code_and_a_message(
+    value: Any, engine: Any, weft: Any
+) -> None:
     async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         await gateway.call(headers={"x-session-id": "run"})
         run = {"session_id": "run"}
@@ -182,9 +184,7 @@ async def test_overlapping_and_out_of_range_tags_reach_the_engine_in_order(
         assert matching(ending="clamped") == {4, 5, 9}
 
 
-async def test_ten_thousand_tags_reach_the_engine_as_a_short_list(
-    engine: Any, weft: Any
-) -> None:
+async def test_ten_thousand_tags_reach_the_engine_as_a_short_list(engine: Any, weft: Any) -> None:
     many = [{"start": n, "end": n + 1, "tag": n % 4} for n in range(10_000)]
     async with engine() as stub, weft(stub) as gateway:
         body = {"messages": MESSAGES, "weft": {"tags": many}}
@@ -199,7 +199,9 @@ async def test_ten_thousand_tags_reach_the_engine_as_a_short_list(
         )
         assert code(refused) == (400, "invalid_request")
         wide = [{"messages": [0, 4096], "tag": "RESPONSE"} for _ in range(64)]
-        accepted = await gateway.client.post("/v1/hints/tags", json={"session_id": "r", "tags": wide})
+        accepted = await gateway.client.post(
+            "/v1/hints/tags", json={"session_id": "r", "tags": wide}
+        )
         assert accepted.status_code == 200
         assert "tags" in (await gateway.client.get("/v1/sessions/r")).json()["told"]
         got = await gateway.call(

@@ -40,7 +40,9 @@ async def test_a_plain_answer_passes_unchanged(path: str, engine: Any, weft: Any
         assert stub.requests[0].target == f"{path}?beta=true"
 
 
-async def test_the_engine_gets_the_context_without_client_credentials(engine: Any, weft: Any) -> None:
+async def test_the_engine_gets_the_context_without_client_credentials(
+    engine: Any, weft: Any
+) -> None:
     async with engine() as stub, weft(stub, replica_api_key="sk-replica") as gateway:
         headers = {
             "authorization": "Bearer sk-client",
@@ -113,7 +115,9 @@ async def test_the_report_of_a_plain_answer_reaches_the_table(engine: Any, weft:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-async def test_a_stream_passes_unchanged_without_the_report(size: int, engine: Any, weft: Any) -> None:
+async def test_a_stream_passes_unchanged_without_the_report(
+    size: int, engine: Any, weft: Any
+) -> None:
     frames = b"".join(b'data: {"n":%d,"t":"\xc3\xa9"}\n\n' % n for n in range(40))
 
     async def script(wire: Any, request: Any) -> None:
@@ -144,13 +148,16 @@ async def test_the_table_is_up_to_date_when_the_last_frame_arrives(engine: Any, 
             async for part in got.aiter_raw():
                 seen += part
                 if b"[DONE]" in seen:
-                    # The engine has not ended its stream, and yet the call is accounted for.
+                    # The engine's stream is still open, but the call is already closed in the
+                    # table.
                     program = await gateway.client.get("/v1/sessions/run")
                     assert program.json()["service_s"] == 2.0
                     break
 
 
-async def test_a_chunk_is_forwarded_before_the_engine_sends_the_next(engine: Any, weft: Any) -> None:
+async def test_a_chunk_is_forwarded_before_the_engine_sends_the_next(
+    engine: Any, weft: Any
+) -> None:
     seen_first = asyncio.Event()
 
     async def script(wire: Any, request: Any) -> None:
@@ -171,7 +178,9 @@ async def test_a_chunk_is_forwarded_before_the_engine_sends_the_next(engine: Any
 @pytest.mark.parametrize(
     "status", ["400 Bad Request", "422 X", "429 Y", "500 Internal Server Error"]
 )
-async def test_engine_errors_keep_their_status_and_body(status: str, engine: Any, weft: Any) -> None:
+async def test_engine_errors_keep_their_status_and_body(
+    status: str, engine: Any, weft: Any
+) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain(b'{"error": "as it is"}', status, {"retry-after": "9"})
 
@@ -206,7 +215,9 @@ async def test_without_lineage_anonymous_calls_leave_no_program(engine: Any, wef
         assert "weft_programs 0.0" in (await gateway.client.get("/metrics")).text
 
 
-async def test_a_chain_of_streamed_and_plain_responses_is_one_program(engine: Any, weft: Any) -> None:
+async def test_a_chain_of_streamed_and_plain_responses_is_one_program(
+    engine: Any, weft: Any
+) -> None:
     replies = iter(("resp_a", "resp_b", "resp_c"))
 
     async def script(wire: Any, request: Any) -> None:
@@ -259,7 +270,9 @@ async def test_round_robin_takes_turns(engine: Any, weft: Any) -> None:
         assert seen in (["r0", "r1"] * 2, ["r1", "r0"] * 2)
 
 
-async def test_a_chain_of_responses_without_a_session_id_is_one_program(engine: Any, weft: Any) -> None:
+async def test_a_chain_of_responses_without_a_session_id_is_one_program(
+    engine: Any, weft: Any
+) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.plain(b'{"id":"resp_%d"}' % len(stub.requests))
 

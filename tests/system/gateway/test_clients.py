@@ -1,4 +1,4 @@
-"""The OpenAI and Anthropic clients handle errors of the gateway as errors of their own servers."""
+"""The OpenAI and Anthropic clients raise their documented exceptions for errors of the gateway."""
 
 import json
 from typing import Any
@@ -183,7 +183,9 @@ async def use_a_tool(wire: Any, request: Any) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["plain", "stream"])
-async def test_anthropic_completes_a_tool_call_and_its_result(streamed: bool, engine: Any, weft: Any) -> None:
+async def test_anthropic_completes_a_tool_call_and_its_result(
+    streamed: bool, engine: Any, weft: Any
+) -> None:
     options: Any = {
         "model": "tiny",
         "max_tokens": 9,

@@ -76,9 +76,7 @@ async def test_a_disconnect_closes_the_call_without_a_usage_report(
         assert (session["calls"], session["service_s"]) == (1, None)
 
 
-async def test_a_disconnect_inside_a_request_opens_no_call(
-    engine: Any, weft: Any
-) -> None:
+async def test_a_disconnect_inside_a_request_opens_no_call(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub) as gateway:
         host, port = gateway.url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port))
@@ -90,7 +88,9 @@ async def test_a_disconnect_inside_a_request_opens_no_call(
         assert len(stub.requests) == 1
 
 
-async def test_a_slow_reader_does_not_trigger_the_idle_timeout(engine: Any, weft: Any, until: Any) -> None:
+async def test_a_slow_reader_does_not_trigger_the_idle_timeout(
+    engine: Any, weft: Any, until: Any
+) -> None:
     """The gateway stops reading from an engine that writes faster than the client reads."""
     frame = b"data: " + b"x" * 65_000 + b"\n\n"
     written, idle_s = 0, 0.3
