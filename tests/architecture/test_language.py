@@ -66,7 +66,6 @@ gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
 tests/system
-tests/system/gateway
 tests/system/real
 tests/unit/gateway
 tests/unit/loadgen

@@ -98,7 +98,7 @@ def gateways(tmp_path: Path) -> Iterator[list[Gateway]]:
             made.append(Gateway(engines, redis.url, tmp_path / f"gateway{number}.log"))
             stack.callback(made[-1].kill)
         for gateway in made:
-            until(gateway.serves, "the gateway serves", wait_s=60)
+            until(gateway.serves, "the gateway does not serve", wait_s=60)
         yield made
 
 
@@ -200,9 +200,9 @@ def test_killed_gateways_lose_no_program_and_leave_no_call_open(
     assert client.refused == []
     assert sum(client.tries.values()) > client.answered, "no call was open at the kills"
     for gateway in gateways:
-        until(gateway.serves, "the gateway serves again", wait_s=60)
+        until(gateway.serves, "the restarted gateway does not serve", wait_s=60)
         # Open calls of a killed gateway are closed after their leases expire.
-        until(lambda g=gateway: not _open(g), "all calls closed")
+        until(lambda g=gateway: not _open(g), "a call is still open")
         assert gateway.table()["violations"] == []
 
     alive = PROGRAMS - PROGRAMS // 4

@@ -1,4 +1,4 @@
-"""Real clients read streams with `event: tool_call_dispatch` in them as if it were not there."""
+"""Real clients ignore `event: tool_call_dispatch` in streams."""
 
 import json
 from typing import Any
@@ -99,16 +99,16 @@ RESPONSES = [
 ]
 
 
-def told(frames: list[bytes]) -> list[bytes]:
-    """The stream as a client gets it that has asked for the event."""
+def with_dispatch(frames: list[bytes]) -> list[bytes]:
+    """Return the stream of a client that requested the event."""
     dispatch = ToolDispatch()
     out = [dispatch.feed(frame)[0] for frame in frames]
     assert sum(EVENT.encode() in frame for frame in out) == 1
     return out
 
 
-def plays(*streams: list[bytes]) -> Any:
-    """The script of a server that answers with one stream after the other."""
+def play(*streams: list[bytes]) -> Any:
+    """Return the script of a server that answers with these streams in order."""
     queue = list(streams)
 
     async def script(wire: Any, request: Any) -> None:
@@ -122,7 +122,10 @@ def openai_client(stub: Any) -> openai.AsyncOpenAI:
 
 
 async def test_openais_chat_stream(engine: Any) -> None:
-    async with engine(script=plays(CHAT, told(CHAT))) as stub, openai_client(stub) as client:
+    async with (
+        engine(script=play(CHAT, with_dispatch(CHAT))) as stub,
+        openai_client(stub) as client,
+    ):
         plain, with_event = [
             [
                 choice
@@ -138,7 +141,7 @@ async def test_openais_chat_stream(engine: Any) -> None:
 
 
 async def test_openais_chat_stream_helper(engine: Any) -> None:
-    async with engine(script=plays(told(CHAT))) as stub, openai_client(stub) as client:
+    async with engine(script=play(with_dispatch(CHAT))) as stub, openai_client(stub) as client:
         async with client.chat.completions.stream(
             model="tiny", messages=MESSAGES, tools=[TOOL]
         ) as stream:
@@ -148,8 +151,8 @@ async def test_openais_chat_stream_helper(engine: Any) -> None:
 
 
 async def test_openais_responses(engine: Any) -> None:
-    frames = told(RESPONSES)
-    async with engine(script=plays(frames, frames)) as stub, openai_client(stub) as client:
+    frames = with_dispatch(RESPONSES)
+    async with engine(script=play(frames, frames)) as stub, openai_client(stub) as client:
         events = [
             event.type
             async for event in await client.responses.create(
@@ -164,9 +167,9 @@ async def test_openais_responses(engine: Any) -> None:
 
 
 async def test_anthropics_messages(engine: Any) -> None:
-    frames = told(ANTHROPIC)
+    frames = with_dispatch(ANTHROPIC)
     async with (
-        engine(script=plays(frames, frames)) as stub,
+        engine(script=play(frames, frames)) as stub,
         anthropic.AsyncAnthropic(base_url=stub.url, api_key="none", max_retries=0) as client,
     ):
         ask: Any = {"model": "tiny", "max_tokens": 9, "messages": MESSAGES}
@@ -179,7 +182,7 @@ async def test_anthropics_messages(engine: Any) -> None:
 
 
 async def test_langchain(engine: Any) -> None:
-    async with engine(script=plays(told(CHAT))) as stub:
+    async with engine(script=play(with_dispatch(CHAT))) as stub:
         model = ChatOpenAI(base_url=f"{stub.url}/v1", api_key="none", model="tiny")  # type: ignore[arg-type]
         message: Any = None
         async for chunk in model.astream("hello"):
@@ -198,7 +201,10 @@ async def test_openais_agents(engine: Any) -> None:
         asked.append(city)
         return "rain"
 
-    async with engine(script=plays(told(CHAT), ANSWER)) as stub, openai_client(stub) as client:
+    async with (
+        engine(script=play(with_dispatch(CHAT), ANSWER)) as stub,
+        openai_client(stub) as client,
+    ):
         agent = Agent(
             name="guide",
             tools=[weather],
