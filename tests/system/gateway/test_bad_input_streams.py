@@ -93,7 +93,7 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_only_complete_calls(
 
 
 def connect(gateway: Any, head: bytes, *, receive_bytes: int = 0) -> socket.socket:
-    """Connect a raw socket that has sent the head, for behavior that HTTP libraries do not offer."""
+    """Connect a raw socket and send the head. HTTP libraries do not offer this control."""
     host, port = gateway.url.removeprefix("http://").split(":")
     client = socket.socket()
     if receive_bytes:

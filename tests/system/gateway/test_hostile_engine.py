@@ -68,7 +68,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class Hostile:
-    """The engine's script: valid answers with arbitrary reports, or malformed answers on request."""
+    """The engine's script: arbitrary reports, and malformed answers on request."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

@@ -113,7 +113,7 @@ class RecordingConnection(Connection):
 
 
 class Client:
-    """Programs that alternate between the gateways and retry on the other gateway after a failure."""
+    """Programs that alternate between the gateways and retry failed calls on the other one."""
 
     def __init__(self, gateways: list[Gateway]) -> None:
         self.gateways = gateways

@@ -34,7 +34,7 @@ def operations(document: dict[str, Any]) -> dict[str, tuple[str, str, dict[str, 
 
 
 def served(gateway: Any) -> set[tuple[str, str]]:
-    """Return every method and path of the application, except for the pages of the documentation."""
+    """Return every method and path of the application, without the documentation pages."""
     found = {
         (method, route.path_format.replace(":path}", "}"))
         for route in gateway.parts.app._others.routes

@@ -1,4 +1,4 @@
-"""Routes other than calls: sessions, models, health, metrics, administration and the OpenAPI page."""
+"""Routes other than calls: sessions, models, health, metrics, administration, OpenAPI page."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Programs that lineage assigns or joins late: their traces list earlier calls in the right place."""
+"""Traces of programs that lineage assigns or joins late include the earlier calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unexpected exceptions: the client gets an error in the API's format, and the log has the details."""
+"""Unexpected exceptions give an error in the API's format, and the log has the details."""
 
 import logging
 from typing import Any
