@@ -121,8 +121,8 @@ async def test_saved_seconds_are_reported_in_receipt_header_and_metrics(
         # Caching saves 96 of 100 tokens, that is at most 0.48 s of a service of 0.5 s.
         assert 0.0 < saved <= 0.48
         assert header == f"prefill={saved:.6f}"
-        story = (await gateway.client.get("/v1/sessions/run/story")).json()
-        assert story["saved_s"]["prefill"] == saved
+        trace = (await gateway.client.get("/v1/sessions/run/story")).json()
+        assert trace["saved_s"]["prefill"] == saved
         metrics = (await gateway.client.get("/metrics")).text
         assert 'weft_saved_seconds_total{overlap="prefill"}' in metrics
 
