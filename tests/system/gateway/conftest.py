@@ -118,7 +118,7 @@ class Wire:
 
 
 async def echo(wire: Wire, request: Received) -> None:
-    """Answer every call at once."""
+    """Answer with the name of the requested model."""
     await wire.plain({"id": "resp_1", "object": "echo", "model": request.json.get("model")})
 
 
@@ -127,9 +127,9 @@ class Engine:
     """An engine that a test controls.
 
     weft: it answers as an engine with the plugin. late: health checks are answered after this
-    event. owner: the `owned_by` of its models. state: the HTTP status of /weft/state, if not 200.
-    asked: the number of answers with that status. asides: canned answers by path. gone: the number
-    of closed connections.
+    event. owner: the `owned_by` of its models. state: an error status with which it answers
+    /weft/state. asked: the number of these answers. asides: canned answers by path. gone: the
+    number of closed connections.
     """
 
     script: Script = echo

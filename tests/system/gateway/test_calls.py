@@ -86,7 +86,7 @@ async def test_a_stock_server_gets_the_client_body_unchanged(engine: Any, weft: 
         assert "x-weft-call" not in stub.requests[0].headers
 
 
-async def test_the_report_of_a_plain_answer_reaches_the_table(engine: Any, weft: Any) -> None:
+async def test_the_report_of_a_plain_answer_updates_the_table(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         line = report(
             request,
@@ -133,7 +133,9 @@ async def test_a_stream_passes_unchanged_without_the_report(
         assert (session["service_s"], session["calls_in_flight"]) == (2.0, 0)
 
 
-async def test_the_table_is_up_to_date_when_the_last_frame_arrives(engine: Any, weft: Any) -> None:
+async def test_the_call_is_closed_in_the_table_before_the_last_frame_arrives(
+    engine: Any, weft: Any
+) -> None:
     async def script(wire: Any, request: Any) -> None:
         comment = REPORT_COMMENT + report(request, service_s=2.0).encode() + b"\n\n"
         await wire.stream(b"data: 1\n\n", comment, b"data: [DONE]\n\n", end=False)
@@ -207,7 +209,7 @@ async def test_a_program_in_the_path_may_have_any_name(engine: Any, weft: Any) -
         assert session.json()["id"] == "a/b c\n"
 
 
-async def test_without_lineage_anonymous_calls_leave_no_program(engine: Any, weft: Any) -> None:
+async def test_anonymous_calls_leave_no_program_without_lineage(engine: Any, weft: Any) -> None:
     async with engine() as stub, weft(stub, lineage=False) as gateway:
         for _ in range(3):
             assert (await gateway.call()).status_code == 200
@@ -263,7 +265,7 @@ async def test_a_large_body_and_a_large_answer_pass_completely(engine: Any, weft
         assert stub.requests[0].json["prompt"] == prompt
 
 
-async def test_round_robin_takes_turns(engine: Any, weft: Any) -> None:
+async def test_round_robin_alternates_between_replicas(engine: Any, weft: Any) -> None:
     async with engine() as one, engine() as two:
         async with weft(one, two, balancer="round_robin") as gateway:
             seen = [(await gateway.call()).headers["x-weft-replica"] for _ in range(4)]

@@ -26,7 +26,7 @@ def anthropic_client(gateway: Any) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(base_url=gateway.url, api_key="sk-test", max_retries=0)
 
 
-async def test_openai_streams(engine: Any, weft: Any) -> None:
+async def test_openai_reads_a_stream(engine: Any, weft: Any) -> None:
     async def script(wire: Any, request: Any) -> None:
         await wire.stream(CHUNK, CHUNK, b"data: [DONE]\n\n")
 

@@ -98,7 +98,7 @@ CUTS = [0, 3, 60, CHAT.index("ä".encode()) + 1, -1]
 
 @pytest.fixture
 def streaming(engine: Any, weft: Any) -> Callable[..., AbstractAsyncContextManager[Any]]:
-    """Return `async with before(pieces, ending) as gateway`, whose engine streams the pieces."""
+    """Return `async with streaming(pieces, ending) as gateway`, whose engine streams the pieces."""
 
     @asynccontextmanager
     async def start(pieces: tuple[bytes, ...], ending: str) -> AsyncIterator[Any]:

@@ -228,7 +228,7 @@ CLOSED = [
     b"x-data-parallel-rank", b"x-weft-report", b"proxy-authorization", b"forwarded", b"via",
 ]  # fmt: skip
 NAMED = [b"x-session-id", b"x-weft-program", b"x-weft-thread", b"x-parent-session-id"]
-# Valid header values of an HTTP parser.
+# Header values that an HTTP parser accepts.
 sound_values = st.binary(max_size=16).map(
     lambda raw: bytes(byte for byte in raw if byte == 9 or (byte >= 32 and byte != 127)).strip()
 )

@@ -61,7 +61,7 @@ async def counting() -> Any:
         iterations.stop()
 
 
-async def test_streams_forward_one_large_piece_in_each_loop_iteration(
+async def test_streams_forward_at_most_one_large_piece_in_each_loop_iteration(
     engine: Any, weft: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fed: list[tuple[int, int]] = []

@@ -121,7 +121,7 @@ def openai_client(stub: Any) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{stub.url}/v1", api_key="none", max_retries=0)
 
 
-async def test_openais_chat_stream(engine: Any) -> None:
+async def test_openai_chat_streams_ignore_the_dispatch_event(engine: Any) -> None:
     async with (
         engine(script=play(CHAT, with_dispatch(CHAT))) as stub,
         openai_client(stub) as client,
@@ -140,7 +140,7 @@ async def test_openais_chat_stream(engine: Any) -> None:
         assert plain[-1].finish_reason == "tool_calls"
 
 
-async def test_openais_chat_stream_helper(engine: Any) -> None:
+async def test_the_openai_stream_helper_ignores_the_dispatch_event(engine: Any) -> None:
     async with engine(script=play(with_dispatch(CHAT))) as stub, openai_client(stub) as client:
         async with client.chat.completions.stream(
             model="tiny", messages=MESSAGES, tools=[TOOL]
@@ -150,7 +150,7 @@ async def test_openais_chat_stream_helper(engine: Any) -> None:
         assert call.function.arguments == ARGUMENTS
 
 
-async def test_openais_responses(engine: Any) -> None:
+async def test_openai_response_streams_pass_the_dispatch_event_on(engine: Any) -> None:
     frames = with_dispatch(RESPONSES)
     async with engine(script=play(frames, frames)) as stub, openai_client(stub) as client:
         events = [
@@ -166,7 +166,7 @@ async def test_openais_responses(engine: Any) -> None:
         assert response.output[0].arguments == ARGUMENTS  # type: ignore[union-attr]
 
 
-async def test_anthropics_messages(engine: Any) -> None:
+async def test_anthropic_message_streams_ignore_the_dispatch_event(engine: Any) -> None:
     frames = with_dispatch(ANTHROPIC)
     async with (
         engine(script=play(frames, frames)) as stub,
@@ -181,7 +181,7 @@ async def test_anthropics_messages(engine: Any) -> None:
         assert message.stop_reason == "tool_use"
 
 
-async def test_langchain(engine: Any) -> None:
+async def test_langchain_ignores_the_dispatch_event(engine: Any) -> None:
     async with engine(script=play(with_dispatch(CHAT))) as stub:
         model = ChatOpenAI(base_url=f"{stub.url}/v1", api_key="none", model="tiny")  # type: ignore[arg-type]
         message: Any = None
@@ -193,7 +193,7 @@ async def test_langchain(engine: Any) -> None:
         ]
 
 
-async def test_openais_agents(engine: Any) -> None:
+async def test_the_openai_agents_sdk_ignores_the_dispatch_event(engine: Any) -> None:
     asked = []
 
     @function_tool

@@ -67,7 +67,7 @@ def test_a_session_ends_with_its_with_block(stack):
 
 
 @pytest.mark.parametrize("choice", ["required", FORCED], ids=["required", "named"])
-def test_a_call_is_complete_before_the_engine_ends_the_answer(stack, choice):
+def test_a_tool_call_is_complete_before_the_end_of_the_answer(stack, choice):
     with Session(stack.url) as s:
         stream = s.openai().chat.completions.create(
             model=MODEL, messages=ASK, tools=[WEATHER], tool_choice=choice, max_tokens=400,
@@ -89,7 +89,7 @@ def test_a_call_is_complete_before_the_engine_ends_the_answer(stack, choice):
     ]
 
 
-def test_calls_in_a_json_array_are_complete_one_by_one(stack):
+def test_tool_calls_in_a_json_array_are_parsed_one_by_one(stack):
     call = {
         "type": "object",
         "properties": {

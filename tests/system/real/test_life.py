@@ -77,7 +77,7 @@ def test_the_policy_can_be_switched_on_every_engine(stack):
             f"{stack.url}/weft/policy", json={"policy": policy, "reset_cache": True}
         )
         assert answer.status_code == 200
-        # The report shows the policy immediately, before and after engine steps.
+        # The state shows the new policy before the next engine step, and after later steps.
         for calls in (0, 4):
             for _ in range(calls):
                 httpx.post(f"{stack.url}/v1/chat/completions", json={**LONG, "max_tokens": 2})

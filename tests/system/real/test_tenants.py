@@ -15,7 +15,7 @@ from weft_bench.tenants.agents import ATTACKS, PINS
 pytestmark = [pytest.mark.system, pytest.mark.engine]
 
 
-def test_both_attacks_are_measured(tmp_path: Path) -> None:
+def test_every_attack_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "tenants.json"
     done = subprocess.run(
         [
