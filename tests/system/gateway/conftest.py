@@ -128,8 +128,7 @@ class Engine:
 
     weft: it answers as an engine with the plugin. late: health checks are answered after this
     event. owner: the `owned_by` of its models. state: an error status with which it answers
-    /weft/state. asked: the number of these answers. asides: canned answers by path. gone: the
-    number of closed connections.
+    /weft/state. asked: the number of these answers. canned: fixed answers by path.
     """
 
     script: Script = echo
@@ -139,9 +138,9 @@ class Engine:
     url: str = ""
     requests: list[Received] = field(default_factory=list)
     other: list[Received] = field(default_factory=list)
-    asides: dict[str, Any] = field(default_factory=dict)
+    canned: dict[str, Any] = field(default_factory=dict)
     connections: int = 0
-    gone: int = 0
+    closed_connections: int = 0
     server: asyncio.Server | None = None
     late: asyncio.Event | None = None
     owner: str = "vllm"
@@ -171,7 +170,7 @@ class Engine:
             pass
         finally:
             self.idle.discard(writer)
-            self.gone += 1
+            self.closed_connections += 1
             writer.close()
 
     async def _answer(self, wire: Wire, request: Received) -> None:
@@ -186,9 +185,9 @@ class Engine:
                 for m in self.models
             ]
             await wire.plain({"object": "list", "data": cards})
-        elif path in self.asides:
+        elif path in self.canned:
             self.other.append(request)
-            await wire.plain(self.asides[path])
+            await wire.plain(self.canned[path])
         elif path == "/weft/state" and self.state:
             self.asked += 1
             await wire.plain({"detail": "no"}, self.state)

@@ -65,7 +65,7 @@ async def test_a_next_turn_is_prefilled_after_enough_similar_turns(
 ) -> None:
     prefilled: list[Any] = []
     async with (
-        engine(script=agent_engine(prefilled, cached=0), asides={"/weft/kv": {}}) as stub,
+        engine(script=agent_engine(prefilled, cached=0), canned={"/weft/kv": {}}) as stub,
         weft(stub) as gateway,
     ):
         for number in range(2):
@@ -84,7 +84,7 @@ async def test_a_next_turn_is_prefilled_after_enough_similar_turns(
 async def test_a_wrong_prediction_releases_its_prefill(engine: Any, weft: Any, until: Any) -> None:
     prefilled: list[Any] = []
     async with (
-        engine(script=agent_engine(prefilled, cached=0), asides={"/weft/kv": {}}) as stub,
+        engine(script=agent_engine(prefilled, cached=0), canned={"/weft/kv": {}}) as stub,
         weft(stub) as gateway,
     ):
         for number in range(2):

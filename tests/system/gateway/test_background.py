@@ -52,7 +52,7 @@ async def test_health_checks_continue_after_a_malformed_state(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with engine(weft=False) as stub, engine() as other:
-        stub.asides["/weft/state"] = ["weft"]
+        stub.canned["/weft/state"] = ["weft"]
         async with weft(stub, other, health_interval_s=0.02) as gateway:
             first, second = gateway.parts.registry
             assert (await gateway.client.get("/health")).status_code == 200

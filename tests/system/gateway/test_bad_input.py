@@ -45,7 +45,7 @@ async def test_a_tenants_objects_do_not_exist_for_another_tenant(
     table_settings: Any, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=answer_with_one_id, asides={"/weft/kv": {}}) as stub,
+        engine(script=answer_with_one_id, canned={"/weft/kv": {}}) as stub,
         weft(stub, **table_settings) as gateway,
     ):
         client = gateway.client
@@ -198,8 +198,8 @@ async def test_similar_ids_are_different_programs(
             assert (found["id"], found["calls"]) == (name, number + 1)
         listed = (await gateway.client.get("/v1/sessions?limit=100")).json()["data"]
         assert [s["id"] for s in listed] == sorted(SIMILAR, key=str.encode)
-        gone = await gateway.client.delete("/v1/sessions/RUN")
-        assert gone.json()["id"] == "RUN"
+        deleted = await gateway.client.delete("/v1/sessions/RUN")
+        assert deleted.json()["id"] == "RUN"
         assert len((await gateway.client.get("/v1/sessions?limit=100")).json()["data"]) == 9
 
 

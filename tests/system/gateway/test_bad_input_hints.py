@@ -111,7 +111,7 @@ async def test_hint_routes_refuse_invalid_json(path: str, engine: Any, weft: Any
 async def test_hint_routes_refuse_wrong_types_with_a_code_and_a_message(
     value: Any, engine: Any, weft: Any
 ) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         await gateway.call(headers={"x-session-id": "run"})
         run = {"session_id": "run"}
         chat = run | {"model": "tiny", "messages": MESSAGES}

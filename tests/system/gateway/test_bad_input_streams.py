@@ -116,7 +116,7 @@ def request(path: str, body: Any, cut: int = 0) -> bytes:
 async def test_a_client_that_disconnects_inside_a_hint_starts_no_work(
     path: str, engine: Any, weft: Any, until: Any
 ) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         body = {"model": "tiny", "session_id": "run", "messages": MESSAGES, "tags": []}
         connect(gateway, request(path, body, cut=5)).close()
         await gateway.call(body={"session_id": "other"})
@@ -135,7 +135,7 @@ async def test_a_prefill_completes_after_its_client_disconnects(
         await go.wait()
         await wire.plain({"choices": []})
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         body = {"model": "tiny", "messages": MESSAGES, "session_id": "run", "ttl_s": 0.3}
         client = connect(gateway, request("/v1/hints/prefill", body))
         await until(lambda: stub.requests)
@@ -163,7 +163,7 @@ async def test_an_extension_is_aborted_when_its_client_disconnects(
         await wire.closed()
         closed += 1
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         prefill = {"model": "tiny", "messages": MESSAGES, "tools": TOOLS, "session_id": "run"}
         handle = (await gateway.client.post("/v1/hints/prefill", json=prefill)).json()["id"]
         await until(lambda: gateway.in_flight() == 0)

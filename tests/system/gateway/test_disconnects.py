@@ -39,7 +39,7 @@ async def test_a_disconnect_closes_the_engine_connection_and_records_the_usage(
     async def script(wire: Any, request: Any) -> None:
         call = request.headers["x-weft-call"]
         used = CallReport(call=call, service_s=0.75, waiting_s=0.25, output_tokens=3)
-        stub.asides[f"/weft/calls/{call}"] = used.to_json().encode()
+        stub.canned[f"/weft/calls/{call}"] = used.to_json().encode()
         if stream:
             await wire.stream(b"data: 1\n\n", end=False)
         else:

@@ -199,7 +199,7 @@ async def test_a_client_that_does_not_read_is_disconnected_and_releases_the_engi
         body = BODY.replace(b"[]", b'[], "stream": true')
         await client.send(CALL + b"content-length: %d\r\n\r\n" % len(body) + body)
         async with asyncio.timeout(DEADLINE_S):
-            while not stub.gone:  # noqa: ASYNC110
+            while not stub.closed_connections:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         (program,) = await gateway.parts.table.programs("public", 9)
         assert gateway.in_flight() == 0

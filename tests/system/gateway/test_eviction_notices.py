@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.system, pytest.mark.anyio]
 # With this threshold every call counts as long and pins its program.
 PINNED: dict[str, Any] = {"balancer": "locality", "locality_threshold_tokens": 0}
 IDLE: dict[str, Any] = {**PINNED, "program_idle_s": 0.5}
-ASIDES: dict[str, Any] = {"/weft/kv": {}}
+CANNED: dict[str, Any] = {"/weft/kv": {}}
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ async def test_the_pinned_engine_receives_a_notice_when_the_program_expires(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(asides=ASIDES) as one,
-        engine(asides=ASIDES) as two,
+        engine(canned=CANNED) as one,
+        engine(canned=CANNED) as two,
         weft(one, two, **IDLE) as gateway,
     ):
         await make_calls(gateway, [f"run{number}" for number in range(20)])
@@ -66,8 +66,8 @@ async def test_one_of_several_gateways_on_one_redis_sends_each_notice(
     # The long timeout keeps a busy machine from looking like an outage.
     settings = {**IDLE, "redis_url": redis.url, "redis_timeout_s": 20.0}
     async with (
-        engine(asides=ASIDES) as one,
-        engine(asides=ASIDES) as two,
+        engine(canned=CANNED) as one,
+        engine(canned=CANNED) as two,
         weft(one, two, **settings) as first,
         weft(one, two, **settings) as second,
     ):
@@ -85,7 +85,7 @@ async def test_notices_are_sent_once_after_an_outage_of_redis(
 ) -> None:
     settings = {**IDLE, "redis_url": redis.url}
     async with (
-        engine(asides=ASIDES) as stub,
+        engine(canned=CANNED) as stub,
         weft(stub, **settings) as first,
         weft(stub, **settings) as second,
     ):
@@ -105,6 +105,6 @@ async def test_notices_are_sent_once_after_an_outage_of_redis(
 async def test_a_failing_engine_does_not_block_the_notices_of_others(
     engine: Any, weft: Any, until: Any
 ) -> None:
-    async with engine(asides=ASIDES) as one, engine() as two, weft(one, two, **IDLE) as gateway:
+    async with engine(canned=CANNED) as one, engine() as two, weft(one, two, **IDLE) as gateway:
         await make_calls(gateway, [f"run{number}" for number in range(20)])
         await until(lambda: notices(one) == expected(one) and notices(two) == expected(two))

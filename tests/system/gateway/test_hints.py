@@ -139,7 +139,7 @@ async def test_tags_set_in_advance_apply_to_the_next_calls(engine: Any, weft: An
 async def test_hint_routes_read_the_session_from_the_header(
     headers: dict[str, str], engine: Any, weft: Any
 ) -> None:
-    async with engine(asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         await gateway.call(body={"messages": MESSAGES}, headers=headers)
         post = gateway.client.post
         for path, hint in (("tags", {"tags": []}), ("priority", {"priority": 1})):
@@ -157,8 +157,8 @@ async def test_priorities_and_pins_are_sent_to_all_replicas(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(asides={"/weft/kv": {}}) as one,
-        engine(asides={"/weft/kv": {}}) as two,
+        engine(canned={"/weft/kv": {}}) as one,
+        engine(canned={"/weft/kv": {}}) as two,
         weft(one, two, locality_threshold_tokens=0) as gateway,
     ):
         early = {"session_id": "run", "priority": 1}
@@ -184,7 +184,7 @@ async def test_priorities_and_pins_are_sent_to_all_replicas(
 
 async def test_a_priority_expires_in_the_engine_without_its_gateway(engine: Any, weft: Any) -> None:
     real = RealScheduler(ticking(slots=1), "fcfs", {})
-    async with engine(asides={"/weft/kv": {}}) as stub:
+    async with engine(canned={"/weft/kv": {}}) as stub:
         async with weft(stub) as gateway:
             await gateway.call(headers=NAMED)
             hint = {"session_id": "run", "priority": 2, "ttl_s": 60}
@@ -327,7 +327,7 @@ async def test_engines_receive_a_notice_when_a_program_ends(
     engine: Any, weft: Any, until: Any, final: bool
 ) -> None:
     async with (
-        engine(asides={"/weft/kv": {}}) as stub,
+        engine(canned={"/weft/kv": {}}) as stub,
         weft(stub, balancer="locality", locality_threshold_tokens=0) as gateway,
     ):
         headers = {"x-dynamo-session-id": "run"}
@@ -379,7 +379,7 @@ async def test_a_program_deleted_during_its_last_call_gets_an_eviction_notice(
         await go_on.wait()
         await wire.plain({})
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         call = asyncio.create_task(gateway.call(headers=NAMED))
         await until(lambda: stub.requests)
         await gateway.client.delete("/v1/sessions/run")

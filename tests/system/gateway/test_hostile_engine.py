@@ -208,7 +208,7 @@ async def test_counts_stay_exact_after_ten_thousand_calls_to_a_hostile_engine(
 
         clients = [Client(gateway.url) for _ in range(AT_ONCE)]
         while closed < CALLS:
-            stub.asides = {"/weft/state": rng.choice(STATES), "/v1/models": rng.choice(MODELS)}
+            stub.canned = {"/weft/state": rng.choice(STATES), "/v1/models": rng.choice(MODELS)}
             parts.registry.suspicion.set()
             await asyncio.gather(*(make_calls(client, 50) for client in clients))
             closed += 50 * AT_ONCE

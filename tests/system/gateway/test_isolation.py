@@ -288,7 +288,7 @@ async def test_other_spellings_of_an_id_expose_nothing_of_another_tenant(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=Vllm(), asides={"/weft/kv": {}}) as stub,
+        engine(script=Vllm(), canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as left,
         weft(stub, redis_url=redis.url) as right,
     ):

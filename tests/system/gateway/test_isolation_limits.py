@@ -69,7 +69,7 @@ async def test_prefills_are_limited_per_tenant(engine: Any, weft: Any) -> None:
         return await gateway.client.post("/v1/hints/prefill", json=chat, headers=headers)
 
     async with (
-        engine(asides={"/weft/kv": {}}) as stub,
+        engine(canned={"/weft/kv": {}}) as stub,
         weft(stub, prefills=8, prefills_per_tenant=4) as gateway,
     ):
         quiet = (await begin(gateway, "quiet")).json()["id"]
@@ -92,8 +92,8 @@ async def test_evicted_prefills_are_released_in_the_engine(
     engine: Any, weft: Any, until: Any
 ) -> None:
     chat = {"model": "tiny", "messages": MESSAGES}
-    asides = {"/weft/kv": {}}
-    async with engine(asides=asides) as stub, weft(stub, prefills=4) as gateway:
+    canned = {"/weft/kv": {}}
+    async with engine(canned=canned) as stub, weft(stub, prefills=4) as gateway:
         for number in range(20):
             body = {**chat, "session_id": f"run-{number}"}
             made = await gateway.client.post("/v1/hints/prefill", json=body)

@@ -86,7 +86,7 @@ async def test_a_call_in_flight_ends_with_its_answer(engine: Any, weft: Any) -> 
         assert (await gateway.call(headers=key("a"))).status_code == 200
 
 
-@pytest.mark.parametrize("fault", ["model", "gone", "engine"])
+@pytest.mark.parametrize("fault", ["model", "disconnect", "engine"])
 async def test_a_failed_call_releases_its_place(
     fault: str, engine: Any, weft: Any, until: Any
 ) -> None:
@@ -94,12 +94,12 @@ async def test_a_failed_call_releases_its_place(
         if fault == "engine":
             wire.writer.close()
             return
-        if fault == "gone" and len(stub.requests) == 1:
+        if fault == "disconnect" and len(stub.requests) == 1:
             await asyncio.Event().wait()
         await wire.plain({})
 
     async with engine(script=script) as stub, weft(stub, calls_in_flight=1) as gateway:
-        if fault == "gone":
+        if fault == "disconnect":
             call = asyncio.create_task(gateway.call(headers=key("a")))
             await until(lambda: stub.requests)
             call.cancel()
@@ -158,7 +158,7 @@ async def test_a_token_count_request_counts_as_a_request(path: str, engine: Any,
         assert len(stub.requests) == 1
 
 
-@pytest.mark.parametrize("end", ["completed", "gone", "lost"])
+@pytest.mark.parametrize("end", ["completed", "unreachable", "lost"])
 async def test_a_background_response_keeps_its_place_until_its_end(
     end: str, engine: Any, weft: Any, until: Any
 ) -> None:
@@ -178,7 +178,7 @@ async def test_a_background_response_keeps_its_place_until_its_end(
         await until(lambda: len(stub.requests) > asked + 1)  # The gateway has polled it.
         assert (await gateway.call(headers=key("a"))).status_code == 429
         assert (await gateway.call(headers=key("b"))).status_code == 200
-        if end == "gone":
+        if end == "unreachable":
             stub.refuse()
         response["status"] = end
         limiter = gateway.parts.limiter

@@ -92,11 +92,11 @@ async def test_the_examples_match_requests_and_answers(engine: Any, weft: Any) -
     async def answer(wire: Any, request: Any) -> None:
         await wire.plain(answers[request.method, request.target])
 
-    asides = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
+    canned = {"/weft/policy": {"engines": []}, "/weft/kv": {"engines": []}}
     names = {"session_id": "run-7", "model_id": "weft-demo", "request_id": "req-1"}
     names["response_id"] = EXAMPLES["create_response"]["response"]["id"]
     async with (
-        engine(models=("weft-demo",), script=answer, asides=asides) as stub,
+        engine(models=("weft-demo",), script=answer, canned=canned) as stub,
         weft(stub) as gateway,
     ):
         listed = operations((await gateway.client.get("/openapi.json")).json())

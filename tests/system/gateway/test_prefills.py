@@ -44,7 +44,7 @@ async def done(gateway: Any, handle: str) -> Any:
 
 async def test_the_only_replica_is_used_despite_its_open_circuit(engine: Any, weft: Any) -> None:
     async with (
-        engine(script=report_script(), asides={"/weft/kv": {}}) as only,
+        engine(script=report_script(), canned={"/weft/kv": {}}) as only,
         weft(only) as gateway,
     ):
         registry = gateway.parts.registry
@@ -64,8 +64,8 @@ async def test_a_prefix_is_prefilled_and_its_turn_uses_the_same_replica(
     engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=report_script(), asides={"/weft/kv": {}}) as one,
-        engine(script=report_script(), asides={"/weft/kv": {}}) as two,
+        engine(script=report_script(), canned={"/weft/kv": {}}) as one,
+        engine(script=report_script(), canned={"/weft/kv": {}}) as two,
         weft(one, two) as gateway,
     ):
         submitted = await submit(gateway, ttl_s=20)
@@ -153,7 +153,7 @@ async def test_handles_are_visible_to_their_tenant_and_expire(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=report_script(), asides={"/weft/kv": {}}) as stub,
+        engine(script=report_script(), canned={"/weft/kv": {}}) as stub,
         weft(stub) as gateway,
     ):
         handle = (await submit(gateway, ttl_s=0.2)).json()["id"]
@@ -179,7 +179,7 @@ async def test_deleting_a_running_prefill_aborts_it_in_the_engine(
     async def script(wire: Any, request: Any) -> None:
         await wire.closed()
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         handle = (await submit(gateway)).json()["id"]
         await until(lambda: stub.requests)
         discarded = await gateway.client.delete(f"/v1/hints/prefill/{handle}")
@@ -275,7 +275,7 @@ async def test_a_failed_turn_keeps_the_prefill_until_it_expires(
         else:
             await wire.plain({"error": {"message": "no"}}, "400 Bad Request")
 
-    async with engine(script=script, asides={"/weft/kv": {}}) as stub, weft(stub) as gateway:
+    async with engine(script=script, canned={"/weft/kv": {}}) as stub, weft(stub) as gateway:
         handle = (await submit(gateway, ttl_s=0.5)).json()["id"]
         await done(gateway, handle)
         turn = await gateway.client.post(
@@ -293,7 +293,7 @@ async def test_extension_by_another_program_releases_the_pinned_blocks(
     engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=report_script(), asides={"/weft/kv": {}}) as stub,
+        engine(script=report_script(), canned={"/weft/kv": {}}) as stub,
         weft(stub) as gateway,
     ):
         handle = (await submit(gateway)).json()["id"]

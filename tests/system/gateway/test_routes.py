@@ -141,8 +141,8 @@ async def test_kinds_of_replicas_are_detected(engine: Any, weft: Any) -> None:
 async def test_the_policy_reaches_every_engine_with_the_secret(engine: Any, weft: Any) -> None:
     answer = {"/weft/policy": {"policy": "plas"}}
     async with (
-        engine(asides=answer) as first,
-        engine(asides=answer) as second,
+        engine(canned=answer) as first,
+        engine(canned=answer) as second,
         weft(first, second, engine_secret="shh") as gateway,
     ):
         got = await gateway.client.post("/weft/policy", json={"policy": "plas"})

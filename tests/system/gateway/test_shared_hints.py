@@ -82,7 +82,7 @@ async def test_each_gateway_sends_the_engine_only_a_priority_and_its_duration(
     redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(asides={"/weft/kv": {}}) as stub,
+        engine(canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
@@ -134,8 +134,8 @@ async def test_a_turn_claims_a_prefill_of_another_gateway(
     how: str, redis: RedisServer, engine: Any, weft: Any
 ) -> None:
     async with (
-        engine(script=report_script, asides={"/weft/kv": {}}) as one,
-        engine(script=report_script, asides={"/weft/kv": {}}) as two,
+        engine(script=report_script, canned={"/weft/kv": {}}) as one,
+        engine(script=report_script, canned={"/weft/kv": {}}) as two,
         weft(one, two, redis_url=redis.url) as first,
         weft(one, two, redis_url=redis.url) as second,
     ):
@@ -187,7 +187,7 @@ async def running_prefill(redis: RedisServer, engine: Any, weft: Any) -> AsyncIt
         await report_script(wire, request)
 
     async with (
-        engine(script=script, asides={"/weft/kv": {}}) as stub,
+        engine(script=script, canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
@@ -253,7 +253,7 @@ async def test_an_unused_prefill_is_released_by_its_gateway(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=report_script, asides={"/weft/kv": {}}) as stub,
+        engine(script=report_script, canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):
@@ -267,7 +267,7 @@ async def test_handles_work_on_their_own_gateway_during_an_outage(
     redis: RedisServer, engine: Any, weft: Any, until: Any
 ) -> None:
     async with (
-        engine(script=report_script, asides={"/weft/kv": {}}) as stub,
+        engine(script=report_script, canned={"/weft/kv": {}}) as stub,
         weft(stub, redis_url=redis.url) as first,
         weft(stub, redis_url=redis.url) as second,
     ):

@@ -49,7 +49,7 @@ async def test_shutdown_does_not_wait_for_listeners_and_prefills(
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     try:
-        async with engine(script=script, asides={"/weft/kv": {}}) as stub:
+        async with engine(script=script, canned={"/weft/kv": {}}) as stub:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "weft_gateway.cli", "serve", "--port", str(port)),
                 env={

@@ -17,7 +17,7 @@ def code(got: Any) -> tuple[int, str]:
 
 
 async def test_a_page_cannot_administer_the_gateway(engine: Any, weft: Any) -> None:
-    async with engine(asides={"/weft/policy": {}}) as stub, weft(stub) as gateway:
+    async with engine(canned={"/weft/policy": {}}) as stub, weft(stub) as gateway:
         post = gateway.client.post
         plain = {"content-type": "text/plain", "origin": "https://evil.example"}
         got = await post("/weft/policy", content=POLICY, headers=plain)
