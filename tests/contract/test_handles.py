@@ -208,7 +208,7 @@ def test_gateways_share_handles_on_redis(redis_server):
     run_on_two_gateways(redis_server, steps)
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known to be away", "discovered"])
+@pytest.mark.parametrize("known", [True, False], ids=["known", "discovered"])
 def test_a_gateway_uses_its_local_handles_during_an_outage(redis_server, known):
     async def steps(proxy, link, left, right):
         await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)

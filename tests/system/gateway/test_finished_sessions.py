@@ -99,7 +99,7 @@ async def test_usage_is_null_without_reports(engine, weft):
         trace = (await gateway.client.get("/v1/sessions/run/story")).json()
         assert trace["threads"][0]["service_s"] is trace["critical_path"]["service_s"] is None
         fresh = (await gateway.client.post("/v1/sessions", json={"id": "new"})).json()
-        assert fresh["service_s"] == 0.0, "a new session has no usage"
+        assert fresh["service_s"] == 0.0, "the new session has usage"
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ class Client:
         async with asyncio.timeout(20):
             while not got.done:
                 data = await reader.read(65536)
-                assert data, "the gateway broke the answer off"
+                assert data, "the gateway aborted the answer"
                 parser.feed_data(data)
         if not parser.should_keep_alive():
             self.close()

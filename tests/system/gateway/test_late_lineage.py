@@ -70,7 +70,7 @@ async def test_three_runs_of_one_question_are_three_programs(engine, weft, linea
             assert (session["calls"], session["errors"]) == (3, 0)
         listed = (await gateway.client.get("/v1/sessions")).json()["data"]
         assert sorted(session["id"] for session in listed) == sorted(programs), (
-            "each program is listed once"
+            "a program is missing or listed twice"
         )
         assert [session["calls"] for session in listed] == [3] * 3
 
@@ -104,7 +104,9 @@ async def test_joined_programs_share_a_trace_with_one_thread_each(engine, weft):
         both = await call(user(f"Summarise.\n{ALICE}\n{BOB}"))
         (other,) = {alice, bob} - {both}
         threads = [thread for thread, _ in await trace(gateway, both)]
-        assert sorted(threads[:2]) == sorted(["main", other]), "each part is one thread"
+        assert sorted(threads[:2]) == sorted(["main", other]), (
+            "a joined part is missing or listed twice"
+        )
         assert len(set(threads)) == 3
         assert (await gateway.client.get(f"/v1/sessions/{other}/story")).status_code == 404
         (session,) = (await gateway.client.get("/v1/sessions")).json()["data"]

@@ -108,7 +108,7 @@ async def test_engines_report_the_capacity_of_their_prefix_caches(
             await call(gateway, "b", about("Y", "What?"))
             cached = gateway.parts.registry.prefixes._held["r0"]
             assert 8500 < sum(cached.marks.values()) <= 600 * 16, (
-                "two documents of 9,500 tokens do not fit"
+                "the prefixes do not fill the 600 blocks"
             )
 
 

@@ -86,4 +86,4 @@ async def test_a_claude_code_sub_agent_is_a_thread_of_the_main_loop(
         trace = (await gateway.client.get(path, headers=KEY)).json()
         parents = {thread["thread"]: thread["parent"] for thread in trace["threads"]}
         assert parents.pop("main") is None
-        assert list(parents.values()) == ["main"], "the main loop starts one sub-agent"
+        assert list(parents.values()) == ["main"], "the main loop has not exactly one sub-agent"
