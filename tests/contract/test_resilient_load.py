@@ -53,15 +53,17 @@ def test_no_open_call_is_lost_or_counted_twice_under_load(tmp_path: Path, how: s
             for _ in range(2):
                 done = sum(load.calls.values())
                 await until(
-                    lambda d=done: sum(load.calls.values()) > d + 300, "calls before the outage"
+                    lambda d=done: sum(load.calls.values()) > d + 300,
+                    "too few calls before the outage",
                 )
                 server.pause() if how == "pause" else server.kill()
                 await until(
-                    lambda: all(table.local for table in tables), "both gateways in local mode"
+                    lambda: all(table.local for table in tables), "a gateway is not in local mode"
                 )
                 done = sum(load.calls.values())
                 await until(
-                    lambda d=done: sum(load.calls.values()) > d + 300, "calls during the outage"
+                    lambda d=done: sum(load.calls.values()) > d + 300,
+                    "too few calls during the outage",
                 )
                 await tables[0].close_call(closing(kept.pop(), service_s=9.0))
                 server.resume() if how == "pause" else server.start()
