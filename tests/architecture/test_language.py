@@ -64,10 +64,6 @@ gateway/weft_gateway/calls
 gateway/weft_gateway/engine
 gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
-tests/contract
-tests/system
-tests/system/gateway
-tests/system/real
 tests/unit/gateway
 tests/unit/loadgen
 """

@@ -29,14 +29,21 @@ async def served(client: httpx.AsyncClient, base: str) -> tuple[str, int]:
 
 
 async def count_tokens(
-    client: httpx.AsyncClient, base: str, model: str, messages: Sequence[Mapping[str, Any]]
+    client: httpx.AsyncClient,
+    base: str,
+    model: str,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    program: str = "",
 ) -> float:
     """Return the prompt tokens of messages, by the engine's count.
 
-    base: URL of a gateway or an engine. Raises ValueError if it rejects the call.
+    base: URL of a gateway or an engine. program: of the call, "" for none. Raises ValueError if it
+    rejects the call.
     """
     body = {"model": model, "messages": messages, "max_tokens": 1}
-    answer = await client.post(f"{base}/v1/chat/completions", json=body)
+    headers = {"x-weft-program": program} if program else {}
+    answer = await client.post(f"{base}/v1/chat/completions", json=body, headers=headers)
     if answer.status_code != 200:
         raise ValueError(f"the engine rejected a probe: {answer.text[:300]}")
     return float(answer.json()["usage"]["prompt_tokens"])

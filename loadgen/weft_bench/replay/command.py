@@ -110,8 +110,10 @@ async def _replay(options: ReplayOptions, base: str) -> tuple[dict[str, Play], d
             await set_order(client, base, policy, reset_cache=True)
         trace, programs = _load(options, context)
         first = next(programs)
-        count = partial(count_tokens, client, base, model)
+        probe = f"probe-{uuid4().hex[:8]}"
+        count = partial(count_tokens, client, base, model, program=probe)
         ratio = await bytes_per_token(first.calls[-1].messages, count)
+        await client.delete(f"{base}/v1/sessions/{probe}")
         programs = chain([first], programs)
         ready = list(
             islice(fitting(programs, context, ratio, options.output_scale), options.programs)
