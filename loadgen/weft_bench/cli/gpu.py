@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from weft_deploy.options import PassThroughCommand
 
 from weft_bench.cli.options import Option, Parsed, command, one_of, some_of, writable
-from weft_bench.gpu.cells import LOADS, WORKLOADS
-from weft_bench.gpu.shapes import SHAPES
-from weft_bench.gpu.systems import PLAYED
 
 gpu = typer.Typer()
+
+# The order of playing: a run that ends early has the most important pair.
+PLAYED: Final = ("vllm-opt", "ours", "mlfq", "vllm")
+WORKLOADS: Final = ("sharegpt", "bfcl", "lats", "mixed")
+LOADS: Final = (0.5, 0.8, 1.0)
 
 
 def _device(text: str, option: str) -> str:
@@ -24,6 +26,8 @@ def _device(text: str, option: str) -> str:
 
 
 def _shape(text: str, option: str) -> str:
+    from weft_bench.gpu.shapes import SHAPES
+
     return one_of(text, tuple(SHAPES), option)
 
 

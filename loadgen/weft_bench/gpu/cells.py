@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-WORKLOADS: Final = ("sharegpt", "bfcl", "lats", "mixed")
-LOADS: Final = (0.5, 0.8, 1.0)
 # Fewer programs give no reliable mean.
 FEWEST: Final = 3
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httpx
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-from weft_bench.cli.gpu import GpuOptions
+from weft_bench.cli.gpu import PLAYED, GpuOptions
 from weft_bench.costs.step_probe import ProbeError
 from weft_bench.drive.gateway import connect
 from weft_bench.gpu import results as store
@@ -25,7 +25,7 @@ from weft_bench.gpu.host import Host, HostError, look
 from weft_bench.gpu.play import capacity, play_cell, warm_up
 from weft_bench.gpu.results import Results, ResultsError
 from weft_bench.gpu.shapes import SHAPES, write
-from weft_bench.gpu.systems import MEASURE, OURS, PLAYED, SYSTEMS
+from weft_bench.gpu.systems import MEASURE, OURS, SYSTEMS
 from weft_bench.report import gpu as report
 from weft_bench.stack.processes import NotReady
 

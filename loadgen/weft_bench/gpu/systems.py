@@ -57,8 +57,6 @@ SYSTEMS: Final[Mapping[str, System]] = {
         "Weft: default order, tags, swap, and a gateway that routes by prefix",
     ),
 }  # fmt: skip
-# The order of playing: a run that ends early has the most important pair.
-PLAYED: Final = ("vllm-opt", "ours", "mlfq", "vllm")
 # The system whose capacity defines the loads.
 MEASURE: Final = "vllm-opt"
 OURS: Final = "ours"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from weft_bench.cli.gpu import GpuOptions
+from weft_bench.cli.gpu import WORKLOADS, GpuOptions
 from weft_bench.drive.player import Play, ProgramResult
-from weft_bench.gpu.cells import WORKLOADS, count
+from weft_bench.gpu.cells import count
 from weft_bench.gpu.engine import EngineError
 from weft_bench.gpu.play import arrivals, nothing_failed, output_tokens, programs
 

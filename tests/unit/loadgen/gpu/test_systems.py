@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from weft_bench.cli.gpu import GpuOptions
+from weft_bench.cli.gpu import PLAYED, GpuOptions
 from weft_bench.gpu.systems import (
-    PLAYED,
     SYSTEMS,
     engine_command,
     engine_environment,
