@@ -57,8 +57,6 @@ RETIRED = {
 # Folders that are not rewritten yet.
 PENDING = """
 docs
-docs/decisions
-docs/guides
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
