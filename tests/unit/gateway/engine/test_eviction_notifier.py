@@ -1,4 +1,4 @@
-"""How many are told at once, how many wait, and who is not told."""
+"""Limits of eviction notices: concurrency, queue length and age."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Engines:
-    """Notes who is told, and holds on to each one until it may `go`."""
+    """Records notices. Each notice waits until `go` is set."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -55,7 +55,7 @@ async def until(engines: Engines, count: int) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first_never() -> None:
+async def test_burst_of_notices_is_bounded_and_drops_the_oldest() -> None:
     engines = Engines()
     notifier = EvictionNotifier(engines, lambda key: False, most=500, patience_s=math.inf)
     async with running(notifier):
@@ -69,7 +69,7 @@ async def test_a_million_that_end_at_once_are_told_a_few_at_a_time_and_the_first
     assert 1 < engines.most <= 8
 
 
-async def test_who_is_back_or_was_pinned_nowhere_is_not_told_of() -> None:
+async def test_active_or_unpinned_programs_get_no_notice() -> None:
     engines = Engines()
     engines.go.set()
     notifier = EvictionNotifier(engines, lambda key: key.program == "back")
@@ -80,7 +80,7 @@ async def test_who_is_back_or_was_pinned_nowhere_is_not_told_of() -> None:
     assert engines.told == ["gone"]
 
 
-async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
+async def test_late_notices_are_dropped() -> None:
     engines = Engines()
     notifier = EvictionNotifier(engines, lambda key: False, patience_s=0.05)
     loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ async def test_what_has_waited_for_too_long_is_told_no_more() -> None:
     assert set(engines.told) == {*map(str, range(8)), "fresh"}
 
 
-async def test_after_a_failure_as_few_are_told_at_once_as_before() -> None:
+async def test_concurrency_limit_holds_after_a_failure() -> None:
     engines = Engines()
     faults = iter([RuntimeError("a fault")])
 

@@ -1,4 +1,4 @@
-"""Threads and critical paths, out of receipts."""
+"""Threads and critical paths of receipts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE = Decision("r0", False, frozenset({"r0"}), "home", {}, {})
 
 
 def call(name: str, at: float, took: float | None, service=0.0, thread="main", **more) -> Receipt:
-    """A receipt. took: None while the call is in flight."""
+    """Return a receipt. took: None while the call is in flight."""
     receipt = Receipt(
         name, name, KEY, thread, more.pop("parent", ""), "none", "chat", "m", at, PLACE, "r0", 1,
         None, **more,
@@ -55,17 +55,17 @@ def test_a_fork_and_its_join():
     assert [thread["ended"] for thread in shown["threads"]] == ["ok", None, "ok"]
 
 
-def test_a_thread_ends_with_the_call_that_ends_last():
+def test_thread_ends_with_its_last_call():
     (thread,) = threads_of([call("a", 1.0, 9.0, outcome="aborted"), call("b", 2.0, 1.0)])
     assert (thread.ended, thread.ended_s, thread.last_s) == ("aborted", 10.0, 2.0)
 
 
-def test_no_receipts_tell_nothing():
+def test_no_receipts_give_an_empty_result():
     assert to_json([])["threads"] == []
     assert to_json([])["critical_path"]["requests"] == []
 
 
-def test_so_many_are_shown_and_no_more():
+def test_shown_threads_are_limited():
     told = [call(f"c{n}", float(n), 0.5, 1.0, thread=f"t{n}") for n in range(MAX_SHOWN + 44)]
     shown = to_json(told)
     assert len(shown["threads"]) == len(shown["critical_path"]["requests"]) == MAX_SHOWN
@@ -76,13 +76,13 @@ def test_so_many_are_shown_and_no_more():
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9), st.floats(0, 5)), max_size=25),
 )
-def test_the_path_is_what_the_process_table_has_counted(drawn):
-    """The same calls through the table's own rules, in the order of time."""
+def test_critical_path_equals_that_of_the_process_table(drawn):
+    """Apply the table's rules to the same calls in chronological order."""
     told = [
         call(f"c{n}", float(at), float(took), service)
         for n, (at, took, service) in enumerate(sorted(drawn))
     ]
-    # Endings come before openings of the same instant.
+    # At the same instant, ends precede starts.
     events = [(one.arrived_s + one.total_s, 0, n) for n, one in enumerate(told)]
     events += [(one.arrived_s, 1, n) for n, one in enumerate(told)]
     row, opened = rules.fresh(KEY, 0.0, ephemeral=False), {}
