@@ -67,7 +67,6 @@ tests/contract
 tests/system
 tests/system/gateway
 tests/system/real
-tests/unit/loadgen
 """
 
 

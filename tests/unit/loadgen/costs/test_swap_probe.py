@@ -19,8 +19,9 @@ STEP_S = 0.05
 
 
 class Engine(httpx.AsyncBaseTransport):
-    """One slot: a call that is told to be short displaces the long one, and one of a whole context
-    overwrites its blocks. Its clock goes on by what each takes."""
+    """An engine with one slot. A call announced as short preempts the long one. A call of a whole
+    context overwrites its blocks. The clock advances by the duration of each operation.
+    """
 
     def __init__(self, swap=True, experiments=True):
         self.now = 0.0
