@@ -56,7 +56,6 @@ RETIRED = {
 
 # Folders that are not rewritten yet.
 PENDING = """
-docs
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
