@@ -133,8 +133,8 @@ def test_empty_lists_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_unknown_variable_is_reported_with_the_nearest_name(name: str, nearest: str) -> None:
-    (told,) = unread({name: "x", "PATH": "/"})
-    assert told == f"{name} is not a known setting; did you mean {nearest}?"
+    (warning,) = unread({name: "x", "PATH": "/"})
+    assert warning == f"{name} is not a known setting; did you mean {nearest}?"
 
 
 def test_unknown_variable_without_a_similar_name_is_reported() -> None:

@@ -35,9 +35,9 @@ def test_names_count_once_in_their_order() -> None:
     assert some_of(" all", ("a", "b"), "--x") == ("a", "b")
 
 
-@pytest.mark.parametrize(("text", "told"), [("a,z", "unknown: z"), (",", "the list is empty")])
-def test_other_names_are_refused_with_those_that_are_known(text: str, told: str) -> None:
-    with pytest.raises(typer.BadParameter, match=rf"{told}; known: a, b"):
+@pytest.mark.parametrize(("text", "message"), [("a,z", "unknown: z"), (",", "the list is empty")])
+def test_other_names_are_refused_with_those_that_are_known(text: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=rf"{message}; known: a, b"):
         some_of(text, ("a", "b"), "--x")
 
 

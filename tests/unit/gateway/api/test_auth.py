@@ -12,10 +12,10 @@ def bearer(key: str) -> dict[bytes, bytes]:
 
 
 def test_each_key_is_a_separate_tenant() -> None:
-    a, b, nobody = OPEN.caller(bearer("a")), OPEN.caller(bearer("b")), OPEN.caller({})
-    assert len({a.tenant, b.tenant, nobody.tenant}) == 3
+    a, b, anonymous = OPEN.caller(bearer("a")), OPEN.caller(bearer("b")), OPEN.caller({})
+    assert len({a.tenant, b.tenant, anonymous.tenant}) == 3
     assert a.salt != b.salt
-    assert nobody.salt == ""
+    assert anonymous.salt == ""
 
 
 def test_both_headers_for_a_key_give_the_same_tenant() -> None:

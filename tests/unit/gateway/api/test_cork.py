@@ -76,7 +76,7 @@ def test_close_flushes_first() -> None:
 
 def test_lost_connection_drops_buffered_bytes() -> None:
     cork, transport, loop = corked()
-    cork.write(b"to nobody")
+    cork.write(b"dropped")
     transport.closed = True
     loop.turn()
     assert transport.writes == []

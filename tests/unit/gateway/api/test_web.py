@@ -122,22 +122,22 @@ async def test_invalid_requested_header_names_are_not_echoed() -> None:
     assert b"access-control-allow-headers" not in got
 
 
-async def told(cors: Cors, path: str = "/v1/models", **headers: str) -> dict[bytes, bytes]:
+async def start_headers(cors: Cors, path: str = "/v1/models", **headers: str) -> dict[bytes, bytes]:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
         sent.append(message)
 
     kept = [(b"x", b"y")]
-    tell = cors.told(scope("GET", path, **headers), send)
-    await tell({"type": "http.response.start", "status": 200, "headers": kept})
-    await tell({"type": "http.response.body", "body": b""})
+    send_with_cors = cors.told(scope("GET", path, **headers), send)
+    await send_with_cors({"type": "http.response.start", "status": 200, "headers": kept})
+    await send_with_cors({"type": "http.response.body", "body": b""})
     assert kept == [(b"x", b"y")]
     return dict(sent[0]["headers"])
 
 
 async def test_allowed_origin_may_read_the_response() -> None:
-    got = await told(Cors(["https://a.example"]), origin="https://a.example")
+    got = await start_headers(Cors(["https://a.example"]), origin="https://a.example")
     assert got[b"access-control-allow-origin"] == b"https://a.example"
     assert b"x-weft-program" in got[b"access-control-expose-headers"]
     assert got[b"vary"] == b"Origin"
@@ -145,14 +145,16 @@ async def test_allowed_origin_may_read_the_response() -> None:
 
 async def test_other_origins_get_only_a_vary_header() -> None:
     for headers in ({"origin": "https://b.example"}, {}):
-        got = await told(Cors(["https://a.example"]), **headers)
+        got = await start_headers(Cors(["https://a.example"]), **headers)
         assert got == {b"x": b"y", b"vary": b"Origin"}
 
 
 async def test_wildcard_origin_allows_every_origin() -> None:
-    got = await told(Cors(["*"]), origin="https://b.example")
+    got = await start_headers(Cors(["*"]), origin="https://b.example")
     assert got[b"access-control-allow-origin"] == b"*"
 
 
 async def test_admin_routes_never_get_cors_headers() -> None:
-    assert await told(Cors(["*"]), "/weft/state", origin="https://a.example") == {b"x": b"y"}
+    assert await start_headers(Cors(["*"]), "/weft/state", origin="https://a.example") == {
+        b"x": b"y"
+    }

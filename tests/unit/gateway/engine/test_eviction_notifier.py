@@ -18,21 +18,21 @@ class Engines:
     """Records notices. Each notice waits until `go` is set."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.noticed: list[str] = []
         self.most = 0
         self.go = asyncio.Event()
-        self._telling = 0
+        self._active = 0
 
     async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
         assert list(names) == ["r0"]
-        self._telling += 1
-        self.most = max(self.most, self._telling)
+        self._active += 1
+        self.most = max(self.most, self._active)
         try:
             await self.go.wait()
             await asyncio.sleep(0)
         finally:
-            self._telling -= 1
-        self.told.append(key.program)
+            self._active -= 1
+        self.noticed.append(key.program)
 
 
 def gone(names: Iterable[object], *replicas: str) -> Iterator[EndedProgram]:
@@ -51,7 +51,7 @@ async def running(notifier: EvictionNotifier) -> AsyncIterator[None]:
 
 async def until(engines: Engines, count: int) -> None:
     async with asyncio.timeout(20):
-        while len(engines.told) < count:  # noqa: ASYNC110
+        while len(engines.noticed) < count:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
@@ -64,8 +64,8 @@ async def test_burst_of_notices_is_bounded_and_drops_the_oldest() -> None:
         await until(engines, 500)
         notifier.add(gone(["later"], "r0"))
         await until(engines, 501)
-    assert sorted(engines.told[:500], key=int) == [str(n) for n in range(999_500, 1_000_000)]
-    assert engines.told[500:] == ["later"]
+    assert sorted(engines.noticed[:500], key=int) == [str(n) for n in range(999_500, 1_000_000)]
+    assert engines.noticed[500:] == ["later"]
     assert 1 < engines.most <= 8
 
 
@@ -77,7 +77,7 @@ async def test_active_or_unpinned_programs_get_no_notice() -> None:
         notifier.add(gone(["nowhere"]))
         notifier.add(gone(["back", "gone"], "r0"))
         await until(engines, 1)
-    assert engines.told == ["gone"]
+    assert engines.noticed == ["gone"]
 
 
 async def test_late_notices_are_dropped() -> None:
@@ -94,7 +94,7 @@ async def test_late_notices_are_dropped() -> None:
         await until(engines, 8)
         notifier.add(gone(["fresh"], "r0"))
         await until(engines, 9)
-    assert set(engines.told) == {*map(str, range(8)), "fresh"}
+    assert set(engines.noticed) == {*map(str, range(8)), "fresh"}
 
 
 async def test_concurrency_limit_holds_after_a_failure() -> None:

@@ -69,10 +69,10 @@ async def test_replica_without_an_identity_may_be_vllm(
     router = stock(owned_by=owner)
     router.get(f"{URL}/weft/state").respond(status, text="<html>")
     replica = await checked(router, rounds=40)
-    told = owner == "vllm" and status in (301, 401, 403, 429)
-    assert replica.kind is (ReplicaKind.VLLM if told else ReplicaKind.UNKNOWN)
+    is_vllm = owner == "vllm" and status in (301, 401, 403, 429)
+    assert replica.kind is (ReplicaKind.VLLM if is_vllm else ReplicaKind.UNKNOWN)
     records = [r for r in caplog.records if "does not identify itself" in r.message]
-    assert [r.levelname for r in records] == ([] if told else ["WARNING"])
+    assert [r.levelname for r in records] == ([] if is_vllm else ["WARNING"])
 
 
 @pytest.mark.parametrize("card", [{}, {"owned_by": ""}, {"owned_by": ["x"]}])
@@ -287,9 +287,9 @@ async def test_cache_room_is_the_reported_or_configured_one(engines: object, roo
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         await HealthLoop(registry, client, 1.0).check_all()
     assert registry["r0"].kind is ReplicaKind.WEFT
-    beginning = PromptPrefix(tuple(range(100)), 512)
-    registry.prefixes.sent("r0", beginning)
-    shared = registry.prefixes.shared(beginning, ["r0", "another"])
+    prefix = PromptPrefix(tuple(range(100)), 512)
+    registry.prefixes.sent("r0", prefix)
+    shared = registry.prefixes.shared(prefix, ["r0", "another"])
     assert (0 if shared is None else shared.tokens["r0"]) == room
 
 
@@ -301,13 +301,13 @@ async def test_restarted_replica_has_an_empty_cache() -> None:
     router.get(f"{URL}/v1/models").respond(200, json={"data": [CARD]})
     router.get(f"{URL}/weft/state").respond(404)
     registry = Registry({"r0": URL}, Timeouts(1, 1, 1), cache_tokens=9000)
-    beginning = PromptPrefix((1, 2), 512)
+    prefix = PromptPrefix((1, 2), 512)
     async with httpx.AsyncClient(transport=httpx.MockTransport(router.async_handler)) as client:
         loop = HealthLoop(registry, client, 1.0)
         await loop.check_all()
-        registry.prefixes.sent("r0", beginning)
+        registry.prefixes.sent("r0", prefix)
         await loop.check_all()
         assert not registry["r0"].circuit.healthy
         await loop.check_all()
     assert registry["r0"].circuit.healthy
-    assert registry.prefixes.shared(beginning, ["r0", "another"]) is None
+    assert registry.prefixes.shared(prefix, ["r0", "another"]) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from weft_gateway.engine.prefixes import STEP_BYTES, prefix_of
 
-TEXT = "All that the agent is told of its work. " * 300
+TEXT = "The instructions of the agent at work. " * 300
 TOOLS = [{"type": "function", "function": {"name": "look", "description": TEXT}}]
 
 

@@ -91,12 +91,12 @@ def test_request_head_has_path_host_and_key(registry: Registry) -> None:
 
 
 def test_unreachable_replica_loses_its_recorded_prefixes(registry: Registry) -> None:
-    beginning = PromptPrefix((1, 2), 512)
+    prefix = PromptPrefix((1, 2), 512)
     registry.prefixes.room("r0", 9000)
-    registry.prefixes.sent("r0", beginning)
+    registry.prefixes.sent("r0", prefix)
     registry.failed("r0", ReplicaFault())
-    shared = registry.prefixes.shared(beginning, ["r0", "r1"])
+    shared = registry.prefixes.shared(prefix, ["r0", "r1"])
     assert shared is not None
     assert shared.tokens == {"r0": 1024, "r1": 0}
     registry.failed("r0", ConnectFailed())
-    assert registry.prefixes.shared(beginning, ["r0", "r1"]) is None
+    assert registry.prefixes.shared(prefix, ["r0", "r1"]) is None

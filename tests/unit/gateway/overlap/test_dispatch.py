@@ -63,11 +63,11 @@ def test_events_do_not_depend_on_the_chunks(loads, text, cuts):
         calls += found
     assert [(c.name, c.arguments) for c in calls] == list(COMPLETES.values())
     expected = b""
-    told = iter(calls)
+    completed = iter(calls)
     for place, bytes_ in enumerate(FRAMES):
         expected += bytes_
         if place in COMPLETES:
-            expected += frame(next(told), json.loads(FRAMES[0][6:]))
+            expected += frame(next(completed), json.loads(FRAMES[0][6:]))
     assert out == expected
 
 
@@ -136,8 +136,8 @@ def test_other_apis_do_not_depend_on_the_chunks(api, data):
     out = b"".join(
         dispatch.feed(stream[a:b])[0] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)
     )
-    told = frame(ToolCall(0, "" if api == "text" else "c", "f", '{"a": "\\"}"}'), OTHERS[api][0])
-    assert out == before + told + frames[-1], "after the brace, before what comes next"
+    event = frame(ToolCall(0, "" if api == "text" else "c", "f", '{"a": "\\"}"}'), OTHERS[api][0])
+    assert out == before + event + frames[-1], "after the brace, before what comes next"
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,9 @@ async def test_next_prompt_is_prefilled_during_tools_and_then_extended():
         ran = await run(server, [tool])
         [announced] = server.to("POST", "/hints/prefill")
         [whole] = server.to("POST", "/hints/prefill/pf_1/extend")
-    told = announced.json["messages"]
-    assert whole.json["messages"][: len(told)] == told
-    assert whole.json["messages"][len(told) :] == [
+    prefix = announced.json["messages"]
+    assert whole.json["messages"][: len(prefix)] == prefix
+    assert whole.json["messages"][len(prefix) :] == [
         {"role": "tool", "tool_call_id": "call-0", "content": "ok"}
     ]
     assert announced.json["tools"] == whole.json["tools"]
@@ -221,11 +221,11 @@ async def test_tool_errors_are_reported_to_the_model():
     frames += [*call_frames(3, "f", '{"a": }'), CALLED, DONE]
     with scripted(Model(frames, answer_frames("Done."))) as server:
         ran = await run(server, [Tool("fails", fails), Tool("f", lambda: "ok")])
-        told = {m["tool_call_id"]: m["content"] for m in ran.messages if m["role"] == "tool"}
-    assert "no network" in json.loads(told["call-0"])["error"]
-    assert "unknown" in json.loads(told["call-1"])["error"]
-    assert told["call-2"] == "ok"
-    assert "JSON" in json.loads(told["call-3"])["error"]
+        outputs = {m["tool_call_id"]: m["content"] for m in ran.messages if m["role"] == "tool"}
+    assert "no network" in json.loads(outputs["call-0"])["error"]
+    assert "unknown" in json.loads(outputs["call-1"])["error"]
+    assert outputs["call-2"] == "ok"
+    assert "JSON" in json.loads(outputs["call-3"])["error"]
     assert [tool.failed for tool in ran.tool_runs] == [True, True, False, True]
     assert ran.messages[1]["tool_calls"][3]["function"]["arguments"] == "{}"
 

@@ -48,9 +48,11 @@ def test_every_gpu_by_its_data_sheet(
     assert one.cost.swapped_block_s == pytest.approx(2**21 / host)
     assert one.kv_blocks == int((0.92 * gigabytes * 1e9 - 16.06e9 - 2e9) / 2**21)
     # 70.6 billion parameters on four GPUs; 80 layers exchange 8,192 numbers twice.
-    told = 2 * 80 * 2 * 3 / 4 * 8192 * 2 / peers
+    communication = 2 * 80 * 2 * 3 / 4 * 8192 * 2 / peers
     assert four.cost.weights_s == pytest.approx(141.2e9 / (4 * 0.75 * bandwidth))
-    assert four.cost.prefill_token_s == pytest.approx(141.2e9 / (4 * 0.5 * arithmetic) + told)
+    assert four.cost.prefill_token_s == pytest.approx(
+        141.2e9 / (4 * 0.5 * arithmetic) + communication
+    )
     assert four.kv_blocks == int(4 * (0.92 * gigabytes * 1e9 - 35.3e9 - 2e9) / (5 * 2**20))
 
 

@@ -94,9 +94,9 @@ def connect(monkeypatch):
 
 
 def measure(engine, rounds=2):
-    told = []
-    found = asyncio.run(probe_swap(URL, rounds, lambda: told.append(1), lambda: engine.now))
-    assert len(told) == scenes(rounds)
+    progress = []
+    found = asyncio.run(probe_swap(URL, rounds, lambda: progress.append(1), lambda: engine.now))
+    assert len(progress) == scenes(rounds)
     return found
 
 

@@ -52,9 +52,9 @@ def test_unavailable_peer_is_absent_with_its_reason(bench, capsys, tmp_path):
     acts["litellm/session_affinity"] = NotReady("many lines\nit ended")
     file = tmp_path / "f.json"
     assert go(json_file=str(file)) == 0
-    told = capsys.readouterr().out
-    assert "smg/manual: absent (no wheel for this machine)" in told
-    assert "litellm/session_affinity: absent (it ended)" in told
+    output = capsys.readouterr().out
+    assert "smg/manual: absent (no wheel for this machine)" in output
+    assert "litellm/session_affinity: absent (it ended)" in output
     document = json.loads(file.read_text())
     assert set(document["configuration"]["absent"]) == {"smg/manual", "litellm/session_affinity"}
     fronts = {turn["front"] for turn in document["turns"]}
@@ -68,9 +68,9 @@ def test_weft_that_does_not_start_fails_the_bench_and_earlier_plays_are_shown(be
     go, acts, played = bench
     acts["weft/plas"] = NotReady("the gateway ended")
     assert go() == 1
-    told = capsys.readouterr()
-    assert "the gateway ended" in told.err
-    assert "weft/fcfs" in told.out
+    output = capsys.readouterr()
+    assert "the gateway ended" in output.err
+    assert "weft/fcfs" in output.out
     assert played[-1][0] == "weft/plas"
 
 
@@ -117,9 +117,9 @@ def test_too_slow_machine_is_reported(bench, capsys):
     acts["weft/plas"] = {"behind_s": 0.5}
     acts["smg/manual"] = {"untold": 2.0}
     assert go(seeds=1) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in told
-    assert "smg/manual, seed 0: no replica reports 2 answered calls" in told
+    output = " ".join(capsys.readouterr().out.split())
+    assert "weft/plas, seed 0: the machine could not keep the replicas' pace" in output
+    assert "smg/manual, seed 0: no replica reports 2 answered calls" in output
 
 
 def test_unwritable_page_is_reported_before_the_plays(bench, capsys, tmp_path):
@@ -128,9 +128,9 @@ def test_unwritable_page_is_reported_before_the_plays(bench, capsys, tmp_path):
     assert go(page=str(page)) == 2
     page.write_text("# No marks\n")
     assert go(page=str(page)) == 2
-    told = capsys.readouterr().err
-    assert "cannot be read" in told
-    assert "<!-- simulated -->" in told
+    output = capsys.readouterr().err
+    assert "cannot be read" in output
+    assert "<!-- simulated -->" in output
     assert not played
 
 
@@ -138,19 +138,20 @@ def test_figures_have_the_command_that_reproduces_them():
     head = "weft bench peers --data DATA --engines"
     assert command_of(PeersOptions("/x", json_file="y")) == f"{head} simulated"
     some = PeersOptions("/x", fronts=("a", "b"), speed_up=2.5, seeds=1, quick=True)
-    told = f"{head} simulated --fronts a,b --seeds 1 --speed-up 2.5 --quick"
-    assert command_of(some) == told
+    expected = f"{head} simulated --fronts a,b --seeds 1 --speed-up 2.5 --quick"
+    assert command_of(some) == expected
     real = PeersOptions("/x", engines="real", replicas=2, speed_up=1.0)
     assert command_of(real) == f"{head} real --replicas 2"
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"), [({"fronts": ("x",)}, "weft/plas"), ({"workloads": ("x",)}, "tau_airline")]
+    ("wrong", "message"),
+    [({"fronts": ("x",)}, "weft/plas"), ({"workloads": ("x",)}, "tau_airline")],
 )
-def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, told):
+def test_unknown_names_are_refused_with_the_known_ones(bench, capsys, wrong, message):
     go, _, played = bench
     assert go(**wrong) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not played
 
 

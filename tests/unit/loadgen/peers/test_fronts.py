@@ -52,16 +52,18 @@ def test_weft_rows_are_set_by_existing_settings(monkeypatch):
 
 def test_only_weft_gets_the_engine_secret():
     rows = fronts(replace(PLACE, secret="s"), ("plas",)).values()
-    told = {row.name for row in rows if row.proxy.environment.get("WEFT_ENGINE_SECRET") == "s"}
-    assert told == {row.name for row in rows if row.name.startswith("weft/")}
+    with_secret = {
+        row.name for row in rows if row.proxy.environment.get("WEFT_ENGINE_SECRET") == "s"
+    }
+    assert with_secret == {row.name for row in rows if row.name.startswith("weft/")}
 
 
 def test_program_scheduling_gets_the_engines_capacity_costs_and_pace():
-    told = scheduling(PLACE)
-    assert told["token_capacity_per_target"] == 48_000
-    assert told["max_acting_ttl_seconds"] == pytest.approx(2)
+    configuration = scheduling(PLACE)
+    assert configuration["token_capacity_per_target"] == 48_000
+    assert configuration["max_acting_ttl_seconds"] == pytest.approx(2)
     cost = PLACE.cost
-    linear = told["prefill_cost_model"]["linear_seconds_per_1k_tokens"]
+    linear = configuration["prefill_cost_model"]["linear_seconds_per_1k_tokens"]
     assert linear == pytest.approx(200 * cost.prefill_token_s)
     plain = scheduling(Place("m", 1000))
     assert "prefill_cost_model" not in plain

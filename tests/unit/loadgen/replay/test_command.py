@@ -75,6 +75,6 @@ def test_trace_without_programs_or_arrivals_starts_nothing(tmp_path, capsys, lin
     header = {"weft_workload": 1, "name": "w"}
     path.write_text("".join(json.dumps(line) + "\n" for line in (header, *lines)))
     assert run(ReplayOptions(trace=str(path), arrivals="recorded")) == 2
-    told = capsys.readouterr()
-    assert message in told.err
-    assert "starting" not in told.out
+    output = capsys.readouterr()
+    assert message in output.err
+    assert "starting" not in output.out

@@ -28,34 +28,34 @@ def test_ratios_compare_the_same_seed():
 def test_plays_with_failed_programs_are_not_compared():
     failed = turns("peer", [1.0], errors=1.0) + turns("peer", [2.0, 5.0, 10.0])[1:]
     found = turns("weft/plas", [9.0, 10.0, 20.0]) + failed
-    told, _ = findings(found)
-    assert "mean 2.00" in told
-    told, _ = findings(turns("weft/plas", [9.0, 10.0]) + failed[:2])
-    assert "worse than no peer" in told
+    finding, _ = findings(found)
+    assert "mean 2.00" in finding
+    finding, _ = findings(turns("weft/plas", [9.0, 10.0]) + failed[:2])
+    assert "worse than no peer" in finding
 
 
 def test_findings_name_each_peer_that_is_better_or_worse():
     found = turns("weft/plas", [10.0, 11.0, 12.0]) + turns("weft/fcfs", [5.0, 9.0, 16.0])
     found += turns("peer", [9.0, 10.0, 11.0])
-    told, none = findings(found)
-    assert told.startswith("w: weft/plas is worse than peer: mean 1.1")
-    assert "jain" not in told
+    finding, none = findings(found)
+    assert finding.startswith("w: weft/plas is worse than peer: mean 1.1")
+    assert "jain" not in finding
     assert none == "w: Weft is better than no peer within the intervals"
     better = turns("weft/plas", [8.0, 9.0, 10.0]) + turns("peer", [9.0, 10.0, 11.0])
-    none, told = findings(better)
+    none, finding = findings(better)
     assert none == "w: Weft is worse than no peer within the intervals"
-    assert told.startswith("w: weft/plas is better than peer: mean 0.8")
+    assert finding.startswith("w: weft/plas is better than peer: mean 0.8")
 
 
 def test_less_fairness_is_worse():
     found = turns("weft/plas", [9.0, 9.0], jain=0.4) + turns("peer", [9.0, 9.0])
-    told, _ = findings(found)
-    assert told == "w: weft/plas is worse than peer: jain 0.800"
+    finding, _ = findings(found)
+    assert finding == "w: weft/plas is worse than peer: jain 0.800"
 
 
 def test_one_seed_gives_no_findings():
-    (told,) = findings(turns("weft/plas", [10.0]) + turns("peer", [1.0]))
-    assert "no findings" in told
+    (finding,) = findings(turns("weft/plas", [10.0]) + turns("peer", [1.0]))
+    assert "no findings" in finding
 
 
 def test_figures_have_means_units_and_half_intervals():

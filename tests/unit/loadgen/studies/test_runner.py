@@ -26,12 +26,12 @@ _EXPERIMENT = Experiment(
 
 
 def test_each_cell_is_measured_once_and_then_stored(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     store = Store(_EXPERIMENT, tmp_path)
-    first = run(_EXPERIMENT, False, store, 2, lambda done, of: told.append((done, of)))
+    first = run(_EXPERIMENT, False, store, 2, lambda done, of: progress.append((done, of)))
     assert first.measured.series("seed") == {0: 0.0, 1: 1.0, 2: 2.0}
     assert os.getpid() not in first.measured.series("process").values()
-    assert (first.taken, told) == (0, [(0, 3), (1, 3), (2, 3), (3, 3)])
+    assert (first.taken, progress) == (0, [(0, 3), (1, 3), (2, 3), (3, 3)])
     again = run(_EXPERIMENT, False, store, 2, lambda done, of: None)
     assert (again.taken, again.cpu_s) == (3, 0.0)
     assert again.measured.values == first.measured.values

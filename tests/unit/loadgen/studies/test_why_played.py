@@ -21,5 +21,7 @@ def test_hit_rate_follows_the_world() -> None:
 @pytest.mark.engine
 def test_program_ends_change_the_hit_rate() -> None:
     scene = {"workload": "bfcl", "programs": 20, "world": SHORT, "rate": 1.0}
-    told, untold = (measure(cells(1, order=order, **scene)[0]) for order in ("warm_plas", UNTOLD))
-    assert untold["hit_rate"] != told["hit_rate"]
+    with_ends, without_ends = (
+        measure(cells(1, order=order, **scene)[0]) for order in ("warm_plas", UNTOLD)
+    )
+    assert without_ends["hit_rate"] != with_ends["hit_rate"]

@@ -60,9 +60,9 @@ class World:
         request = self.held.pop(slot, None)
         if request is None:
             return None
-        told = self.manager.estimate_cached_tokens(request)
+        estimate = self.manager.estimate_cached_tokens(request)
         self.manager.free(request)
-        return told
+        return estimate
 
     def shown(self) -> Any:
         pool = self.manager.block_pool

@@ -27,7 +27,7 @@ def test_longest_common_prefix_is_found_for_each_replica():
     sent.sent("b", begins("suv"))
     assert tokens(sent, "sxyw", "a", "b", "c") == {"a": 300, "b": 100, "c": 0}
     assert tokens(sent, "sxyzmore", "a", "b", "c") == {"a": 400, "b": 100, "c": 0}
-    assert tokens(sent, "xyz", "a", "b", "c") is None, "the same after another beginning"
+    assert tokens(sent, "xyz", "a", "b", "c") is None, "equal text after a different prefix"
 
 
 def test_prefix_on_all_replicas_gives_no_preference():

@@ -61,9 +61,11 @@ def test_turn_begins_after_the_models_last_message():
 
 def test_pieces_are_equal_in_json_and_text():
     order = 'WebSurfer, look for "sunset tours" in the whole of Maui. Check the prices of each one'
-    told = pieces([[("a", f'{{"speaker": "x", "order": "{order}"}}'.replace('"sun', '\\"sun'))]])
+    instructed = pieces(
+        [[("a", f'{{"speaker": "x", "order": "{order}"}}'.replace('"sun', '\\"sun'))]]
+    )
     quoted = pieces([[("u", f"assistant: {order}\n\nuser: go on")]])
-    assert b"Check the prices of each one" in set(told) & set(quoted)
+    assert b"Check the prices of each one" in set(instructed) & set(quoted)
 
 
 def test_pieces_are_bounded_and_the_last_are_kept():
