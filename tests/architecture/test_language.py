@@ -56,16 +56,11 @@ RETIRED = {
 
 # Folders that are not rewritten yet.
 PENDING = """
-docs
-docs/decisions
-docs/guides
 gateway/weft_gateway/api
 gateway/weft_gateway/calls
 gateway/weft_gateway/engine
 gateway/weft_gateway/policies
 gateway/weft_gateway/telemetry
-tests/unit/gateway
-tests/unit/loadgen
 """
 
 

@@ -7,7 +7,7 @@ from weft_bench.micro.tags.way import Tagged
 from weft_bench.report.tags import COLUMNS, values
 
 
-def test_the_first_calls_are_counted_apart() -> None:
+def test_first_calls_are_counted_separately() -> None:
     calls = [
         Tagged(
             messages=1, prompt_tokens=100, blocks=6, roles=roles, wire=wire, plain=plain,
