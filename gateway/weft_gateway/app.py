@@ -314,7 +314,7 @@ class Gateway:
             "deadlines": lambda: watch(upstreams, timeouts),
             "departures": self.disconnects.run,
             "reap": lambda: self._reap(notifier),
-            "farewells": notifier.run,
+            "program_ends": notifier.run,
             "sweep": self._sweep,
         }
         if self.background is not None:

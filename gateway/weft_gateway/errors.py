@@ -107,14 +107,14 @@ def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:
     and its FastAPI layer with `detail`. Other bodies stay unchanged.
     """
     try:
-        told = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
+        parsed = orjson.loads(body) if len(body) <= _MOST_ERROR_BYTES else None
     except orjson.JSONDecodeError:
         return body
-    if not isinstance(told, dict):
+    if not isinstance(parsed, dict):
         return body
-    inner, detail, param = told.get("error"), told.get("detail"), None
+    inner, detail, param = parsed.get("error"), parsed.get("detail"), None
     if isinstance(inner, dict):
-        if shape == "openai" or told.get("type") == "error":
+        if shape == "openai" or parsed.get("type") == "error":
             return body
         message, code = inner.get("message"), inner.get("code")
     elif isinstance(detail, list) and detail and isinstance(detail[0], dict):

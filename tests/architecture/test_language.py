@@ -59,11 +59,6 @@ PENDING = """
 docs
 docs/decisions
 docs/guides
-gateway/weft_gateway/api
-gateway/weft_gateway/calls
-gateway/weft_gateway/engine
-gateway/weft_gateway/policies
-gateway/weft_gateway/telemetry
 loadgen/weft_bench/simulated
 tests/contract
 tests/system

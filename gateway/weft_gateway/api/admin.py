@@ -73,12 +73,12 @@ def router(
             except httpx.HTTPError as error:
                 return {"status": None, "error": type(error).__name__}
             try:
-                told = answer.json()
+                parsed = answer.json()
             except ValueError:
-                told = None
-            if told is None or not shallow(told):
-                told = answer.body[:1000].decode("utf-8", "replace")
-            return {"status": answer.status, "answer": told}
+                parsed = None
+            if parsed is None or not shallow(parsed):
+                parsed = answer.body[:1000].decode("utf-8", "replace")
+            return {"status": answer.status, "answer": parsed}
 
         replicas = list(registry)
         answers = await asyncio.gather(*(one(replica) for replica in replicas))

@@ -63,7 +63,7 @@ class Dispatcher:
             if self._cors.asks(scope):
                 await self._cors.answer(scope, send)
                 return
-            send = self._cors.told(scope, send)
+            send = self._cors.wrap(scope, send)
         try:
             check_origin(scope, self._settings)
         except ApiError as error:

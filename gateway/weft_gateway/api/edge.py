@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 from weft_gateway import errors
 from weft_gateway.api.auth import presented
 from weft_gateway.api.connections import Connection, Edge
-from weft_gateway.api.cork import CorkedProtocol
+from weft_gateway.api.coalescing import CoalescingProtocol
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade
@@ -53,7 +53,7 @@ class _Refused(Exception):
         self.error = error
 
 
-class EdgeProtocol(CorkedProtocol):
+class EdgeProtocol(CoalescingProtocol):
     """A client's connection with limits on its resources."""
 
     def __init__(

@@ -53,9 +53,9 @@ class Failures:
         if isinstance(error, UnsafeHead):
             error = errors.unsafe_head(error)
         if isinstance(error, ApiError):
-            told = error
+            shown = error
         else:
-            told = errors.internal()
+            shown = errors.internal()
             given = given or b"req" + self._next_call().removeprefix("call").encode()
             log.error(
                 "request %s, %s %s: unexpected %s",
@@ -65,10 +65,10 @@ class Failures:
                 type(error).__name__,
                 exc_info=error,
             )
-        self.count(told.code)
+        self.count(shown.code)
         extra = ((b"x-request-id", given),) if given else ()
         try:
-            await respond_error(send, told, shape, extra)
+            await respond_error(send, shown, shape, extra)
         except Exception:
             raise error from None
 

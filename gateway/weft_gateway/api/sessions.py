@@ -36,10 +36,10 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
     the latest call to the program; None if no call came through this gateway.
     """
     answered = program.calls_closed - program.errors
-    told = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
+    reported = program.prompt_tokens > 0 or program.service_s > 0 or answered <= 0
 
     def used(amount: float) -> float | None:
-        return amount if told else None
+        return amount if reported else None
 
     return {
         "id": program.key.program,
@@ -70,7 +70,7 @@ def session_json(program: Program, known_by: str | None = None) -> dict[str, Any
             }
             for thread in program.threads
         ],
-        "told": {told.name: {"until": told.until_s} for told in program.attributes},
+        "told": {each.name: {"until": each.until_s} for each in program.attributes},
         "last_call_arrival": program.last_arrival_s or None,
         "last_call_completion": program.last_completion_s or None,
     }
@@ -128,14 +128,14 @@ def router(
         A deleted session is not listed."""
         after = query_id(request.scope["query_string"], "after")
         found = await table.programs(tenant, limit + 1, after)
-        told = receipts.of(tenant, time())
-        names = known_by(told)
+        mine = receipts.of(tenant, time())
+        names = known_by(mine)
         sessions = {
-            p.key.program: session_json(regrouped(p, told), names.get(p.key.program)) for p in found
+            p.key.program: session_json(regrouped(p, mine), names.get(p.key.program)) for p in found
         }
         # Up to the last id found, the table has returned every session that is alive.
         last = found[-1].key.program if len(found) > limit else None
-        gone = finished(told, sessions).items()
+        gone = finished(mine, sessions).items()
         sessions |= {
             name: session
             for name, session in gone
@@ -156,8 +156,8 @@ def router(
         return finished(receipts.story(key, time()), ()).get(key.program)
 
     def shown(program: Program) -> dict[str, Any]:
-        told = receipts.of(program.key.tenant, time())
-        return session_json(regrouped(program, told), known_by(told).get(program.key.program))
+        mine = receipts.of(program.key.tenant, time())
+        return session_json(regrouped(program, mine), known_by(mine).get(program.key.program))
 
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or remove a finished one from the list. Raises ApiError."""

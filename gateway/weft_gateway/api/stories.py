@@ -71,20 +71,20 @@ def router(
         and what follows from them: every thread with its start, end, parent and joins, and the
         calls on the critical path."""
         key = program_key(tenant, path_id(session_id))
-        told = receipts.story(key, time())
-        if not told and await table.get(key) is None:
+        found = receipts.story(key, time())
+        if not found and await table.get(key) is None:
             raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
         saved: dict[str, float] = {}
-        for one in told:
+        for one in found:
             for overlap, seconds in (one.saved_s or {}).items():
                 saved[overlap] = saved.get(overlap, 0.0) + seconds
         return {
             "object": "session.story",
             "session": key.program,
             "saved_s": saved,
-            **threads.to_json(told),
-            "receipts": [one.to_json() for one in told if one.outcome != "refused"],
-            "refused": [one.to_json() for one in told if one.outcome == "refused"],
+            **threads.to_json(found),
+            "receipts": [one.to_json() for one in found if one.outcome != "refused"],
+            "refused": [one.to_json() for one in found if one.outcome == "refused"],
         }
 
     @api.get(

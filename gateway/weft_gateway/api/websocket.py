@@ -166,7 +166,7 @@ class _Connection:
                         await self._answer(turn)
                 except ApiError as error:
                     self._metrics.error(error.code)
-                    await self.tell(_error(error.status, error.body()))
+                    await self.send_event(_error(error.status, error.body()))
             if not self._gone:
                 code = _NORMAL if self._close is None else self._close
                 await self._send({"type": "websocket.close", "code": code})
@@ -221,7 +221,7 @@ class _Connection:
             events = self._turns.prepared(turn, time())
             self._keep()
             for event in events:
-                await self.tell(event)
+                await self.send_event(event)
             return
         call = self._call = _Call(self, turn)
         try:
@@ -259,7 +259,7 @@ class _Connection:
             "state": scope.get("state", {}),
         }
 
-    async def tell(self, event: bytes) -> None:
+    async def send_event(self, event: bytes) -> None:
         """Send a message. If the client has disconnected, it is dropped, as over HTTP."""
         if self._gone:
             return
@@ -274,7 +274,7 @@ class _Connection:
             # Store it before the client receives the event: the next message may follow at once.
             self._turns.answered(turn, event)
             self._keep()
-        await self.tell(self._turns.as_asked(turn, event))
+        await self.send_event(self._turns.as_asked(turn, event))
 
     async def take_turn(self, size: int) -> None:
         """Let other calls proceed before this one continues. size: bytes to process."""
@@ -321,7 +321,7 @@ class _Call:
             if self._size <= _ERROR_BYTES:
                 self._plain.append(data)
             if not more:
-                await self._connection.tell(_error(self._status, b"".join(self._plain)))
+                await self._connection.send_event(_error(self._status, b"".join(self._plain)))
             return
         for number, (name, event, _) in enumerate(self._events.feed(data), 1):
             if number % _EVENTS_A_TURN == 0:
@@ -331,7 +331,7 @@ class _Call:
                 await self._connection.pass_on(self._turn, name, event)
         if not (more or self._ended):
             error = ApiError(502, "replica_bad_answer", "The answer ended without its last event.")
-            await self._connection.tell(_error(error.status, error.body()))
+            await self._connection.send_event(_error(error.status, error.body()))
 
 
 def _error(status: int, body: bytes) -> bytes:

@@ -22,7 +22,7 @@ _WITHIN_S: Final = 5.0
 _GOES_ON: Final = ("queued", "in_progress")
 
 
-class _Held(NamedTuple):
+class _BackgroundCall(NamedTuple):
     replica: Replica
     admitted: Admitted
     until_s: float
@@ -38,11 +38,11 @@ class BackgroundCalls:
         self._limits = limits
         self._client = client
         self._keep_s = keep_s
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _BackgroundCall] = {}
 
     def hold(self, response_id: str, replica: str, admitted: Admitted) -> None:
         """Keep the place of a call whose response continues in the background of the replica."""
-        self._held[response_id] = _Held(
+        self._held[response_id] = _BackgroundCall(
             self._registry[replica], admitted, monotonic() + self._keep_s
         )
 
@@ -52,7 +52,7 @@ class BackgroundCalls:
             await asyncio.sleep(_EVERY_S)
             await asyncio.gather(*(self._check(*held) for held in tuple(self._held.items())))
 
-    async def _check(self, response_id: str, held: _Held) -> None:
+    async def _check(self, response_id: str, held: _BackgroundCall) -> None:
         if monotonic() < held.until_s and await self._goes_on(response_id, held.replica):
             return
         if self._held.get(response_id) is held:
@@ -63,9 +63,9 @@ class BackgroundCalls:
         url, headers = f"{replica.url}/v1/responses/{response_id}", secret_headers(replica, "")
         try:
             answer = await fetch(self._client, url, headers, _WITHIN_S)
-            told = answer.json() if answer.status == 200 else None
+            response = answer.json() if answer.status == 200 else None
         except httpx.TimeoutException:
             return True
         except (httpx.HTTPError, ValueError):
             return False
-        return isinstance(told, dict) and told.get("status") in _GOES_ON
+        return isinstance(response, dict) and response.get("status") in _GOES_ON

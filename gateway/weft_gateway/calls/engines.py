@@ -111,7 +111,7 @@ class Engines:
         tags, retain_tokens, fates = call.tags, None, hints.fates
         if tags is None and weft and call.endpoint.xargs and self._tags(call):
             ends = self._counter.count(call).ends
-            own = hints.tags or (_told_before(call) if program.attributes else ())
+            own = hints.tags or (_earlier_tags(call) if program.attributes else ())
             tags, of_tags = wire_tags(call.sections, ends, own)
             fates += of_tags
             if hints.retain_to is not None:
@@ -159,7 +159,7 @@ class Engines:
         return self._tag_prompts and not (isinstance(own, dict) and own.get("tags") == [])
 
 
-def _told_before(call: Call) -> tuple[OwnTag, ...]:
+def _earlier_tags(call: Call) -> tuple[OwnTag, ...]:
     """Return the tags that were set for the program before, through any gateway."""
     text = call.program.attribute(tag_codec.TAGS, time())
     return tag_codec.decode(text) if text else ()

@@ -48,7 +48,7 @@ _WAIT_S: Final = 0.25
 _LOOK_EVERY_S: Final = 0.05
 _LAST_WAIT_S: Final = 5.0
 # Tools that take longer are rare (Sutradhara 3.2), and the KV is held meanwhile.
-FORESEEN_TTL_S: Final = 60.0
+AUTO_PREFILL_TTL_S: Final = 60.0
 # The fields that determine the rendering of the messages, and so their tokens.
 PROMPT_FIELDS: Final = (
     "messages",
@@ -178,7 +178,7 @@ class PrefillManager:
     ) -> None:
         """Prefill the predicted beginning of the program's next turn. Never raises."""
         try:
-            await self.submit(caller, key, body, model, FORESEEN_TTL_S, by_itself=True)
+            await self.submit(caller, key, body, model, AUTO_PREFILL_TTL_S, by_itself=True)
         except (ApiError, TableUnavailable) as error:
             log.debug("the next turn was not prefilled: %s", error)
 

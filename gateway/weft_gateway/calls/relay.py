@@ -167,13 +167,13 @@ class StreamRelay:
         self._end(Outcome.ERROR, Step.OVER)
         if wrong:
             call.disowned, rest = True, b""
-        told = ApiError(error.status, error.code, str(error))
+        failure = ApiError(error.status, error.code, str(error))
         passed = self._unsent + rest
         if call.endpoint.chained:
             numbers = _SEQUENCE.findall(self._last + passed)
             after = int(numbers[-1]) + 1 if numbers else 0
-            return passed + told.response_events(call.response_id, after)
-        return passed + told.event(call.endpoint.errors)
+            return passed + failure.response_events(call.response_id, after)
+        return passed + failure.event(call.endpoint.errors)
 
     def _look(self, data: bytes) -> bytes:
         recorded = self._call.recorded

@@ -51,9 +51,9 @@ class EvictionNotifier:
         # If a task fails, the group cancels the others, so that a restart begins with no tasks.
         async with asyncio.TaskGroup() as group:
             for _ in range(_AT_ONCE):
-                group.create_task(self._tell())
+                group.create_task(self._notify())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         now = asyncio.get_running_loop().time
         while True:
             while not self._waiting:

@@ -102,7 +102,7 @@ class HealthLoop:
         self._unsure.add(replica.name)
         try:
             models = await self._get(replica, "/v1/models")
-            self._tell_if_refused(
+            self._warn_if_refused(
                 replica,
                 models.status in (401, 403),
                 "api_key",
@@ -114,7 +114,7 @@ class HealthLoop:
             cards = models_of(models.json())
             replica.learn(cards)
             state = await self._get(replica, "/weft/state", secret_headers(replica, self._secret))
-            self._tell_if_refused(
+            self._warn_if_refused(
                 replica,
                 state.status in (401, 403),
                 "engine_secret",
@@ -124,14 +124,14 @@ class HealthLoop:
             )
             kind = self._kind(replica.name, state, owners(cards))
         except (httpx.HTTPError, ValueError) as failure:
-            self._tell_if_unknown(replica, str(failure) or type(failure).__name__)
+            self._warn_if_unknown(replica, str(failure) or type(failure).__name__)
             return
         if kind is not ReplicaKind.UNKNOWN:
             replica.kind = kind
             self._warned.discard(replica.name)
             self._unsure.discard(replica.name)
         else:
-            self._tell_if_unknown(replica, f"GET /weft/state answered {state.status}")
+            self._warn_if_unknown(replica, f"GET /weft/state answered {state.status}")
 
     def _kind(self, name: str, state: Fetched, owners: frozenset[str | None]) -> ReplicaKind:
         """Return the kind according to both answers, UNKNOWN if they are inconclusive. Raises
@@ -151,7 +151,7 @@ class HealthLoop:
             return ReplicaKind.STOCK
         return ReplicaKind.UNKNOWN
 
-    def _tell_if_unknown(self, replica: Replica, why: str) -> None:
+    def _warn_if_unknown(self, replica: Replica, why: str) -> None:
         """Warn once about a replica whose kind is unknown."""
         if replica.kind is ReplicaKind.UNKNOWN and replica.name not in self._warned:
             self._warned.add(replica.name)
@@ -163,7 +163,7 @@ class HealthLoop:
                 why,
             )
 
-    def _tell_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
+    def _warn_if_refused(self, replica: Replica, refused: bool, what: str, why: str) -> None:
         """Warn once about a credential that a replica refuses. `replica.refuses` holds it until
         accepted.
         """

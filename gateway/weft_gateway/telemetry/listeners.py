@@ -115,7 +115,7 @@ class Listeners:
         if not self._tenants[key.tenant]:
             del self._tenants[key.tenant]
 
-    def tell(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
+    def publish(self, key: ProgramKey, event: Mapping[str, Any]) -> None:
         """Send an event of the program to all its listeners, as JSON."""
         there = self._of.get(key)
         if there:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prometheus_client import Counter
+from weft_gateway.telemetry.aggregates import Counters
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Supervisor:
 
     def __init__(
         self,
-        failures: Counter,
+        failures: Counters,
         first_pause_s: float = FIRST_PAUSE_S,
         longest_pause_s: float = LONGEST_PAUSE_S,
         recovered_after_s: float = RECOVERED_AFTER_S,
@@ -141,7 +141,7 @@ class Spawner:
     which `failures` counts exceptions.
     """
 
-    def __init__(self, name: str, failures: Counter) -> None:
+    def __init__(self, name: str, failures: Counters) -> None:
         self._name = name
         self._failures = failures
         self._tasks: set[asyncio.Task[None]] = set()

@@ -127,9 +127,9 @@ async def told(cors: Cors, path: str = "/v1/models", **headers: str) -> dict[byt
         sent.append(message)
 
     kept = [(b"x", b"y")]
-    tell = cors.told(scope("GET", path, **headers), send)
-    await tell({"type": "http.response.start", "status": 200, "headers": kept})
-    await tell({"type": "http.response.body", "body": b""})
+    wrapped = cors.wrap(scope("GET", path, **headers), send)
+    await wrapped({"type": "http.response.start", "status": 200, "headers": kept})
+    await wrapped({"type": "http.response.body", "body": b""})
     assert kept == [(b"x", b"y")]
     return dict(sent[0]["headers"])
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from weft_gateway.api.cork import CorkedTransport
+from weft_gateway.api.coalescing import CoalescingTransport
 
 
 class Loop:
-    """Collects what is to run next, and runs it when told."""
+    """Collects what is to run next, and runs it on request."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
@@ -41,33 +41,33 @@ class Transport:
         return f"the {name}"
 
 
-def corked() -> tuple[Any, Transport, Loop]:
+def coalescing() -> tuple[Any, Transport, Loop]:
     transport, loop = Transport(), Loop()
-    return CorkedTransport(transport, loop), transport, loop  # type: ignore[arg-type]
+    return CoalescingTransport(transport, loop), transport, loop  # type: ignore[arg-type]
 
 
 def test_the_writes_of_one_turn_are_one() -> None:
-    cork, transport, loop = corked()
-    cork.write(b"head")
-    cork.write(b"body")
+    coalesced, transport, loop = coalescing()
+    coalesced.write(b"head")
+    coalesced.write(b"body")
     assert transport.writes == []
     loop.turn()
     assert transport.writes == [b"headbody"]
 
 
 def test_each_turn_writes_its_own() -> None:
-    cork, transport, loop = corked()
+    coalesced, transport, loop = coalescing()
     for part in (b"1", b"2"):
-        cork.write(part)
+        coalesced.write(part)
         loop.turn()
     assert transport.writes == [b"1", b"2"]
     assert loop.soon == []
 
 
 def test_closing_writes_first() -> None:
-    cork, transport, loop = corked()
-    cork.write(b"last words")
-    cork.close()
+    coalesced, transport, loop = coalescing()
+    coalesced.write(b"last words")
+    coalesced.close()
     assert transport.writes == [b"last words"]
     assert transport.closed
     loop.turn()
@@ -75,14 +75,14 @@ def test_closing_writes_first() -> None:
 
 
 def test_a_connection_that_is_lost_takes_its_bytes_with_it() -> None:
-    cork, transport, loop = corked()
-    cork.write(b"to nobody")
+    coalesced, transport, loop = coalescing()
+    coalesced.write(b"lost")
     transport.closed = True
     loop.turn()
     assert transport.writes == []
 
 
 def test_everything_else_is_the_transports() -> None:
-    cork, _, _ = corked()
-    assert cork.get_extra_info("peername") == "the peername"
-    assert not cork.is_closing()
+    coalesced, _, _ = coalescing()
+    assert coalesced.get_extra_info("peername") == "the peername"
+    assert not coalesced.is_closing()
