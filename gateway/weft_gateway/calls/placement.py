@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
-from time import time
 from typing import Any
 
 from weft_gateway import errors
@@ -98,7 +97,6 @@ class Placement:
         """Propose a replica. avoid: replicas that this call has just failed to reach. Raises
         ApiError if no replica can take the call.
         """
-        now = time()
         tokens = self._counter.prompt_tokens(call)
         registry, in_flight = self._registry, self._table.in_flight()
         # By position: keywords would double the cost of each record.
@@ -111,10 +109,10 @@ class Placement:
             next(self._ordinals),
             call.holder,
         )
-        decision = self._router.route(question, now, self._rng)
+        decision = self._router.route(question, self._rng)
         if not decision.replica:
             question = replace(question, replicas=registry.last_resort(in_flight))
-            decision = self._router.route(question, now, self._rng)
+            decision = self._router.route(question, self._rng)
             if not decision.replica:
                 raise self._nowhere(call)
         if call.prefill is not None and call.prefill.replica in decision.eligible:
@@ -124,7 +122,7 @@ class Placement:
             )
         prefix = None
         if decision.new_home and call.endpoint.spoken and not call.skimmed:
-            decision, prefix = self._home(call, question, decision, now)
+            decision, prefix = self._home(call, question, decision)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
     def settled(self, prefix: PromptPrefix, replica: str) -> None:
@@ -132,7 +130,7 @@ class Placement:
         self._registry.prefixes.sent(replica, prefix)
 
     def _home(
-        self, call: Call, question: RouteRequest, decision: Decision, now: float
+        self, call: Call, question: RouteRequest, decision: Decision
     ) -> tuple[Decision, PromptPrefix | None]:
         """Decide again for a call that gives its program a home, with the replicas that hold the
         prompt's prefix. Returns the decision and the prefix.
@@ -142,7 +140,7 @@ class Placement:
         if prefix is not None:
             shared = self._registry.prefixes.shared(prefix, decision.eligible)
             if shared is not None:
-                decision = self._router.route(replace(question, shared=shared), now, self._rng)
+                decision = self._router.route(replace(question, shared=shared), self._rng)
         return decision, prefix
 
     def _nowhere(self, call: Call) -> ApiError:
