@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 
 from weft_gateway import errors
 from weft_gateway.api.auth import presented
-from weft_gateway.api.connections import Connection, Edge
 from weft_gateway.api.coalescing import CoalescingProtocol
+from weft_gateway.api.connections import Connection, Edge
 from weft_gateway.api.timers import Deadline, ReaderWatch
 from weft_gateway.api.websocket import PATH
 from weft_gateway.api.websocket_server import DrainingSocket, handshake, head_without_upgrade

@@ -88,7 +88,7 @@ def prefill_router(
     identifier: Identifier,
     prefills: PrefillManager,
     lineage: Lineage | None,
-    limits: TenantLimits | None,
+    limits: TenantLimits,
     estimator: PromptEstimator,
     turns: Turns,
     *,
@@ -96,7 +96,7 @@ def prefill_router(
     read_body_bytes: int,
 ) -> APIRouter:
     """Create the routes of prefills. lineage: None if each call without a key is a separate
-    program. limits: None if no tenant has limits.
+    program.
     """
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
 
@@ -140,16 +140,9 @@ def prefill_router(
             program = await lineage.find(key.tenant, body, key.program, time())
             key = ProgramKey(key.tenant, program)
         model, ttl_s = identifier.model_of(body), _ttl(body)
-        admitted = None
-        if limits is not None:
-            tokens = estimator.estimate(model, len(raw))
-            admitted = await limits.admit(caller.tenant, tokens)
-        try:
+        # A prefill in flight has its own limits. Here it counts as one request.
+        async with limits.admitted(caller.tenant, estimator.estimate(model, len(raw))):
             prefill = await prefills.submit(caller, key, body, model, ttl_s)
-        finally:
-            # A prefill in flight has its own limits. Here it counts as one request.
-            if admitted is not None and limits is not None:
-                limits.release(admitted)
         return prefill.to_json()
 
     @api.get("/prefill/{prefill_id}", summary="Get a prefill", response_model=schemas.PrefillState)

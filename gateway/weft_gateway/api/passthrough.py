@@ -57,7 +57,7 @@ class Passthrough:
         auth: Authenticator,
         registry: Registry,
         chains: ResponseStore,
-        limits: TenantLimits | None,
+        limits: TenantLimits,
         disconnects: DisconnectMonitor,
         *,
         max_body_bytes: int,
@@ -78,14 +78,11 @@ class Passthrough:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self._auth.caller(headers).tenant
         body = await read_body(headers, receive, self._max_body_bytes)
-        admitted = None
-        if self._limits is not None and path in _METHODS:
-            admitted = await self._limits.admit(tenant, 0)
-        try:
+        if path in _METHODS:
+            async with self._limits.admitted(tenant, 0):
+                await self._serve(path, scope, tenant, body, receive, send)
+        else:
             await self._serve(path, scope, tenant, body, receive, send)
-        finally:
-            if admitted is not None and self._limits is not None:
-                self._limits.release(admitted)
 
     async def _serve(
         self, path: bytes, scope: Scope, tenant: str, body: bytes, receive: Receive, send: Send

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 import httpx
 
 from weft_gateway.calls.limits import Admitted, TenantLimits
-from weft_gateway.engine.fetch import fetch
-from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 
 _EVERY_S: Final = 1.0
@@ -32,7 +31,7 @@ class BackgroundCalls:
     """Holds the places of background calls. keep_s: maximum time, seconds."""
 
     def __init__(
-        self, limits: TenantLimits, registry: Registry, client: httpx.AsyncClient, keep_s: float
+        self, limits: TenantLimits, registry: Registry, client: EngineClient, keep_s: float
     ) -> None:
         self._registry = registry
         self._limits = limits
@@ -60,9 +59,8 @@ class BackgroundCalls:
             self._limits.release(held.admitted)
 
     async def _goes_on(self, response_id: str, replica: Replica) -> bool:
-        url, headers = f"{replica.url}/v1/responses/{response_id}", secret_headers(replica, "")
         try:
-            answer = await fetch(self._client, url, headers, _WITHIN_S)
+            answer = await self._client.fetch(replica, f"/v1/responses/{response_id}", _WITHIN_S)
             response = answer.json() if answer.status == 200 else None
         except httpx.TimeoutException:
             return True

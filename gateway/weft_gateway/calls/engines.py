@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 from time import perf_counter, time
 from typing import Final
 
-from weft_engine.wire import CALL_HEADER, CallContext
+import httpx
+from weft_engine.wire import CALL_HEADER, CallContext, CallReport
 
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.placement import PromptCounter
@@ -18,10 +19,12 @@ from weft_gateway.engine.engine_request import (
     program_digest,
     tenant_digest,
 )
-from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout
+from weft_gateway.engine.errors import ReplicaError, ReplicaFault, ReplicaTimeout, ReplicaWrongCall
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.headers import for_engine
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry
+from weft_gateway.engine.sse import read_report
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.overlap import tag_codec
 from weft_gateway.policies.hints import UP_TO_MARK, WHOLE
@@ -30,6 +33,8 @@ from weft_gateway.tenants import Tenants
 
 _CALL_FIELD: Final = CALL_HEADER.encode()
 _CONTEXT_FIELD: Final = CONTEXT_HEADER.encode()
+_REPORT_WITHIN_S: Final = 1.0
+_MAX_REPORT_BYTES: Final = 65_536
 
 
 class Engines:
@@ -38,6 +43,7 @@ class Engines:
     def __init__(
         self,
         registry: Registry,
+        client: EngineClient,
         counter: PromptCounter,
         tenants: Tenants,
         turns: Turns,
@@ -45,6 +51,7 @@ class Engines:
         tag_prompts: bool,
     ) -> None:
         self._registry = registry
+        self._client = client
         self._counter = counter
         self._tenants = tenants
         self._turns = turns
@@ -102,6 +109,20 @@ class Engines:
         self._registry.succeeded(call.replica, call.caller.tenant)
         if not isinstance(error, ReplicaTimeout):
             self._registry.suspicion.set()
+
+    async def ask_report(self, call: Call) -> CallReport | None:
+        """Request the report on a call whose answer had none. None if it does not arrive within a
+        second.
+        """
+        replica = self._registry[call.replica]
+        if replica.kind is not ReplicaKind.WEFT:
+            return None
+        path = f"/weft/calls/{call.id}"
+        try:
+            answer = await self._client.fetch(replica, path, _REPORT_WITHIN_S, _MAX_REPORT_BYTES)
+            return read_report(answer.body, call.id) if answer.status == 200 else None
+        except (httpx.HTTPError, ReplicaWrongCall):
+            return None
 
     def _scheduling_context(self, call: Call, *, weft: bool) -> CallContext | None:
         """Build the scheduling context for an engine with the plugin: the program's usage, the

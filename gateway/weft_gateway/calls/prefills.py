@@ -19,7 +19,7 @@ from weft_gateway import errors
 from weft_gateway.calls import relay
 from weft_gateway.calls.call import PREFILL, Call, Caller
 from weft_gateway.calls.engines import Engines
-from weft_gateway.calls.lifecycle import Ask, Lifecycle, OpenCall
+from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
@@ -71,16 +71,13 @@ class PrefillManager:
         engines: Engines,
         observers: Observers,
         advisor: KvAdvisor,
-        ask: Ask,
         spawner: Spawner,
         next_call: Callable[[], str],
         *,
         most: int,
         most_of_tenant: int,
     ) -> None:
-        """ask: requests an engine's report on a call without one. spawner: runs work beside the
-        calls. most: maximum open prefills of all tenants.
-        """
+        """spawner: runs work beside the calls. most: maximum open prefills of all tenants."""
         self._handles = handles
         self._table = table
         self._placement = placement
@@ -88,7 +85,6 @@ class PrefillManager:
         self._engines = engines
         self._observers = observers
         self._advisor = advisor
-        self._ask = ask
         self._spawn = spawner.spawn
         self._next_call = next_call
         self._most_of_tenant = most_of_tenant
@@ -343,7 +339,7 @@ class PrefillManager:
             finally:
                 exchange.close()
                 if call.report is None:
-                    call.report = await self._ask(call)
+                    call.report = await self._engines.ask_report(call)
                     prefill.report = prefill.report or call.report
                 there = await self._handles.update(prefill.key, prefill.id, prefill.outcome())
                 if not there and self._let_go(prefill):

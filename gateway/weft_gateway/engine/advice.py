@@ -9,8 +9,7 @@ from typing import Any, Final
 import httpx
 
 from weft_gateway.engine.engine_request import ReplicaKind, program_digest
-from weft_gateway.engine.fetch import fetch
-from weft_gateway.engine.health import secret_headers
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.model import ProgramKey
 
@@ -22,10 +21,9 @@ class KvAdvisor:
     `set_reuse_priority`). Never raises: advice that is not delivered has no effect.
     """
 
-    def __init__(self, registry: Registry, client: httpx.AsyncClient, secret: str) -> None:
+    def __init__(self, registry: Registry, client: EngineClient) -> None:
         self._registry = registry
         self._client = client
-        self._secret = secret
 
     async def retain(
         self, key: ProgramKey, names: Iterable[str], ttl_s: float, tokens: int | None = None
@@ -70,10 +68,9 @@ class KvAdvisor:
     async def _one(self, replica: Replica, message: dict[str, Any]) -> str:
         if replica.kind is not ReplicaKind.WEFT:
             return "ignored: the replica does not run the plugin"
-        url, headers = f"{replica.url}/weft/kv", secret_headers(replica, self._secret)
         try:
-            answer = await fetch(
-                self._client, url, headers, _TIMEOUT_S, method="POST", message=message
+            answer = await self._client.fetch(
+                replica, "/weft/kv", _TIMEOUT_S, method="POST", message=message
             )
         except httpx.HTTPError as error:
             return f"ignored: {type(error).__name__}"

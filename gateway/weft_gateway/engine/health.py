@@ -10,12 +10,11 @@ import httpx
 
 from weft_gateway.engine.described import cache_room, models_of, owners, runs_plugin
 from weft_gateway.engine.engine_request import ReplicaKind
-from weft_gateway.engine.fetch import Fetched, fetch
+from weft_gateway.engine.fetch import EngineClient, Fetched
 from weft_gateway.engine.registry import Registry, Replica
 
 log = logging.getLogger(__name__)
 
-SECRET_HEADER: Final = "x-weft-secret"
 # Served models change rarely (LoRA adapters), so they are requested only every 15 checks.
 _LEARN_EVERY: Final = 15
 # Statuses of a server without /weft/state.
@@ -28,16 +27,14 @@ class HealthLoop:
     def __init__(
         self,
         registry: Registry,
-        client: httpx.AsyncClient,
+        client: EngineClient,
         interval_s: float,
-        secret: str = "",
         within_s: float = 5.0,
     ) -> None:
         """within_s: timeout of one answer, from the connection to its last byte."""
         self._registry = registry
         self._client = client
         self._interval_s = interval_s
-        self._secret = secret
         self._within_s = within_s
         self._round = 0
         # Replicas whose models or kind are not fully known.
@@ -113,12 +110,12 @@ class HealthLoop:
                 return
             cards = models_of(models.json())
             replica.learn(cards)
-            state = await self._get(replica, "/weft/state", secret_headers(replica, self._secret))
+            state = await self._get(replica, "/weft/state")
             self._warn_if_refused(
                 replica,
                 state.status in (401, 403),
                 "engine_secret",
-                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._secret)}. If the "
+                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._client.secret)}. If the "
                 "replica runs Weft's plugin, set the variable to the same value on both sides; "
                 "until then the gateway treats the replica as one without the plugin",
             )
@@ -178,16 +175,5 @@ class HealthLoop:
     def _ours(value: str) -> str:
         return "differs from the replica's value" if value else "is not set on the gateway"
 
-    async def _get(
-        self, replica: Replica, path: str, headers: dict[str, str] | None = None
-    ) -> Fetched:
-        headers = headers or secret_headers(replica, "")
-        return await fetch(self._client, f"{replica.url}{path}", headers, self._within_s)
-
-
-def secret_headers(replica: Replica, secret: str) -> dict[str, str]:
-    """Return the headers that authenticate the gateway to a replica."""
-    headers = {SECRET_HEADER: secret} if secret else {}
-    if replica.api_key:
-        headers["authorization"] = f"Bearer {replica.api_key}"
-    return headers
+    async def _get(self, replica: Replica, path: str) -> Fetched:
+        return await self._client.fetch(replica, path, self._within_s)

@@ -13,6 +13,7 @@ from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.endpoints import BY_PATH
 from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.pool import Timeouts
 from weft_gateway.engine.registry import Registry
 from weft_gateway.model import Decision, Outcome, ProgramKey
@@ -67,7 +68,7 @@ class House:
             self.table,
             cast(Placement, NoPlacement()),
             # Advice goes to replicas, and there are none.
-            KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), httpx.AsyncClient(), ""),
+            KvAdvisor(Registry({}, Timeouts(1.0, 1.0, 1.0)), EngineClient(httpx.AsyncClient())),
             ask,
             self.spawner,
             metrics.error,
