@@ -22,7 +22,7 @@ from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import query_of, sane_request_id
 from weft_gateway.overlap.dispatch import HEADER as DISPATCH_HEADER
 from weft_gateway.overlap.dispatch import opted_in
-from weft_gateway.policies.hints import DEFAULT_LIMITS, read_hints
+from weft_gateway.policies.hints import read_hints
 
 
 class CallEndpoint:
@@ -93,7 +93,7 @@ class CallEndpoint:
                     call.skimmed = is_skimmed(body)
                 call.raw, call.body = raw, body
                 call.target = endpoint.path.encode() + query_of(scope["query_string"])
-                call.hints = read_hints(body, headers, DEFAULT_LIMITS, b"" if call.skimmed else raw)
+                call.hints = read_hints(body, headers, b"" if call.skimmed else raw)
                 call.tool_dispatch = opted_in(headers.get(DISPATCH_HEADER), body.get("weft"))
                 pending = self._identifier.identify(call)
                 if pending is not None:

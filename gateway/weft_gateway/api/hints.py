@@ -33,8 +33,13 @@ from weft_gateway.model import ProgramAttribute, ProgramKey
 from weft_gateway.model.hint import OwnTag
 from weft_gateway.overlap import tag_codec
 from weft_gateway.overlap.prefill import MAX_TTL_S, Prefill
-from weft_gateway.policies.hints import DEFAULT_LIMITS
-from weft_gateway.policies.hints_values import own_tag
+from weft_gateway.policies.hints_values import (
+    MAX_RETAIN_S,
+    MAX_REUSE_PRIORITY,
+    MAX_TAGS,
+    MAX_TOKENS,
+    own_tag,
+)
 from weft_gateway.programs.ids import from_json
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
@@ -66,7 +71,7 @@ class TagHint(BaseModel):
         "last), `message` (one index), or `start` and `end` (tokens). The tags hold for the "
         "session's next calls, in addition to those that follow from the messages' roles. An empty "
         "list removes them",
-        max_length=64,
+        max_length=MAX_TAGS,
     )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="seconds")
 
@@ -75,10 +80,14 @@ class PriorityHint(BaseModel):
     """How long to keep a program's KV blocks compared with those of other programs."""
 
     session_id: str | None = Field(None, description=_SESSION)
-    priority: int | None = Field(None, ge=-4, le=4, description="higher stays longer")
-    retain_s: float | None = Field(None, ge=0, le=3600, description="seconds of pinning; 0 unpins")
+    priority: int | None = Field(
+        None, ge=-MAX_REUSE_PRIORITY, le=MAX_REUSE_PRIORITY, description="higher stays longer"
+    )
+    retain_s: float | None = Field(
+        None, ge=0, le=MAX_RETAIN_S, description="seconds of pinning; 0 unpins"
+    )
     retain_tokens: int | None = Field(
-        None, ge=0, le=1 << 30, description="pin only the blocks of this many first tokens"
+        None, ge=0, le=MAX_TOKENS, description="pin only the blocks of this many first tokens"
     )
     ttl_s: float = Field(300.0, gt=0, le=3600, description="lifetime of the priority in seconds")
 
@@ -254,7 +263,7 @@ def _tags(given: list[dict[str, Any]]) -> tuple[tuple[OwnTag, ...], list[str]]:
     for number, value in enumerate(given):
         name = f"tags[{number}]"
         try:
-            found.append(own_tag(name, value, DEFAULT_LIMITS))
+            found.append(own_tag(name, value))
         except ValueError as error:
             fates.append(f"{name}=ignored: {error}")
         else:
