@@ -155,7 +155,7 @@ class Gateway:
         self.metrics = metrics = Metrics()
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
-        auth = Authenticator(s.api_keys, s.admin_key)
+        self.auth = auth = Authenticator(s.api_keys, s.admin_key)
         self.registry = registry = Registry(
             s.replica_urls,
             _timeouts(s),
@@ -176,9 +176,9 @@ class Gateway:
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
         )
-        turns = Turns()
+        self.turns = turns = Turns()
         self.disconnects = disconnects = DisconnectMonitor()
-        next_turns = NextTurnPredictor()
+        self.next_turns = next_turns = NextTurnPredictor()
         estimator, next_call = PromptEstimator(), call_ids()
         retry_after_s, max_body_bytes = s.retry_after_s, s.max_body_bytes
 

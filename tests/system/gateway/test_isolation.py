@@ -179,7 +179,7 @@ async def test_long_ids_of_answers_are_not_kept(engine: Any, weft: Any) -> None:
     async with engine(script=script) as stub, weft(stub) as gateway:
         for number in range(4):
             assert (await respond(gateway, MINE, stream=number % 2 == 0)).status_code == 200
-        chains = gateway.parts.chains
+        chains = gateway.parts.stores.chains
         assert (chains._answers, chains._owners) == ({}, {})
 
 

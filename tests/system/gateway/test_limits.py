@@ -104,7 +104,7 @@ async def test_a_call_that_fails_gives_its_place_back(
         else:
             body = {"model": "unknown"} if fault == "model" else {}
             assert (await gateway.call(body=body, headers=key("a"))).status_code >= 400
-        limiter = gateway.parts.limiter
+        limiter = gateway.parts.stores.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)
 
@@ -179,7 +179,7 @@ async def test_an_answer_in_the_background_keeps_its_place_until_it_has_ended(
         if end == "gone":
             stub.refuse()
         told["status"] = end
-        limiter = gateway.parts.limiter
+        limiter = gateway.parts.stores.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)
 
@@ -194,6 +194,6 @@ async def test_an_answer_in_the_background_keeps_its_place_no_longer_than_a_call
     async with engine(script=script) as stub, weft(stub, **settings) as gateway:
         body = {"input": "x", "background": True}
         assert (await gateway.call("/v1/responses", body=body, headers=key("a"))).status_code == 200
-        limiter = gateway.parts.limiter
+        limiter = gateway.parts.stores.limiter
         tenant = gateway.parts.auth.caller({b"authorization": b"Bearer a"}).tenant
         await until(lambda: limiter.in_flight(tenant) == 0)

@@ -230,7 +230,7 @@ async def test_without_redis_a_gateway_still_knows_the_answers_it_has_passed_on(
         assert (await right.client.get(path)).status_code == 503
         redis.start()
         await until(lambda: not (left.parts.table.local or right.parts.table.local))
-        await left.parts.chains.flush()
+        await left.parts.stores.chains.flush()
         assert (await right.client.get(path)).json() == second.json()
 
 
