@@ -186,7 +186,7 @@ class Gateway:
         observers = Observers()
         router = routers.build(s.balancer, s.locality_threshold_tokens)
         counter = PromptCounter(TokenCounter(), estimator, router)
-        identifier = Identifier(chains, registry, retry_after_s, traceparent=s.traceparent_programs)
+        identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
         placement = Placement(router, registry, table, counter, retry_after_s)
         engines = Engines(
             registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
@@ -199,7 +199,6 @@ class Gateway:
             next_call,
             metrics.error,
             attempts=s.attempts_per_call,
-            retry_after_s=retry_after_s,
         )
         self.prefills = prefills = PrefillManager(
             stores.handles,

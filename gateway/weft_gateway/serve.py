@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
         """After the drain, send an error to each client that still waits."""
         await asyncio.sleep(self._drain_s)
         settings = self._gateway.settings
-        error = errors.shutting_down(settings.retry_after_s)
+        error = errors.of("shutting_down", retry_after_s=settings.retry_after_s)
         late = self._gateway.disconnects.end_all(ShuttingDown(error.message))
         if late:
             log.warning("%d calls took longer than %g s and are aborted", late, self._drain_s)

@@ -49,7 +49,7 @@ class Tenants:
 
 
 class _Rules(BaseModel, extra="forbid", strict=True):
-    weight: float = Field(1.0, gt=0, le=1e6, allow_inf_nan=False)
+    weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
     requests_per_minute: _Limit = 0
     tokens_per_minute: _Limit = 0
     calls_in_flight: _Limit = 0

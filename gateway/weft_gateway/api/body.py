@@ -134,7 +134,7 @@ def _members(raw: bytes) -> dict[str, msgspec.Raw]:
     try:
         found = _each_member.decode(raw)
     except RecursionError:
-        raise errors.too_deep() from None
+        raise errors.of("too_deeply_nested") from None
     except msgspec.ValidationError:
         if _namer.made > _MOST_MEMBERS:
             text = f"The body has more than {_MOST_MEMBERS} members."
@@ -243,7 +243,7 @@ def json_value(raw: bytes) -> Any:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         if "depth" in str(error):
-            raise errors.too_deep() from None
+            raise errors.of("too_deeply_nested") from None
         raise ApiError(400, "invalid_json", f"The body is not valid JSON: {error}") from None
 
 
@@ -252,7 +252,7 @@ def check_depth(value: Any) -> None:
     try:
         orjson.dumps(value)
     except TypeError:
-        raise errors.too_deep() from None
+        raise errors.of("too_deeply_nested") from None
 
 
 async def read_model(request: Request, model: type[_Model], max_body_bytes: int) -> _Model:

@@ -104,7 +104,7 @@ class CallEndpoint:
                 finally:
                     self._disconnects.done(client)
             except Exception as error:
-                call.error = error
+                call.error = self._failures.known(error) or error
                 raise
             finally:
                 pending = notify(hooks.ended, call)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from weft_gateway import errors
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.failures import Failures
 from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
@@ -14,8 +15,8 @@ from weft_gateway.api.websocket import ResponsesSockets
 from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import BY_PATH, ErrorShape
 from weft_gateway.engine.errors import ClientGone
-from weft_gateway.errors import ApiError, unknown_route, wrong_id, wrong_method
-from weft_gateway.programs.ids import IdentityError, from_bytes
+from weft_gateway.errors import ApiError, wrong_method
+from weft_gateway.programs.ids import from_bytes
 
 _PROGRAM = b"/p/"
 _SESSIONS = b"/v1/sessions/"
@@ -86,12 +87,9 @@ class Dispatcher:
         if raw.startswith(_PROGRAM):
             segment, _, rest = raw[len(_PROGRAM) :].partition(b"/")
             path = f"/{rest.decode('latin-1')}"
-            try:
-                program = from_bytes(unquote_to_bytes(segment), b"program")
-            except IdentityError as error:
-                raise wrong_id(error) from None
+            program = from_bytes(unquote_to_bytes(segment), b"program")
             if not program or not path.startswith("/v1/"):
-                raise unknown_route(scope["method"], scope["path"])
+                raise errors.of("unknown_url", method=scope["method"], path=scope["path"])
             scope = {**scope, "path": path, "raw_path": b"/" + rest}
             raw = b"/" + rest
         endpoint = BY_PATH.get(path)

@@ -200,7 +200,7 @@ def router(
         """Return the replicas that may hold a program's blocks. Raises ApiError 404."""
         program = await table.get(key)
         if program is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+            raise errors.of("session_not_found", name=key.program)
         return program.replicas or tuple(replica.name for replica in registry)
 
     @api.post(

@@ -24,7 +24,6 @@ from weft_gateway.engine.registry import Registry, Replica
 from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.response_store import ResponseStore
-from weft_gateway.programs.table import TableUnavailable
 
 # Operations on a stored response, by the end of the path.
 _RESPONSE = re.compile(rb"/v1/responses/([^/]+)(/cancel|/input_items)?")
@@ -73,7 +72,7 @@ class Passthrough:
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a path that has `methods`. Raises ApiError for answers of the
-        gateway, UnsafeHead, and ClientGone.
+        gateway, TableUnavailable, UnsafeHead, and ClientGone.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self._auth.caller(headers).tenant
@@ -93,7 +92,7 @@ class Passthrough:
         holder = await self._holder(tenant, response_id) if stored else None
         able = [replica for replica in self._registry.able() if holder in (None, replica.name)]
         if not able:
-            raise errors.no_replica(self._retry_after_s)
+            raise errors.of("no_replica", retry_after_s=self._retry_after_s)
         client = self._disconnects.expect(receive)
         try:
             for replica in able:
@@ -107,16 +106,15 @@ class Passthrough:
             await self._chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
-        """Return the name of the replica that stores a tenant's response. Raises ApiError."""
+        """Return the name of the replica that stores a tenant's response. Raises ApiError and
+        TableUnavailable.
+        """
         if not is_response_id(response_id):
-            raise errors.response_not_found(response_id)
-        try:
-            answer = await self._chains.find(tenant, response_id)
-        except TableUnavailable:
-            raise errors.table_unavailable(self._retry_after_s) from None
+            raise errors.of("response_not_found", name=response_id)
+        answer = await self._chains.find(tenant, response_id)
         holder = None if answer is None else self._registry.get(answer.replica)
         if holder is None or holder.circuit.dead:
-            raise errors.response_not_found(response_id)
+            raise errors.of("response_not_found", name=response_id)
         return holder.name
 
     async def _try(

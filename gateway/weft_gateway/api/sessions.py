@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from weft_gateway import errors
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
@@ -90,7 +91,7 @@ def router(
         return auth.caller(dict(request.headers.raw)).tenant
 
     def not_found(session_id: str) -> ApiError:
-        return ApiError(404, "session_not_found", f"No session with id {session_id!r}.")
+        return errors.of("session_not_found", name=session_id)
 
     @api.post(
         "/v1/sessions",

@@ -10,6 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import StreamingResponse
 
+from weft_gateway import errors
 from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.sessions import path_id, program_key
@@ -73,7 +74,7 @@ def router(
         key = program_key(tenant, path_id(session_id))
         found = receipts.story(key, time())
         if not found and await table.get(key) is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+            raise errors.of("session_not_found", name=key.program)
         saved: dict[str, float] = {}
         for one in found:
             for overlap, seconds in (one.saved_s or {}).items():
@@ -103,7 +104,7 @@ def router(
         or its tenant has too many listeners."""
         key = program_key(tenant, path_id(session_id))
         if await table.get(key) is None:
-            raise ApiError(404, "session_not_found", f"No session with id {key.program!r}.")
+            raise errors.of("session_not_found", name=key.program)
         if listeners.full(key):
             raise ApiError(
                 429, "too_many_listeners", "This session, or its tenant, has too many listeners."

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
-from weft_gateway import errors
 from weft_gateway.calls import relay
 from weft_gateway.calls.call import Call, Tap
 from weft_gateway.calls.client import Disconnect, Message, Send
@@ -15,13 +14,11 @@ from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import taps
 from weft_gateway.calls.placement import Placement
 from weft_gateway.calls.relay import Step, StreamRelay
-from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
-from weft_gateway.programs.table import TableUnavailable
 
 # If a stream arrives faster than it is relayed, each piece takes a turn of the event loop. Smaller
 # pieces take none: a turn costs more than relaying the output of one engine step.
@@ -43,10 +40,9 @@ class CallPath:
         count_error: Callable[[str], None],
         *,
         attempts: int,
-        retry_after_s: int,
     ) -> None:
         """next_call: generates call ids. count_error: for metrics, by code. attempts: maximum
-        replicas that a call tries. retry_after_s: for clients, while the table is away.
+        replicas that a call tries.
         """
         self._placement = placement
         self._lifecycle = lifecycle
@@ -54,11 +50,10 @@ class CallPath:
         self._next_call = next_call
         self._count_error = count_error
         self._attempts = attempts
-        self._retry_after_s = retry_after_s
 
     async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
-        """Serve a call that has been read. Raises ApiError if the client has received nothing yet,
-        ClientGone if it disconnected.
+        """Serve a call that has been read. Raises ApiError, TooDeep, UnsafeHead or TableUnavailable
+        if the client has received nothing yet, ClientGone if it disconnected.
 
         Another replica gets the call only if the connection to the previous one failed: then no
         byte of the call was sent.
@@ -106,10 +101,6 @@ class CallPath:
         except ReplicaError as error:
             self._engines.failed(call, error)
             raise ApiError(error.status, error.code, str(error)) from None
-        except TooDeep:
-            raise errors.too_deep() from None
-        except TableUnavailable:
-            raise errors.table_unavailable(self._retry_after_s) from None
 
     async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
         """Open the call on another replica before the failed attempt is closed, so that the program

@@ -150,7 +150,7 @@ class Placement:
         holder = self._registry.get(call.holder)
         if call.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
             return errors.previous_response_not_found(call.body["previous_response_id"], 404)
-        return errors.no_replica(self._retry_after_s)
+        return errors.of("no_replica", retry_after_s=self._retry_after_s)
 
 
 def _raw_prompt_bytes(call: Call) -> int:

@@ -309,7 +309,7 @@ class PrefillManager:
         except PrefillError as error:
             raise refusal(error) from None
         except TypeError:  # Each message is serializable, but the whole body is not.
-            raise errors.too_deep() from None
+            raise errors.of("too_deeply_nested") from None
         call.body, call.model, call.caller = chat, model, caller
         call.identity = Identity(key, "prefill", "", "prefill", ephemeral=False)
         call.target = PREFILL.path.encode()
