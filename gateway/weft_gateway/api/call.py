@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
+from starlette.types import Receive, Scope, Send
+
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import call_body, is_skimmed, light_body
 from weft_gateway.api.failures import Failures
-from weft_gateway.api.http import Receive, Scope, Send, read_body
+from weft_gateway.api.http import read_body
 from weft_gateway.calls.call import Call
 from weft_gateway.calls.client import DisconnectMonitor
 from weft_gateway.calls.identify import Identifier

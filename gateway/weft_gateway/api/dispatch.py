@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from weft_gateway import errors
 from weft_gateway.api.call import CallEndpoint
 from weft_gateway.api.failures import Failures
-from weft_gateway.api.http import AsgiApp, Receive, Scope, Send
 from weft_gateway.api.passthrough import Passthrough, methods
 from weft_gateway.api.web import Cors, check_origin
 from weft_gateway.api.websocket import ResponsesSockets
@@ -36,7 +37,7 @@ class Dispatcher:
         calls: CallEndpoint,
         passthrough: Passthrough,
         sockets: ResponsesSockets,
-        others: AsgiApp,
+        others: ASGIApp,
         failures: Failures,
         cors: Cors | None,
         settings: Settings,

@@ -9,9 +9,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft_gateway import errors
-from weft_gateway.api.http import AsgiApp, Receive, Scope, Send, respond_error
+from weft_gateway.api.http import respond_error
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ClientGone
@@ -92,7 +93,7 @@ class Unforeseen:
     handle, before Starlette answers in plain text.
     """
 
-    def __init__(self, app: AsgiApp, failures: Failures) -> None:
+    def __init__(self, app: ASGIApp, failures: Failures) -> None:
         self._app = app
         self._failures = failures
 

@@ -109,9 +109,6 @@ def prefill_router(
     """
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
 
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
-
     async def found(tenant: str, prefill_id: str) -> Prefill:
         """Return a tenant's handle. Raises ApiError 404, also if the store does not answer."""
         try:
@@ -155,7 +152,7 @@ def prefill_router(
         return prefill.to_json()
 
     @api.get("/prefill/{prefill_id}", summary="Get a prefill", response_model=schemas.PrefillState)
-    async def get_prefill(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def get_prefill(prefill_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Its status, its replica and its cost."""
         return (await found(tenant, prefill_id)).to_json()
 
@@ -164,7 +161,7 @@ def prefill_router(
         summary="Discard a prefill, for example because its tools failed",
         response_model=schemas.DeletedPrefill,
     )
-    async def delete_prefill(prefill_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def delete_prefill(prefill_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Stop the prefill if it still runs, and release its blocks."""
         prefill = await found(tenant, prefill_id)
         await prefills.discard(prefill)
@@ -183,9 +180,6 @@ def router(
 ) -> APIRouter:
     """Create the routes of tags and priorities."""
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
-
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
 
     async def named(request: Request, tenant: str, session_id: str | None) -> ProgramKey:
         """Return the program that the body names or, if absent, the headers."""
@@ -209,7 +203,7 @@ def router(
         response_model=schemas.TagFates,
         openapi_extra=described(TagHint, required=True),
     )
-    async def tag_prompts(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def tag_prompts(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Return each tag's fate. A call's own `weft.tags` take precedence."""
         hint = await read_model(request, TagHint, max_body_bytes)
         key = await named(request, tenant, hint.session_id)
@@ -226,7 +220,7 @@ def router(
         response_model=schemas.PriorityFates,
         openapi_extra=described(PriorityHint, required=True),
     )
-    async def set_priority(request: Request, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def set_priority(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Return the hint's fate at each replica that may hold the program's blocks. `priority` or
         `retain_s` is required."""
         hint = await read_model(request, PriorityHint, max_body_bytes)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Iterable
+
+from starlette.types import Receive, Send
 
 from weft_gateway import errors
-from weft_gateway.calls.client import Message, Receive, Send
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.response import Headers
 from weft_gateway.errors import ApiError
-
-__all__ = [
-    "AsgiApp",
-    "Message",
-    "Receive",
-    "Scope",
-    "Send",
-    "read_body",
-    "respond",
-    "respond_error",
-]
-
-Scope = MutableMapping[str, Any]
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from starlette.types import Receive, Scope, Send
+
 from weft_gateway import errors
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.http import Receive, Scope, Send, read_body, respond
+from weft_gateway.api.http import read_body, respond
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head

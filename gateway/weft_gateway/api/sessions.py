@@ -87,9 +87,6 @@ def router(
     """Create the routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
     api = APIRouter(tags=["sessions"])
 
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
-
     def not_found(session_id: str) -> ApiError:
         return errors.of("session_not_found", name=session_id)
 
@@ -102,7 +99,7 @@ def router(
         openapi_extra=described(NewSession, required=False),
     )
     async def create_session(
-        request: Request, response: Response, tenant: str = Depends(tenant_of)
+        request: Request, response: Response, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Create a session before its first call. The status is 200 if the session exists already.
         This step is optional: the first call that names a session creates it."""
@@ -120,7 +117,7 @@ def router(
     @api.get("/v1/sessions", summary="List sessions", response_model=schemas.SessionList)
     async def list_sessions(
         request: Request,
-        tenant: str = Depends(tenant_of),
+        tenant: str = Depends(auth.tenant),
         limit: Annotated[int, Query(ge=1, le=1000, description="sessions per page")] = 20,
         after: Annotated[str, Query(description="`last_id` of the previous page")] = "",
     ) -> dict[str, Any]:
@@ -172,7 +169,7 @@ def router(
         return session
 
     @api.get("/v1/sessions/{session_id}", summary="Get a session", response_model=schemas.Session)
-    async def get_session(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def get_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The process table's row. The receipts of its calls stand in for a finished session."""
         key = program_key(tenant, path_id(session_id))
         program = await table.get(key)
@@ -186,7 +183,7 @@ def router(
     @api.delete(
         "/v1/sessions/{session_id}", summary="End a session", response_model=schemas.DeletedSession
     )
-    async def delete_session(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def delete_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """End the session and return its totals. Calls in flight run to their end."""
         session = await end(program_key(tenant, path_id(session_id)))
         return session | {"object": "session.deleted", "deleted": True}
@@ -199,7 +196,7 @@ def router(
     async def finish_session(
         request: Request,
         session_id: Annotated[str, Query(description="the session to end")],
-        tenant: str = Depends(tenant_of),
+        tenant: str = Depends(auth.tenant),
     ) -> dict[str, Any]:
         """The same as `DELETE /v1/sessions/{session_id}`, for clients of vllm-router."""
         session_id = query_id(request.scope["query_string"], "session_id")

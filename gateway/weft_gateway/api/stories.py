@@ -38,9 +38,6 @@ def router(
     """Create the routes of receipts, session calls and event streams."""
     api = APIRouter()
 
-    def tenant_of(request: Request) -> str:
-        return auth.caller(dict(request.headers.raw)).tenant
-
     @api.get(
         "/v1/receipts/{request_id:path}",
         tags=["receipts"],
@@ -48,7 +45,7 @@ def router(
         response_model=schemas.CallReceipt,
     )
     async def get_receipt(
-        request: Request, request_id: str, tenant: str = Depends(tenant_of)
+        request: Request, request_id: str, tenant: str = Depends(auth.tenant)
     ) -> dict[str, Any]:
         """Replicas chosen and rejected with their scores, the order, predicted against actual
         figures, each hint's fate, waits, swaps and seconds saved. Ask the gateway that served the
@@ -67,7 +64,7 @@ def router(
         summary="List the calls of a session",
         response_model=schemas.SessionStory,
     )
-    async def get_story(session_id: str, tenant: str = Depends(tenant_of)) -> dict[str, Any]:
+    async def get_story(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The receipts of the session's calls in the order of arrival, with refused calls apart,
         and what follows from them: every thread with its start, end, parent and joins, and the
         calls on the critical path."""
@@ -95,7 +92,7 @@ def router(
         response_class=EventStream,
     )
     async def listen_to_session(
-        session_id: str, tenant: str = Depends(tenant_of)
+        session_id: str, tenant: str = Depends(auth.tenant)
     ) -> StreamingResponse:
         """Server-sent events `tool_call_dispatch` of the session's calls through this gateway, from
         now on. Each event has the id of its request. A streamed answer's tool call is sent when it

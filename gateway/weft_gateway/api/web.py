@@ -13,7 +13,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from weft_gateway.api.http import Message, Scope, Send, respond
+from starlette.types import Message, Scope, Send
+
+from weft_gateway.api.http import respond
 from weft_gateway.config import Settings
 from weft_gateway.errors import ApiError
 

@@ -18,9 +18,10 @@ from time import time
 from typing import Any, Final
 
 import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weft_gateway.api.auth import Authenticator
-from weft_gateway.api.http import AsgiApp, Message, Receive, Scope, Send, respond_error
+from weft_gateway.api.http import respond_error
 from weft_gateway.api.kept import Kept
 from weft_gateway.api.web import may_connect
 from weft_gateway.api.websocket_turns import FAILED, TERMINAL, Turn, Turns
@@ -72,7 +73,7 @@ class ResponsesSockets:
         self._open: Counter[str] = Counter()
         self._kept = Kept(settings.websocket_kept_bytes, settings.websocket_kept_bytes_per_tenant)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: AsgiApp) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, serve: ASGIApp) -> None:
         """Serve one connection until either side closes it. `serve`: the application that serves
         the same calls over HTTP.
         """
@@ -127,7 +128,7 @@ class _Connection:
         settings: Settings,
         heavy: HeavyTurns,
         metrics: Metrics,
-        serve: AsgiApp,
+        serve: ASGIApp,
         kept: Kept,
         tenant: str,
         scope: Scope,

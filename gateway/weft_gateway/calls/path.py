@@ -6,9 +6,11 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Final
 
+from starlette.types import Message, Send
+
 from weft_gateway.calls import relay
 from weft_gateway.calls.call import Call, Tap
-from weft_gateway.calls.client import Disconnect, Message, Send
+from weft_gateway.calls.client import Disconnect
 from weft_gateway.calls.engines import Engines
 from weft_gateway.calls.lifecycle import Lifecycle, OpenCall
 from weft_gateway.calls.observers import taps
