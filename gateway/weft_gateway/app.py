@@ -191,7 +191,9 @@ class Gateway:
         engines = Engines(
             registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
         )
-        lifecycle = Lifecycle(table, placement, advisor, engines.ask_report, spawner, metrics.error)
+        lifecycle = Lifecycle(
+            table, registry.prefixes, advisor, engines.ask_report, spawner, metrics.error
+        )
         path = CallPath(
             placement,
             lifecycle,
@@ -335,13 +337,6 @@ class Gateway:
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)
-
-
-def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
-    """Return the gateway as an ASGI application. Its lifespan starts and stops the background
-    tasks.
-    """
-    return Gateway(settings, table).app
 
 
 def _fastapi(gateway: Gateway) -> FastAPI:

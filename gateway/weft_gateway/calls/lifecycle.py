@@ -13,10 +13,10 @@ from weft_engine.wire import CallReport
 
 from weft_gateway.calls.call import Call, Placed
 from weft_gateway.calls.observers import notify
-from weft_gateway.calls.placement import Placement
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.model import Closing, Opening, Outcome, Program, ProgramKey
+from weft_gateway.policies.route.prefixes import PrefixAffinityIndex
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
@@ -67,17 +67,18 @@ class Lifecycle:
     def __init__(
         self,
         table: ProcessTable,
-        placement: Placement,
+        prefixes: PrefixAffinityIndex,
         advisor: KvAdvisor,
         ask: Ask,
         spawner: Spawner,
         count_error: Callable[[str], None],
     ) -> None:
-        """advisor: reports ended programs to engines. ask: requests an engine's report on a call
-        without one. spawner: runs work beside the calls. count_error: for metrics, by code.
+        """prefixes: records where prompts go. advisor: reports ended programs to engines. ask:
+        requests an engine's report on a call without one. spawner: runs work beside the calls.
+        count_error: for metrics, by code.
         """
         self._table = table
-        self._placement = placement
+        self._prefixes = prefixes
         self._advisor = advisor
         self._ask = ask
         self._count_error = count_error
@@ -105,7 +106,7 @@ class Lifecycle:
         call.replica, call.program, call.local = opened.replica, opened.program, opened.local
         call.placed = placed
         if placed.prefix is not None:
-            self._placement.settled(placed.prefix, opened.replica)
+            self._prefixes.sent(opened.replica, placed.prefix)
         return OpenCall(call, self._close)
 
     async def end(self, key: ProgramKey, now_s: float) -> Program | None:

@@ -125,10 +125,6 @@ class Placement:
             decision, prefix = self._home(call, question, decision)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 
-    def settled(self, prefix: PromptPrefix, replica: str) -> None:
-        """Record that the process table sent a call with this prefix to `replica`."""
-        self._registry.prefixes.sent(replica, prefix)
-
     def _home(
         self, call: Call, question: RouteRequest, decision: Decision
     ) -> tuple[Decision, PromptPrefix | None]:

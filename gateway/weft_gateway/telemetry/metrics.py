@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from weft_engine.wire import CallReport
 
 from weft_gateway.telemetry.aggregates import Counters, Histograms
 
@@ -44,22 +45,14 @@ class CallMetrics:
         self.output = metrics.output.labels(replica)
         self.preemptions = metrics.preemptions.labels(replica)
 
-    def used(
-        self,
-        service_s: float,
-        waiting_s: float,
-        prompt: int,
-        cached: int,
-        output: int,
-        preemptions: int,
-    ) -> None:
+    def used(self, report: CallReport) -> None:
         """Add the usage of one call, as reported by its engine."""
-        self.service.value += service_s
-        self.waiting.value += waiting_s
-        self.prompt.value += prompt
-        self.cached.value += cached
-        self.output.value += output
-        self.preemptions.value += preemptions
+        self.service.value += report.service_s
+        self.waiting.value += report.waiting_s
+        self.prompt.value += report.prompt_tokens
+        self.cached.value += report.cached_tokens
+        self.output.value += report.output_tokens
+        self.preemptions.value += report.preemptions
 
 
 class Metrics:

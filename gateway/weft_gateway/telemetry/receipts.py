@@ -233,14 +233,12 @@ class Receipts:
         self._expire(tenant, now_s)
         return list(self._room.of(tenant))
 
-    def unlist(self, key: ProgramKey, now_s: float) -> bool:
+    def unlist(self, key: ProgramKey, now_s: float) -> None:
         """Remove a program's calls so far from the finished sessions, because its handle was
-        deleted. Return whether any call was listed.
+        deleted.
         """
-        listed = [one for one in self.story(key, now_s) if one.listed]
-        for receipt in listed:
+        for receipt in self.story(key, now_s):
             receipt.listed = False
-        return bool(listed)
 
     def _expire(self, tenant: str, now_s: float) -> None:
         """Drop a tenant's expired receipts before a query."""
