@@ -18,6 +18,7 @@ from weft_gateway.engine.engine_request import TooDeep
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import UnsafeHead, sane_request_id
 from weft_gateway.errors import ApiError
+from weft_gateway.overlap.prefill import PrefillError
 from weft_gateway.programs.ids import IdentityError
 from weft_gateway.programs.table import TableUnavailable
 
@@ -44,6 +45,9 @@ class Failures:
                 return error
             case IdentityError():
                 return errors.wrong_id(error)
+            case PrefillError():
+                status = 409 if error.code == "prefill_prefix_mismatch" else 400
+                return ApiError(status, error.code, str(error))
             case UnsafeHead():
                 return errors.of("invalid_head", what=str(error))
             case TooDeep():
@@ -123,6 +127,7 @@ def install(app: FastAPI, failures: Failures) -> None:
 
     @app.exception_handler(ApiError)
     @app.exception_handler(IdentityError)
+    @app.exception_handler(PrefillError)
     @app.exception_handler(TableUnavailable)
     async def own(_: Request, error: Exception) -> Response:
         return answer(failures.known(error) or errors.of("internal_error"))

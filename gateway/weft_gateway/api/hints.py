@@ -230,14 +230,15 @@ def router(
         names = await holders(key)
         fates: dict[str, dict[str, str]] = {}
         if hint.retain_s is not None:
-            advised = (
-                advisor.retain(key, names, hint.retain_s, hint.retain_tokens)
+            fates["retain"] = await (
+                advisor.advise(key, names, "retain", ttl_s=hint.retain_s, tokens=hint.retain_tokens)
                 if hint.retain_s
-                else advisor.release(key, names)
+                else advisor.advise(key, names, "release")
             )
-            fates["retain"] = await advised
         if hint.priority is not None:
-            fates["priority"] = await advisor.priority(key, names, hint.priority, hint.ttl_s)
+            fates["priority"] = await advisor.advise(
+                key, names, "priority", priority=hint.priority, ttl_s=hint.ttl_s
+            )
         return {"session_id": key.program, "object": "weft.hint", "fates": fates}
 
     return api

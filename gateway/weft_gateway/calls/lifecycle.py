@@ -115,7 +115,7 @@ class Lifecycle:
         """
         program = await self._table.end(key, now_s)
         if program is not None and not program.threads:
-            self._spawn(self._advisor.forget(key, program.replicas))
+            self._spawn(self._advisor.advise(key, program.replicas, "forget"))
         return program
 
     def _close(self, call: Call, error: BaseException | None) -> Awaitable[None]:
@@ -154,7 +154,8 @@ class Lifecycle:
         program = await self._table.close_call(_closing(call))
         if program is not None and program.ended and not program.threads:
             # Its handle was deleted while this last call was in flight.
-            self._spawn(self._advisor.forget(call.key, (call.replica, *program.replicas)))
+            names = (call.replica, *program.replicas)
+            self._spawn(self._advisor.advise(call.key, names, "forget"))
         elif call.identity.final:
             await self.end(call.key, time())
 

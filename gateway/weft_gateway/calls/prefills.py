@@ -39,9 +39,6 @@ log = logging.getLogger(__name__)
 _HEADERS: Final = [(b"content-type", b"application/json")]
 # Spans are cut at the prompt's end, so a longer one covers the whole prompt.
 _WHOLE_PROMPT_PARTIAL: Final = (1 << 24, 5)
-_STATUS: Final = {
-    "prefill_prefix_mismatch": 409,
-}
 # Time that a turn waits for its running prefill, seconds. The blocks computed by then stay cached.
 _WAIT_S: Final = 0.25
 # Polling interval if another gateway computes the prefill, seconds.
@@ -104,7 +101,7 @@ class PrefillManager:
         by_itself: bool = False,
     ) -> Prefill:
         """Announce the prefix in `body`, whose model is known. by_itself: the gateway predicted the
-        turn. Raises ApiError, TableUnavailable.
+        turn. Raises ApiError, PrefillError, TableUnavailable.
         """
         call, prefix = self._call(caller, key, body, model)
         opened = await self._lifecycle.open(call, self._placement.place(call))
@@ -136,12 +133,9 @@ class PrefillManager:
 
     async def claim(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
         """Assign a turn to the prefill, and stop the prefill if it does not finish soon. Raises
-        ApiError 409 for a turn with another beginning.
+        PrefillError for a turn with another beginning.
         """
-        try:
-            prefill.take(model, body, time())
-        except PrefillError as error:
-            raise refusal(error) from None
+        prefill.take(model, body, time())
         taken = {"taken": repr(prefill.taken_s)}
         self._spawn(self._update(prefill, taken))
         running = self._running.get(prefill.id)
@@ -175,7 +169,7 @@ class PrefillManager:
         """Prefill the predicted beginning of the program's next turn. Never raises."""
         try:
             await self.submit(caller, key, body, model, AUTO_PREFILL_TTL_S, by_itself=True)
-        except (ApiError, TableUnavailable) as error:
+        except (ApiError, PrefillError, TableUnavailable) as error:
             log.debug("the next turn was not prefilled: %s", error)
 
     async def match(self, call: Call, program: Program) -> None:
@@ -193,7 +187,7 @@ class PrefillManager:
             try:
                 await self.claim(prefill, call.model, call.body)
                 call.prefill = prefill
-            except ApiError:
+            except PrefillError:
                 if prefill.by_itself and not prefill.taken_s:
                     await self.discard(prefill)
 
@@ -262,7 +256,7 @@ class PrefillManager:
         return True
 
     async def _give_up(self, prefill: Prefill) -> None:
-        await self._advisor.give_up(prefill.key, (prefill.replica,))
+        await self._advisor.advise(prefill.key, (prefill.replica,), "give_up")
 
     def _live(self, prefill: Prefill | None) -> Prefill | None:
         """Return the object of a prefill that runs here, because its outcome is written there."""
@@ -289,7 +283,7 @@ class PrefillManager:
     def _call(
         self, caller: Caller, key: ProgramKey, body: Mapping[str, Any], model: str
     ) -> tuple[Call, tuple[bytes, ...]]:
-        """Return the prefill's call, and the announced prefix. Raises ApiError."""
+        """Return the prefill's call, and the announced prefix. Raises ApiError, PrefillError."""
         chat = {
             **{name: body[name] for name in PROMPT_FIELDS if body.get(name) is not None},
             "model": model,
@@ -306,8 +300,6 @@ class PrefillManager:
         try:
             prefix = announced(body)
             call.raw = orjson.dumps(chat)
-        except PrefillError as error:
-            raise refusal(error) from None
         except TypeError:  # Each message is serializable, but the whole body is not.
             raise errors.of("too_deeply_nested") from None
         call.body, call.model, call.caller = chat, model, caller
@@ -353,8 +345,3 @@ def _read(tenant: str, fields: Fields) -> Prefill | None:
         return Prefill.from_fields(tenant, fields)
     except (KeyError, ValueError, TypeError):
         return None
-
-
-def refusal(error: PrefillError) -> ApiError:
-    """Convert to an API error."""
-    return ApiError(_STATUS.get(error.code, 400), error.code, str(error))

@@ -61,7 +61,7 @@ class EvictionNotifier:
                 await self._come.wait()
             until, gone = self._waiting.popleft()
             if now() < until and not self._is_back(gone.key):
-                await self._advisor.forget(gone.key, gone.replicas)
+                await self._advisor.advise(gone.key, gone.replicas, "forget")
             else:
                 # Other tasks must run even while many entries are skipped.
                 await asyncio.sleep(0)

@@ -144,10 +144,10 @@ class Spawner:
     def __init__(self, name: str, failures: Counters) -> None:
         self._name = name
         self._failures = failures
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         failures.labels(name)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Run `work`. Its exceptions are logged and counted."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -158,7 +158,7 @@ class Spawner:
         if self._tasks:
             await asyncio.wait(tuple(self._tasks), timeout=timeout_s)
 
-    def _done(self, task: asyncio.Task[None]) -> None:
+    def _done(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         error = None
         with contextlib.suppress(asyncio.CancelledError):

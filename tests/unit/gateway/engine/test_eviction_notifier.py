@@ -23,8 +23,8 @@ class Engines:
         self.go = asyncio.Event()
         self._telling = 0
 
-    async def forget(self, key: ProgramKey, names: Iterable[str]) -> None:
-        assert list(names) == ["r0"]
+    async def advise(self, key: ProgramKey, names: Iterable[str], action: str) -> None:
+        assert (list(names), action) == (["r0"], "forget")
         self._telling += 1
         self.most = max(self.most, self._telling)
         try:
