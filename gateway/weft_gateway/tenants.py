@@ -24,7 +24,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.programs.identity import tenant_of
 
-_Limit = Annotated[int, Field(ge=0, le=10**12)]
+# A limit per minute or of concurrent calls; 0: no limit.
+Limit = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class TenantsError(ValueError):
@@ -50,9 +51,9 @@ class Tenants:
 
 class _Rules(BaseModel, extra="forbid", strict=True):
     weight: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = 1.0
-    requests_per_minute: _Limit = 0
-    tokens_per_minute: _Limit = 0
-    calls_in_flight: _Limit = 0
+    requests_per_minute: Limit = 0
+    tokens_per_minute: Limit = 0
+    calls_in_flight: Limit = 0
 
     def over(self, default: TenantRules) -> TenantRules:
         """Return `default` with the members that are set here."""
