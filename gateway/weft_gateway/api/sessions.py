@@ -15,7 +15,6 @@ from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.calls.lifecycle import Lifecycle
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Program, ProgramKey
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
 from weft_gateway.programs.table import ProcessTable
@@ -87,9 +86,6 @@ def router(
     """Create the routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
     api = APIRouter(tags=["sessions"])
 
-    def not_found(session_id: str) -> ApiError:
-        return errors.of("session_not_found", name=session_id)
-
     @api.post(
         "/v1/sessions",
         status_code=201,
@@ -149,22 +145,19 @@ def router(
             "has_more": len(listed) > limit,
         }
 
-    def ended(key: ProgramKey) -> dict[str, Any] | None:
-        """Return a finished session from its receipts; None if no receipts exist."""
-        return finished(receipts.story(key, time()), ()).get(key.program)
-
-    def shown(program: Program) -> dict[str, Any]:
-        mine = receipts.of(program.key.tenant, time())
-        return session_json(regrouped(program, mine), known_by(mine).get(program.key.program))
+    def shown(key: ProgramKey, program: Program | None) -> dict[str, Any]:
+        """Return a program's row or, if it has none, its receipts as a session. Raises ApiError."""
+        if program is not None:
+            mine = receipts.of(key.tenant, time())
+            return session_json(regrouped(program, mine), known_by(mine).get(key.program))
+        session = finished(receipts.story(key, time()), ()).get(key.program)
+        if session is None:
+            raise errors.of("session_not_found", name=key.program)
+        return session
 
     async def end(key: ProgramKey) -> dict[str, Any]:
         """End a program, or remove a finished one from the list. Raises ApiError."""
-        program = await lifecycle.end(key, time())
-        session = ended(key)
-        if program is not None:
-            session = shown(program)
-        if session is None:
-            raise not_found(key.program)
+        session = shown(key, await lifecycle.end(key, time()))
         receipts.unlist(key, time())
         return session
 
@@ -172,13 +165,7 @@ def router(
     async def get_session(session_id: str, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """The process table's row. The receipts of its calls stand in for a finished session."""
         key = program_key(tenant, path_id(session_id))
-        program = await table.get(key)
-        if program is None:
-            session = ended(key)
-            if session is None:
-                raise not_found(key.program)
-            return session
-        return shown(program)
+        return shown(key, await table.get(key))
 
     @api.delete(
         "/v1/sessions/{session_id}", summary="End a session", response_model=schemas.DeletedSession

@@ -22,7 +22,7 @@ from weft_gateway.engine.registry import Registry
 from weft_gateway.engine.tokens import Counted, TokenCounter
 from weft_gateway.errors import ApiError
 from weft_gateway.model import Decision, PromptPrefix, RouteRequest
-from weft_gateway.policies.route.registry import Router
+from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.tags_sections import is_otherwise, sections, visible
 from weft_gateway.programs.table import ProcessTable
 
@@ -121,7 +121,7 @@ class Placement:
                 call.prefill.replica, False, decision, tokens, "its prefill is there", None
             )
         prefix = None
-        if decision.new_home and call.endpoint.spoken and not call.skimmed:
+        if decision.new_home and call.endpoint.is_text and not call.skimmed:
             decision, prefix = self._home(call, question, decision)
         return Placed(decision.replica, decision.sticky, decision, tokens, "", prefix)
 

@@ -47,7 +47,7 @@ class LineageObserver(CallObserver):
 
     def observes(self, endpoint: Endpoint) -> bool:
         """Observe calls whose messages can be recognised."""
-        return endpoint.spoken and endpoint is not PREFILL
+        return endpoint.is_text and endpoint is not PREFILL
 
     def arrived(self, call: Call) -> Awaitable[None] | None:
         """Find the call's program by its messages."""

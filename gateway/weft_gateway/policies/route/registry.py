@@ -10,8 +10,6 @@ from weft_gateway.policies.route.pickers import in_turn, max_score
 from weft_gateway.policies.route.router import Router
 from weft_gateway.policies.route.scorers import home, least_used, shared_prefix
 
-__all__ = ["ROUTERS", "Router", "build"]
-
 # A home outweighs all other scores.
 _HOME_WEIGHT: Final = 10_000.0
 # The score of a shared prefix already includes the load: for a prompt of 100,000 tokens, a
