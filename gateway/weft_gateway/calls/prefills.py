@@ -137,7 +137,7 @@ class PrefillManager:
         """
         prefill.take(model, body, time())
         taken = {"taken": repr(prefill.taken_s)}
-        self._spawn(self._update(prefill, taken))
+        self._spawn(self._handles.update(prefill.key, prefill.id, taken))
         running = self._running.get(prefill.id)
         if running is None:
             await self._wait_for_another_gateway(prefill)
@@ -147,9 +147,6 @@ class PrefillManager:
         if not task.done():
             exchange.cancel(ReplicaError("The turn has arrived."))
             await asyncio.wait((task,), timeout=_WAIT_S)
-
-    async def _update(self, prefill: Prefill, fields: Fields) -> None:
-        await self._handles.update(prefill.key, prefill.id, fields)
 
     async def _wait_for_another_gateway(self, prefill: Prefill) -> None:
         """Wait until the other gateway is done, at most as long as for a local prefill."""

@@ -18,8 +18,8 @@ class Endpoint:
 
     name: label in metrics. xargs, cache_salt: the body accepts these fields. terminals: prefixes of
     the line that ends a stream; () if unknown. errors: format of error bodies. chained: answers
-    have ids that later calls refer to (`previous_response_id`). is_text: calls and answers are text,
-    so programs can be recognised from their content.
+    have ids that later calls refer to (`previous_response_id`). is_text: calls and answers are
+    text, so programs can be recognised from their content.
     """
 
     name: str
