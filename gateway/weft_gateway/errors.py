@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from weft_gateway.engine.endpoints import ErrorShape
+from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.programs.ids import IdentityError
 
 _ANTHROPIC_TYPES: Final = {
@@ -143,6 +144,11 @@ def of(code: str, *, retry_after_s: int | None = None, **values: object) -> ApiE
     """Return a known error. values: for the placeholders of its message."""
     status, message = _ERRORS[code]
     return ApiError(status, code, message.format(**values), retry_after_s=retry_after_s)
+
+
+def replica_failed(error: ReplicaError) -> ApiError:
+    """A replica failed the call."""
+    return ApiError(error.status, error.code, str(error))
 
 
 def engine_error(status: int, body: bytes, shape: ErrorShape) -> bytes:

@@ -15,7 +15,7 @@ from weft_gateway import errors
 from weft_gateway.api.http import respond_error
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.engine_request import TooDeep
-from weft_gateway.engine.errors import ClientGone
+from weft_gateway.engine.errors import ClientGone, ReplicaError
 from weft_gateway.engine.headers import UnsafeHead, sane_request_id
 from weft_gateway.errors import ApiError
 from weft_gateway.overlap.prefill import PrefillError
@@ -48,6 +48,8 @@ class Failures:
             case PrefillError():
                 status = 409 if error.code == "prefill_prefix_mismatch" else 400
                 return ApiError(status, error.code, str(error))
+            case ReplicaError():
+                return errors.replica_failed(error)
             case UnsafeHead():
                 return errors.of("invalid_head", what=str(error))
             case TooDeep():

@@ -23,7 +23,6 @@ from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.registry import Registry, Replica
-from weft_gateway.errors import ApiError
 from weft_gateway.programs.ids import is_response_id
 from weft_gateway.programs.response_store import ResponseStore
 
@@ -74,7 +73,7 @@ class Passthrough:
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a path that has `methods`. Raises ApiError for answers of the
-        gateway, TableUnavailable, UnsafeHead, and ClientGone.
+        gateway, ReplicaError, TableUnavailable, UnsafeHead, and ClientGone.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self._auth.caller(headers).tenant
@@ -155,7 +154,7 @@ class Passthrough:
                 registry.suspicion.set()
             # The replica may have failed because of a request that was sent.
             if last or not isinstance(error, ConnectFailed):
-                raise ApiError(error.status, error.code, str(error)) from None
+                raise
             return None
         else:
             if exchange.status == 404 and not last:

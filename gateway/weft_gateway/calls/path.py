@@ -19,7 +19,6 @@ from weft_gateway.calls.relay import Step, StreamRelay
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.engine.response import Headers
-from weft_gateway.errors import ApiError
 from weft_gateway.model import Outcome
 
 # If a stream arrives faster than it is relayed, each piece takes a turn of the event loop. Smaller
@@ -54,8 +53,8 @@ class CallPath:
         self._attempts = attempts
 
     async def serve(self, call: Call, client: Disconnect, send: Send) -> None:
-        """Serve a call that has been read. Raises ApiError, TooDeep, UnsafeHead or TableUnavailable
-        if the client has received nothing yet, ClientGone if it disconnected.
+        """Serve a call that has been read. Raises ApiError, ReplicaError, TooDeep, UnsafeHead
+        or TableUnavailable if the client has received nothing yet, ClientGone if it disconnected.
 
         Another replica gets the call only if the connection to the previous one failed: then no
         byte of the call was sent.
@@ -102,7 +101,7 @@ class CallPath:
                     exchange.close()
         except ReplicaError as error:
             self._engines.failed(call, error)
-            raise ApiError(error.status, error.code, str(error)) from None
+            raise
 
     async def _elsewhere(self, call: Call, opened: OpenCall, error: ConnectFailed) -> OpenCall:
         """Open the call on another replica before the failed attempt is closed, so that the program
