@@ -180,14 +180,13 @@ class Gateway:
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
         estimator, next_call = PromptEstimator(), call_ids()
-        retry_after_s, max_body_bytes = s.retry_after_s, s.max_body_bytes
 
         # The path of a call.
         observers = Observers()
         router = routers.build(s.balancer, s.locality_threshold_tokens)
         counter = PromptCounter(TokenCounter(), estimator, router)
         identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
-        placement = Placement(router, registry, table, counter, retry_after_s)
+        placement = Placement(router, registry, table, counter, s.retry_after_s)
         engines = Engines(
             registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
         )
@@ -229,7 +228,7 @@ class Gateway:
         add(MetricsObserver(metrics))
 
         # HTTP.
-        answers = Failures(metrics.error, next_call, retry_after_s)
+        answers = Failures(metrics.error, next_call, s.retry_after_s)
         calls = CallEndpoint(
             auth,
             identifier,
@@ -239,24 +238,15 @@ class Gateway:
             turns,
             answers,
             next_call,
-            max_body_bytes=max_body_bytes,
-            read_body_bytes=s.read_body_bytes,
+            s,
         )
-        passthrough = Passthrough(
-            auth,
-            registry,
-            chains,
-            limits,
-            disconnects,
-            max_body_bytes=max_body_bytes,
-            retry_after_s=retry_after_s,
-        )
+        passthrough = Passthrough(auth, registry, chains, limits, disconnects, s)
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
-            status.router(auth, table, registry, metrics, self.tasks, retry_after_s),
+            status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
-            sessions.router(auth, table, lifecycle, receipts, max_body_bytes),
+            sessions.router(auth, table, lifecycle, receipts, s),
             admin.router(auth, table, registry, engine_client, s),
             stories.router(auth, table, receipts, listeners),
             hints.prefill_router(
@@ -267,10 +257,9 @@ class Gateway:
                 limits,
                 estimator,
                 turns,
-                max_body_bytes=max_body_bytes,
-                read_body_bytes=s.read_body_bytes,
+                s,
             ),
-            hints.router(auth, identifier, table, registry, advisor, max_body_bytes),
+            hints.router(auth, identifier, table, registry, advisor, s),
         ):
             pages.include_router(routes)
         failures.install(pages, answers)

@@ -19,6 +19,7 @@ from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.observers import Observers, notify
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.turns import LIGHT_BYTES, Turns
+from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import Endpoint
 from weft_gateway.engine.errors import ClientGone
 from weft_gateway.engine.headers import query_of, sane_request_id
@@ -40,13 +41,8 @@ class CallEndpoint:
         turns: Turns,
         failures: Failures,
         next_call: Callable[[], str],
-        *,
-        max_body_bytes: int,
-        read_body_bytes: int,
+        settings: Settings,
     ) -> None:
-        """max_body_bytes: larger bodies are refused. read_body_bytes: the content of larger bodies
-        is not parsed.
-        """
         self._auth = auth
         self._identifier = identifier
         self._path = path
@@ -55,8 +51,8 @@ class CallEndpoint:
         self._turns = turns
         self._failures = failures
         self._next_call = next_call
-        self._max_body_bytes = max_body_bytes
-        self._read_body_bytes = read_body_bytes
+        self._max_body_bytes = settings.max_body_bytes
+        self._read_body_bytes = settings.read_body_bytes
 
     async def __call__(
         self,

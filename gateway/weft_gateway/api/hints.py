@@ -25,6 +25,7 @@ from weft_gateway.calls.identify import Identifier
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.prefills import PrefillManager
 from weft_gateway.calls.turns import Turns
+from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.registry import Registry
@@ -100,9 +101,7 @@ def prefill_router(
     limits: TenantLimits,
     estimator: PromptEstimator,
     turns: Turns,
-    *,
-    max_body_bytes: int,
-    read_body_bytes: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes of prefills. lineage: None if each call without a key is a separate
     program.
@@ -134,8 +133,8 @@ def prefill_router(
         expires."""
         headers = dict(request.headers.raw)
         caller = auth.caller(headers)
-        raw = await read_body(headers, request.receive, max_body_bytes)
-        _, body = await call_body(raw, read_body_bytes, turns, caller.tenant)
+        raw = await read_body(headers, request.receive, settings.max_body_bytes)
+        _, body = await call_body(raw, settings.read_body_bytes, turns, caller.tenant)
         if is_skimmed(body):
             raise ApiError(
                 413, "body_too_large", "The announced messages are too long, or too many, to read."
@@ -176,7 +175,7 @@ def router(
     table: ProcessTable,
     registry: Registry,
     advisor: KvAdvisor,
-    max_body_bytes: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes of tags and priorities."""
     api = APIRouter(prefix="/v1/hints", tags=["hints"])
@@ -205,7 +204,7 @@ def router(
     )
     async def tag_prompts(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Return each tag's fate. A call's own `weft.tags` take precedence."""
-        hint = await read_model(request, TagHint, max_body_bytes)
+        hint = await read_model(request, TagHint, settings.max_body_bytes)
         key = await named(request, tenant, hint.session_id)
         found, fates = _tags(hint.tags)
         now = time()
@@ -223,7 +222,7 @@ def router(
     async def set_priority(request: Request, tenant: str = Depends(auth.tenant)) -> dict[str, Any]:
         """Return the hint's fate at each replica that may hold the program's blocks. `priority` or
         `retain_s` is required."""
-        hint = await read_model(request, PriorityHint, max_body_bytes)
+        hint = await read_model(request, PriorityHint, settings.max_body_bytes)
         if hint.priority is None and hint.retain_s is None:
             raise errors.invalid_member(("priority",), "priority or retain_s is needed")
         key = await named(request, tenant, hint.session_id)

@@ -18,6 +18,7 @@ from weft_gateway.api.http import read_body, respond
 from weft_gateway.calls.client import Disconnect, DisconnectMonitor
 from weft_gateway.calls.limits import TenantLimits
 from weft_gateway.calls.relay import check_body, check_head
+from weft_gateway.config import Settings
 from weft_gateway.engine.endpoints import ErrorShape
 from weft_gateway.engine.errors import ConnectFailed, ReplicaError
 from weft_gateway.engine.headers import for_client, for_engine, query_of
@@ -59,17 +60,14 @@ class Passthrough:
         chains: ResponseStore,
         limits: TenantLimits,
         disconnects: DisconnectMonitor,
-        *,
-        max_body_bytes: int,
-        retry_after_s: int,
+        settings: Settings,
     ) -> None:
         self._auth = auth
         self._registry = registry
         self._chains = chains
         self._limits = limits
         self._disconnects = disconnects
-        self._max_body_bytes = max_body_bytes
-        self._retry_after_s = retry_after_s
+        self._settings = settings
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a path that has `methods`. Raises ApiError for answers of the
@@ -77,7 +75,7 @@ class Passthrough:
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         tenant = self._auth.caller(headers).tenant
-        body = await read_body(headers, receive, self._max_body_bytes)
+        body = await read_body(headers, receive, self._settings.max_body_bytes)
         if path in _METHODS:
             async with self._limits.admitted(tenant, 0):
                 await self._serve(path, scope, tenant, body, receive, send)
@@ -93,7 +91,7 @@ class Passthrough:
         holder = await self._holder(tenant, response_id) if stored else None
         able = [replica for replica in self._registry.able() if holder in (None, replica.name)]
         if not able:
-            raise errors.of("no_replica", retry_after_s=self._retry_after_s)
+            raise errors.of("no_replica", retry_after_s=self._settings.retry_after_s)
         client = self._disconnects.expect(receive)
         try:
             for replica in able:

@@ -15,6 +15,7 @@ from weft_gateway.api import schemas
 from weft_gateway.api.auth import Authenticator
 from weft_gateway.api.body import check_depth, described, read_model
 from weft_gateway.calls.lifecycle import Lifecycle
+from weft_gateway.config import Settings
 from weft_gateway.model import Program, ProgramKey
 from weft_gateway.programs.ids import IdentityError, from_bytes, from_json
 from weft_gateway.programs.table import ProcessTable
@@ -81,7 +82,7 @@ def router(
     table: ProcessTable,
     lifecycle: Lifecycle,
     receipts: Receipts,
-    max_body_bytes: int,
+    settings: Settings,
 ) -> APIRouter:
     """Create the routes. Ids in paths stay percent-encoded until `path_id` decodes them."""
     api = APIRouter(tags=["sessions"])
@@ -99,7 +100,7 @@ def router(
     ) -> dict[str, Any]:
         """Create a session before its first call. The status is 200 if the session exists already.
         This step is optional: the first call that names a session creates it."""
-        new = await read_model(request, NewSession, max_body_bytes)
+        new = await read_model(request, NewSession, settings.max_body_bytes)
         name = f"sess-{secrets.token_hex(12)}" if new.id is None else from_json(new.id, "id")
         check_depth(new.metadata)
         program, created = await table.start(program_key(tenant, name, "id"), time())
