@@ -8,6 +8,7 @@ is one of the few below, never a client's own bytes.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.types import Receive, Scope, Send
@@ -50,34 +51,26 @@ def methods(path: bytes) -> tuple[str, ...]:
     return _RESPONSE_METHODS[found[2]] if found else ()
 
 
+@dataclass(slots=True, eq=False)
 class Passthrough:
     """Serves the pass-through routes."""
 
-    def __init__(
-        self,
-        auth: Authenticator,
-        registry: Registry,
-        chains: ResponseStore,
-        limits: TenantLimits,
-        disconnects: DisconnectMonitor,
-        settings: Settings,
-    ) -> None:
-        self._auth = auth
-        self._registry = registry
-        self._chains = chains
-        self._limits = limits
-        self._disconnects = disconnects
-        self._settings = settings
+    auth: Authenticator
+    registry: Registry
+    chains: ResponseStore
+    limits: TenantLimits
+    disconnects: DisconnectMonitor
+    settings: Settings
 
     async def __call__(self, path: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request with a path that has `methods`. Raises ApiError for answers of the
         gateway, ReplicaError, TableUnavailable, UnsafeHead, and ClientGone.
         """
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        tenant = self._auth.caller(headers).tenant
-        body = await read_body(headers, receive, self._settings.max_body_bytes)
+        tenant = self.auth.caller(headers).tenant
+        body = await read_body(headers, receive, self.settings.max_body_bytes)
         if path in _METHODS:
-            async with self._limits.admitted(tenant, 0):
+            async with self.limits.admitted(tenant, 0):
                 await self._serve(path, scope, tenant, body, receive, send)
         else:
             await self._serve(path, scope, tenant, body, receive, send)
@@ -89,10 +82,10 @@ class Passthrough:
         stored = _RESPONSE.fullmatch(path)
         response_id = stored[1].decode("latin-1") if stored else ""
         holder = await self._holder(tenant, response_id) if stored else None
-        able = [replica for replica in self._registry.able() if holder in (None, replica.name)]
+        able = [replica for replica in self.registry.able() if holder in (None, replica.name)]
         if not able:
-            raise errors.of("no_replica", retry_after_s=self._settings.retry_after_s)
-        client = self._disconnects.expect(receive)
+            raise errors.of("no_replica", retry_after_s=self.settings.retry_after_s)
+        client = self.disconnects.expect(receive)
         try:
             for replica in able:
                 last = replica is able[-1]
@@ -100,9 +93,9 @@ class Passthrough:
                 if status is not None:
                     break
         finally:
-            self._disconnects.done(client)
+            self.disconnects.done(client)
         if stored and scope["method"] == "DELETE" and status in (200, 204):
-            await self._chains.forget(tenant, response_id)
+            await self.chains.forget(tenant, response_id)
 
     async def _holder(self, tenant: str, response_id: str) -> str:
         """Return the name of the replica that stores a tenant's response. Raises ApiError and
@@ -110,8 +103,8 @@ class Passthrough:
         """
         if not is_response_id(response_id):
             raise errors.of("response_not_found", name=response_id)
-        answer = await self._chains.find(tenant, response_id)
-        holder = None if answer is None else self._registry.get(answer.replica)
+        answer = await self.chains.find(tenant, response_id)
+        holder = None if answer is None else self.registry.get(answer.replica)
         if holder is None or holder.circuit.dead:
             raise errors.of("response_not_found", name=response_id)
         return holder.name
@@ -142,7 +135,7 @@ class Passthrough:
                 check_body(exchange.status, answer)
         except ReplicaError as error:
             exchange.cancel(error)
-            registry = self._registry
+            registry = self.registry
             if isinstance(error, ConnectFailed):
                 registry.failed(replica.name, error)
             else:

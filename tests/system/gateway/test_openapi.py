@@ -37,7 +37,7 @@ def served(gateway: Any) -> set[tuple[str, str]]:
     """Every method and path that the application serves and that is no page of the document."""
     found = {
         (method, route.path_format.replace(":path}", "}"))
-        for route in gateway.parts.app._others.routes
+        for route in gateway.parts.app.others.routes
         if isinstance(route, APIRoute) and route.include_in_schema
         for method in route.methods
     }
@@ -98,7 +98,7 @@ async def test_a_gateway_accepts_and_gives_the_examples(engine: Any, weft: Any) 
         weft(stub) as gateway,
     ):
         listed = operations((await gateway.client.get("/openapi.json")).json())
-        own = {route.name for route in gateway.parts.app._others.routes}
+        own = {route.name for route in gateway.parts.app.others.routes}
         # The engine sees the extension of a prefill as a chat completion.
         passed = set(listed) - own - {"extend_prefill"}
         for name in passed:
