@@ -9,8 +9,8 @@ several gateways agree.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -72,47 +72,40 @@ def counted_alone(call: Call) -> Counted | None:
     return call.counted if call.body.get("n") in (None, 1) else None
 
 
+@dataclass(slots=True, eq=False)
 class Placement:
-    """Proposes a replica for each call."""
+    """Proposes a replica for each call. retry_after_s: for clients whose call no replica can
+    take.
+    """
 
-    def __init__(
-        self,
-        router: Router,
-        registry: Registry,
-        table: ProcessTable,
-        counter: PromptCounter,
-        retry_after_s: int,
-        rng: Random | None = None,
-    ) -> None:
-        """retry_after_s: for clients whose call no replica can take."""
-        self._router = router
-        self._registry = registry
-        self._table = table
-        self._counter = counter
-        self._retry_after_s = retry_after_s
-        self._rng = rng or Random()
-        self._ordinals = itertools.count()
+    router: Router
+    registry: Registry
+    table: ProcessTable
+    counter: PromptCounter
+    retry_after_s: int
+    _rng: Random = field(default_factory=Random, init=False)
+    _ordinals: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     def place(self, call: Call, avoid: frozenset[str] = frozenset()) -> Placed:
         """Propose a replica. avoid: replicas that this call has just failed to reach. Raises
         ApiError if no replica can take the call.
         """
-        tokens = self._counter.prompt_tokens(call)
-        registry, in_flight = self._registry, self._table.in_flight()
+        tokens = self.counter.prompt_tokens(call)
+        registry, in_flight = self.registry, self.table.in_flight()
         # By position: keywords would double the cost of each record.
         question = RouteRequest(
             call.model,
             tokens,
-            self._table.peek(call.identity.key),
+            self.table.peek(call.identity.key),
             registry.views(in_flight),
             avoid,
             next(self._ordinals),
             call.holder,
         )
-        decision = self._router.route(question, self._rng)
+        decision = self.router.route(question, self._rng)
         if not decision.replica:
             question = replace(question, replicas=registry.last_resort(in_flight))
-            decision = self._router.route(question, self._rng)
+            decision = self.router.route(question, self._rng)
             if not decision.replica:
                 raise self._nowhere(call)
         if call.prefill is not None and call.prefill.replica in decision.eligible:
@@ -134,19 +127,19 @@ class Placement:
         per_token = len(call.raw) / question.prompt_tokens
         prefix = prefix_of(call.body, call.model, call.caller.salt, per_token)
         if prefix is not None:
-            shared = self._registry.prefixes.shared(prefix, decision.eligible)
+            shared = self.registry.prefixes.shared(prefix, decision.eligible)
             if shared is not None:
-                decision = self._router.route(replace(question, shared=shared), self._rng)
+                decision = self.router.route(replace(question, shared=shared), self._rng)
         return decision, prefix
 
     def _nowhere(self, call: Call) -> ApiError:
         """Return the error for a call without a replica. The answer that it continues is lost with
         its replica, unless that replica may only be slow.
         """
-        holder = self._registry.get(call.holder)
+        holder = self.registry.get(call.holder)
         if call.holder and (holder is None or holder.circuit.alive or holder.circuit.dead):
             return errors.previous_response_not_found(call.body["previous_response_id"], 404)
-        return errors.of("no_replica", retry_after_s=self._retry_after_s)
+        return errors.of("no_replica", retry_after_s=self.retry_after_s)
 
 
 def _raw_prompt_bytes(call: Call) -> int:

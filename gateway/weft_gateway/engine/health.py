@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
@@ -21,35 +22,30 @@ _LEARN_EVERY: Final = 15
 _NO_ROUTE: Final = (404, 405, 501)
 
 
+@dataclass(slots=True, eq=False)
 class HealthLoop:
-    """Checks every replica each `interval_s` seconds, and earlier after a failed call."""
+    """Checks every replica each `interval_s` seconds, and earlier after a failed call. within_s:
+    timeout of one answer, from the connection to its last byte.
+    """
 
-    def __init__(
-        self,
-        registry: Registry,
-        client: EngineClient,
-        interval_s: float,
-        within_s: float = 5.0,
-    ) -> None:
-        """within_s: timeout of one answer, from the connection to its last byte."""
-        self._registry = registry
-        self._client = client
-        self._interval_s = interval_s
-        self._within_s = within_s
-        self._round = 0
-        # Replicas whose models or kind are not fully known.
-        self._unsure: set[str] = set()
-        # Replicas with a logged warning about their unknown kind.
-        self._warned: set[str] = set()
+    registry: Registry
+    client: EngineClient
+    interval_s: float
+    within_s: float = 5.0
+    _round: int = field(default=0, init=False)
+    # Replicas whose models or kind are not fully known.
+    _unsure: set[str] = field(default_factory=set, init=False)
+    # Replicas with a logged warning about their unknown kind.
+    _warned: set[str] = field(default_factory=set, init=False)
 
     async def run(self) -> None:
         """Check until cancelled."""
-        suspicion = self._registry.suspicion
+        suspicion = self.registry.suspicion
         while True:
             try:
-                await asyncio.wait_for(suspicion.wait(), self._interval_s)
+                await asyncio.wait_for(suspicion.wait(), self.interval_s)
                 # One check per burst of failures, and no tight loop.
-                await asyncio.sleep(min(0.2, self._interval_s))
+                await asyncio.sleep(min(0.2, self.interval_s))
             except TimeoutError:
                 pass
             suspicion.clear()
@@ -59,7 +55,7 @@ class HealthLoop:
         """Check all replicas concurrently. Never raises."""
         learn = self._round % _LEARN_EVERY == 0
         self._round += 1
-        await asyncio.gather(*(self._check(replica, learn) for replica in self._registry))
+        await asyncio.gather(*(self._check(replica, learn) for replica in self.registry))
 
     async def _check(self, replica: Replica, learn: bool) -> None:
         before = replica.circuit
@@ -87,7 +83,7 @@ class HealthLoop:
             else:
                 log.warning("replica %s is down (%s)", replica.name, error)
             # The process may be a new one, with an empty cache.
-            self._registry.prefixes.forget(replica.name)
+            self.registry.prefixes.forget(replica.name)
         if before.alive and not replica.circuit.alive and replica.kind is ReplicaKind.STOCK:
             # It may be vLLM now, so calls must carry tenant salts until its kind is known.
             replica.kind = ReplicaKind.UNKNOWN
@@ -115,7 +111,7 @@ class HealthLoop:
                 replica,
                 state.status in (401, 403),
                 "engine_secret",
-                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self._client.secret)}. If the "
+                f"GET /weft/state: WEFT_ENGINE_SECRET {self._ours(self.client.secret)}. If the "
                 "replica runs Weft's plugin, set the variable to the same value on both sides; "
                 "until then the gateway treats the replica as one without the plugin",
             )
@@ -140,7 +136,7 @@ class HealthLoop:
                 raise ValueError("GET /weft/state answered, but not with the plugin's state")
             room = cache_room(answer)
             if room is not None:
-                self._registry.prefixes.room(name, room)
+                self.registry.prefixes.room(name, room)
             return ReplicaKind.WEFT
         if state.status < 500 and "vllm" in owners:
             return ReplicaKind.VLLM
@@ -176,4 +172,4 @@ class HealthLoop:
         return "differs from the replica's value" if value else "is not set on the gateway"
 
     async def _get(self, replica: Replica, path: str) -> Fetched:
-        return await self._client.fetch(replica, path, self._within_s)
+        return await self.client.fetch(replica, path, self.within_s)
