@@ -56,16 +56,7 @@ RETIRED = {
 
 # Folders that are not rewritten yet.
 PENDING = """
-docs
-docs/decisions
-docs/guides
 loadgen/weft_bench/simulated
-tests/contract
-tests/system
-tests/system/gateway
-tests/system/real
-tests/unit/gateway
-tests/unit/loadgen
 """
 
 

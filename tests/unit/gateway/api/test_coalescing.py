@@ -1,4 +1,4 @@
-"""Writes that go out together."""
+"""Coalesced writes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from weft_gateway.api.coalescing import CoalescingTransport
 
 
 class Loop:
-    """Collects what is to run next, and runs it on request."""
+    """Collects scheduled callbacks and runs them on request."""
 
     def __init__(self) -> None:
         self.soon: list[Callable[[], None]] = []
@@ -22,7 +22,7 @@ class Loop:
 
 
 class Transport:
-    """Remembers what reached the socket."""
+    """Records what reaches the socket."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
@@ -46,7 +46,7 @@ def coalescing() -> tuple[Any, Transport, Loop]:
     return CoalescingTransport(transport, loop), transport, loop  # type: ignore[arg-type]
 
 
-def test_the_writes_of_one_turn_are_one() -> None:
+def test_writes_of_one_loop_iteration_are_coalesced() -> None:
     coalesced, transport, loop = coalescing()
     coalesced.write(b"head")
     coalesced.write(b"body")
@@ -55,7 +55,7 @@ def test_the_writes_of_one_turn_are_one() -> None:
     assert transport.writes == [b"headbody"]
 
 
-def test_each_turn_writes_its_own() -> None:
+def test_each_loop_iteration_writes_once() -> None:
     coalesced, transport, loop = coalescing()
     for part in (b"1", b"2"):
         coalesced.write(part)
@@ -64,7 +64,7 @@ def test_each_turn_writes_its_own() -> None:
     assert loop.soon == []
 
 
-def test_closing_writes_first() -> None:
+def test_close_flushes_first() -> None:
     coalesced, transport, loop = coalescing()
     coalesced.write(b"last words")
     coalesced.close()
@@ -74,15 +74,15 @@ def test_closing_writes_first() -> None:
     assert transport.writes == [b"last words"]
 
 
-def test_a_connection_that_is_lost_takes_its_bytes_with_it() -> None:
+def test_lost_connection_drops_buffered_bytes() -> None:
     coalesced, transport, loop = coalescing()
-    coalesced.write(b"lost")
+    coalesced.write(b"dropped")
     transport.closed = True
     loop.turn()
     assert transport.writes == []
 
 
-def test_everything_else_is_the_transports() -> None:
+def test_other_attributes_are_those_of_the_transport() -> None:
     coalesced, _, _ = coalescing()
     assert coalesced.get_extra_info("peername") == "the peername"
     assert not coalesced.is_closing()
