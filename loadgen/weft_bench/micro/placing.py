@@ -74,7 +74,7 @@ def measure(shared_bytes: int, messages: int, replicas: int, rounds: int) -> dic
                 question = RouteRequest(
                     "m", shared_bytes // 4, None, views, shared=sent.shared(prefix, names)
                 )
-                decision = router.route(question, 0.0, draw)
+                decision = router.route(question, draw)
                 sent.sent(decision.replica, prefix)
         choose_s.append((thread_time() - begun) / _LOOPS)
         marks = max(len(one.marks) for one in prefixes if one is not None)
