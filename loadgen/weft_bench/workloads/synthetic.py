@@ -70,3 +70,12 @@ def program(seed: int, number: int) -> TraceProgram:
 
 def _sentence(rng: Random, low: int, high: int) -> str:
     return " ".join(rng.choice(_WORDS) for _ in range(rng.randint(low, high)))
+
+
+def words(rng: Random, characters: int) -> str:
+    """Return words of this workload with at least this many characters."""
+    found: list[str] = []
+    while characters > 0:
+        found.append(rng.choice(_WORDS))
+        characters -= len(found[-1]) + 1
+    return " ".join(found)

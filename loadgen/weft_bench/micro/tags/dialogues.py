@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from weft_bench.workloads.schema import TraceError
+from weft_bench.workloads.traces.bfcl import APIS
 
 Body = dict[str, Any]
 Program = list[Body]
@@ -20,17 +21,6 @@ _TURN: Final = re.compile(r"(?:^|\n\n)(user|assistant|system): ")
 _LONG: Final = 300
 _LAST: Final = 30
 _FUNCTIONS: Final = "bfcl_multi_turn/functions.jsonl.xz"
-# BFCL's classes and the names of their interfaces.
-_APIS: Final = {
-    "GorillaFileSystem": "gorilla_file_system",
-    "MathAPI": "math_api",
-    "MessageAPI": "message_api",
-    "TicketAPI": "ticket_api",
-    "TradingBot": "trading_bot",
-    "TravelAPI": "travel_booking",
-    "TwitterAPI": "posting_api",
-    "VehicleControlAPI": "vehicle_control",
-}
 
 
 def dialogues(data: Path) -> dict[str, list[Program]]:
@@ -104,7 +94,7 @@ def _functions(data: Path) -> Iterator[Program]:
     by_api = _tools(data)
     rng = Random(0)
     for line in _lines(data / "bfcl_multi_turn/base.jsonl.xz"):
-        tools = [tool for name in line["involved_classes"] for tool in by_api[_APIS[name]]]
+        tools = [tool for name in line["involved_classes"] for tool in by_api[APIS[name]]]
         state = json.dumps(line["initial_config"])
         steps = iter(line["path"])
         each = max(1, len(line["path"]) // max(1, len(line["question"])))

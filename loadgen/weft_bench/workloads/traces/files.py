@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -15,9 +17,13 @@ from msgspec.structs import replace
 from weft_bench.workloads import file as workload_file
 from weft_bench.workloads.schema import TraceError, TraceProgram
 from weft_bench.workloads.streams import stream
-from weft_bench.workloads.traces import agent_calls, coding, tau, tree
+from weft_bench.workloads.traces import agent_calls, bfcl, coding, prompts, requests, tau, tree
 
-_SUFFIXES: Final = (".jsonl.xz", ".jsonl")
+_SUFFIXES: Final = (".jsonl.xz", ".jsonl", ".csv.xz", ".csv")
+# Files with supplementary data for another file in the same folder.
+_COMPANIONS: Final = (bfcl.FUNCTIONS, prompts.SCHEMAS)
+# Errors of the parsers: invalid JSON or CSV, too deep nesting, or a too long field.
+_NOT_PARSED: Final = (ValueError, RecursionError, csv.Error)
 Record = Mapping[str, Any]
 Lines = list[tuple[int, str]]
 
@@ -31,6 +37,7 @@ class _Trace:
     context: int
     shrink: int
     lines: Lines
+    parse: Callable[[str], Any]
     line: int = 0
 
     @property
@@ -45,8 +52,8 @@ class _Trace:
         for number, text in self.lines:
             self.line = number
             try:
-                record = json.loads(text)
-            except (ValueError, RecursionError) as error:
+                record = self.parse(text)
+            except _NOT_PARSED as error:
                 raise TraceError(f"{self.file}, line {self.line}: {error}") from None
             if not isinstance(record, dict):
                 raise TraceError(f"{self.file}, line {self.line}: the record is not a JSON object")
@@ -56,6 +63,14 @@ class _Trace:
         """Yield all records in an order that the seed shuffles."""
         self.rng("sample").shuffle(self.lines)
         return self.records()
+
+    def beside(self, name: str) -> Iterator[Record]:
+        """Yield the records of another file in the same folder."""
+        for suffix in _SUFFIXES:
+            file = self.file.with_name(name + suffix)
+            if file.is_file():
+                return replace(self, file=file, lines=_lines(file)).records()
+        raise TraceError(f"{self.file} needs {name}.jsonl beside it")
 
     def shuffled(self, programs: Iterable[TraceProgram]) -> Iterator[TraceProgram]:
         """Shuffle programs whose records must be read in order."""
@@ -83,7 +98,7 @@ class _Trace:
 class Format:
     """A trace format.
 
-    name: of the trace, "" for the file's name. shrinks: lengths are divided by `shrink`.
+    name: of the trace, or a prefix to the file's name. shrinks: lengths are divided by `shrink`.
     """
 
     name: str
@@ -120,9 +135,48 @@ FORMATS: Final = (
         agent_calls.matches,
         lambda t: t.window(agent_calls.read(t.records())),
     ),
+    Format(
+        "mooncake_",
+        "requests with block hashes",
+        requests.is_mooncake,
+        lambda t: t.window(requests.mooncake(t.records(), f"mooncake_{t.stem}", t.shrink)),
+        shrinks=True,
+    ),
+    Format(
+        "azure_",
+        "tables of requests (azure_2023)",
+        requests.is_azure,
+        lambda t: t.window(requests.azure(t.records(), f"azure_{t.stem}", t.shrink)),
+        shrinks=True,
+    ),
+    Format(
+        "bfcl_multi_turn",
+        "multi-turn tasks",
+        bfcl.matches,
+        lambda t: bfcl.read(t.sample(), t.beside(bfcl.FUNCTIONS), t.rng("gaps")),
+    ),
+    Format("gsm8k", "maths problems", prompts.is_gsm8k, lambda t: prompts.gsm8k(t.sample())),
+    Format(
+        "mt_bench",
+        "prompts in two turns",
+        prompts.is_mt_bench,
+        lambda t: prompts.mt_bench(t.sample(), t.rng("answers")),
+    ),
+    Format(
+        "tatqa",
+        "tables with questions",
+        prompts.is_tatqa,
+        lambda t: prompts.tatqa(t.sample(), t.rng("answers")),
+    ),
+    Format(
+        "spider",
+        "questions to databases",
+        prompts.is_spider,
+        lambda t: prompts.spider(t.sample(), t.beside(prompts.SCHEMAS)),
+    ),
 )
 KNOWN: Final = "workloads that `weft bench workload` wrote, " + ", ".join(
-    f"{f.about} ({f.name})" if f.name else f.about for f in FORMATS
+    f"{f.about} ({f.name.rstrip('_')})" if f.name else f.about for f in FORMATS
 )
 
 
@@ -135,13 +189,20 @@ def read_trace(
     that the seed shuffles. Programs with recorded arrivals come in their order, from a start that
     the seed selects. A workload's programs come as written.
 
-    path: a file of JSON lines, plain or .xz, or a folder with one such file. context: calls far
-    beyond this number of tokens may be omitted, 0 for no limit. shrink: divides the lengths of
-    traces without text. Raises TraceError; for an invalid record, when it is reached.
+    path: a file of JSON lines or a table, plain or .xz, or a folder with one such file. context:
+    calls far beyond this number of tokens may be omitted, 0 for no limit. shrink: divides the
+    lengths of traces without text. Raises TraceError; for an invalid record, when it is reached.
     """
     file = find(path)
     lines = _lines(file)
-    trace = _Trace(file, seed, context, shrink, lines)
+    parse: Callable[[str], Any] = json.loads
+    if ".csv" in file.suffixes and lines:
+        number, head = lines.pop(0)
+        try:
+            parse = partial(_row, next(csv.reader([head])))
+        except csv.Error as error:
+            raise TraceError(f"{file}, line {number}: {error}") from None
+    trace = _Trace(file, seed, context, shrink, lines, parse)
     if not lines:
         raise TraceError(f"{file} is empty")
     first = next(trace.records())
@@ -149,19 +210,24 @@ def read_trace(
         return _written(trace, first)
     for known in FORMATS:
         if known.matches(first):
-            return known.name or trace.stem, _guarded(trace, known.read(trace))
+            name = known.name if known.name and known.name[-1] != "_" else known.name + trace.stem
+            return name, _guarded(trace, known.read(trace))
     raise TraceError(f"{file}: unknown trace format; known are {KNOWN}")
 
 
 def shrunk(name: str) -> bool:
     """Return whether `shrink` divides the lengths of the trace with this name."""
-    return name in {known.name for known in FORMATS if known.shrinks}
+    return any(f.shrinks and name.startswith(f.name) for f in FORMATS)
 
 
 def find(path: Path) -> Path:
     """Return the trace file of a path. Raises TraceError."""
     if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.name.endswith(_SUFFIXES))
+        found = sorted(
+            p
+            for p in path.iterdir()
+            if p.name.endswith(_SUFFIXES) and p.name.partition(".")[0] not in _COMPANIONS
+        )
         if len(found) != 1:
             raise TraceError(f"{path} holds {len(found)} trace files; select one of them")
         return found[0]
@@ -188,6 +254,13 @@ def _guarded(trace: _Trace, programs: Iterator[TraceProgram]) -> Iterator[TraceP
     except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         what = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
         raise TraceError(f"{trace.file}, line {trace.line}: {what}") from None
+
+
+def _row(columns: list[str], text: str) -> dict[str, str]:
+    values = next(csv.reader([text]))
+    if len(values) != len(columns):
+        raise ValueError(f"{len(values)} values in {len(columns)} columns")
+    return dict(zip(columns, values, strict=True))
 
 
 def _lines(file: Path) -> Lines:

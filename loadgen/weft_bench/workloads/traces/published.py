@@ -67,4 +67,25 @@ PUBLISHED: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
             "output mean": 55,
         },
     ),
+    "mooncake_conversation": (
+        "Mooncake: conversation",
+        {"programs": 12_031, "prompt mean": 12_035, "output mean": 343, "cached": 0.366},
+    ),
+    "mooncake_synthetic": (
+        "Mooncake: synthetic",
+        {"programs": 3_993, "prompt mean": 15_325, "output mean": 149, "cached": 0.64},
+    ),
+    "azure_conversation": (
+        "Azure LLM inference trace 2023: conversation",
+        {"programs": 19_366, "prompt mean": 1155, "output mean": 211, "arrivals CV": 1.1},
+    ),
+    "azure_code": (
+        "Azure LLM inference trace 2023: code",
+        {"programs": 8_819, "prompt mean": 2048, "output mean": 28, "arrivals CV": 13.2},
+    ),
+    "bfcl_multi_turn": ("BFCL, multi-turn tasks", {"programs": 200}),
+    "gsm8k": ("GSM8K, test", {"programs": 1319}),
+    "mt_bench": ("MT-bench", {"programs": 80, "calls mean": 2}),
+    "tatqa": ("TAT-QA, dev", {"programs": 278, "calls mean": 6}),
+    "spider": ("Spider, dev", {"programs": 1034}),
 }

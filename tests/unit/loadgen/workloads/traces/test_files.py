@@ -121,22 +121,22 @@ def test_errors_name_missing_ambiguous_and_corrupt_files(tmp_path):
         read_trace(tmp_path / "b.jsonl.xz", seed=0)
 
 
-def recorded(folder, count=8):
-    path = folder / "helpers.jsonl"
-    calls = [
-        {"session_id": n, "timestamp": 1_000_000 * n * n, "input": "go", "output": "done"}
-        for n in range(count)
-    ]
-    path.write_text("".join(json.dumps(call) + "\n" for call in calls))
+REQUEST = {"timestamp": 0, "input_length": 512, "output_length": 4, "hash_ids": [1]}
+
+
+def requests(folder, count=8):
+    path = folder / "conversation.jsonl"
+    records = [{**REQUEST, "timestamp": 1000 * n * n, "hash_ids": [n]} for n in range(count)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
 def test_recorded_arrivals_keep_their_order_from_a_start_that_the_seed_selects(tmp_path):
-    path = recorded(tmp_path)
+    path = requests(tmp_path)
     begins = set()
     for seed in range(6):
         name, programs = read(path, seed)
-        assert name == "helpers"
+        assert name == "mooncake_conversation"
         numbers = [int(p.id.rpartition("-")[2]) for p in programs]
         begin = numbers[0]
         begins.add(begin)
@@ -146,19 +146,44 @@ def test_recorded_arrivals_keep_their_order_from_a_start_that_the_seed_selects(t
         assert times == sorted(times)
         # The gaps are as recorded, except for the one from the last program to the first.
         steps = [after - before for before, after in pairwise(times)]
-        gaps = [2 * n + 1 for n in numbers[:-1]]
-        whole = [(s, r) for s, r, n in zip(steps, gaps, numbers, strict=False) if n != 7]
-        assert all(step == pytest.approx(gap) for step, gap in whole)
+        recorded = [2 * n + 1 for n in numbers[:-1]]
+        whole = [(s, r) for s, r, n in zip(steps, recorded, numbers, strict=False) if n != 7]
+        assert all(step == pytest.approx(told) for step, told in whole)
     assert len(begins) > 1
 
 
-def test_only_traces_without_text_are_shortened():
-    assert shrunk("coding_sessions")
+def test_lengths_of_traces_without_text_are_divided(tmp_path):
+    path = requests(tmp_path)
+    for shrink, tokens in ((coding.DEFAULT_SHRINK, 32), (1, 512)):
+        name, programs = read_trace(path, seed=0, shrink=shrink)
+        assert next(programs).calls[0].parts[0].tokens == tokens
+        assert shrunk(name)
     assert not shrunk("tau_airline")
 
 
+def test_a_table_is_read_by_its_header(tmp_path):
+    path = tmp_path / "code.csv"
+    path.write_text(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,32,16\n"
+        "2023-11-16 18:17:04.97,64,16\n"
+    )
+    name, programs = read(path)
+    assert name == "azure_code"
+    assert sorted(p.calls[0].parts[0].tokens for p in programs) == [2, 4]
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.97,32\n")
+    with pytest.raises(TraceError, match="line 2: 2 values in 3 columns"):
+        read_trace(path, seed=0)
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+    with pytest.raises(TraceError, match="empty"):
+        read_trace(path, seed=0)
+
+
 def test_invalid_record_is_reported_with_its_line(tmp_path):
-    path = tmp_path / "trace.jsonl"
+    path = requests(tmp_path)
+    with path.open("a") as opened:
+        opened.write(json.dumps({**REQUEST, "input_length": 9999}) + "\n")
+    with pytest.raises(TraceError, match="line 9: 1 blocks of 512 do not make 9999 tokens"):
+        read(path)
     path.write_text(json.dumps(TAU) + '\n{"messages": [{"content": "x"}]}\n')
     with pytest.raises(TraceError, match="line 2: KeyError 'role'"):
         read(path)
@@ -177,6 +202,13 @@ def test_parser_errors_are_reported_with_their_line(tmp_path):
     path.write_text(json.dumps(TAU) + "\n" + "[" * 100_000 + "\n")
     with pytest.raises(TraceError, match="line 2: "):
         read(path)
+    path = tmp_path / "code.csv"
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "1" * 200_000 + ",2,3\n")
+    with pytest.raises(TraceError, match="line 2: field larger"):
+        read(path)
+    path.write_text("T" * 200_000 + "\n1\n")
+    with pytest.raises(TraceError, match="line 1: field larger"):
+        read(path)
 
 
 @pytest.mark.parametrize("think", [-1.0, float("nan"), float("inf")])
@@ -185,6 +217,36 @@ def test_invalid_times_are_reported_with_their_line(tmp_path, think):
     path = write(tmp_path, {"id": "s", "block_size": 64, "requests": requests_})
     with pytest.raises(TraceError, match="line 1: gap_s must be finite and at least 0"):
         read(path)
+
+
+def test_requests_are_sorted_by_their_times(tmp_path):
+    path = tmp_path / "code.csv"
+    rows = "".join(f"2023-11-16 18:17:0{second},32,16\n" for second in (7, 3, 5))
+    path.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    for seed in range(5):
+        _, programs = read(path, seed)
+        times = [p.arrival_s for p in programs]
+        assert times == sorted(times)
+        assert times[0] == 0.0
+
+
+def test_companion_file_is_read_from_the_same_folder(tmp_path):
+    path = tmp_path / "spider_dev.jsonl"
+    path.write_text(json.dumps({"db_id": "d", "question": "q?", "query": "Q"}) + "\n")
+    with pytest.raises(TraceError, match=r"needs spider_schemas.jsonl beside it"):
+        read(path)
+    schema = {
+        "db_id": "d",
+        "table_names_original": ["t"],
+        "column_names_original": [[-1, "*"], [0, "c"]],
+        "column_types": ["text", "text"],
+        "foreign_keys": [],
+    }
+    write(tmp_path, schema, "spider_schemas.jsonl.xz")
+    name, (program,) = read(path)
+    assert name == "spider"
+    assert "t(c text)" in program.calls[0].messages[0]["content"]
+    assert read(tmp_path)[0] == "spider", "the file beside it is not a trace"
 
 
 REAL = pytest.mark.skipif(not DATA.is_dir(), reason="the real traces are not beside this checkout")
@@ -196,6 +258,15 @@ WHOLE = {
     "tree_of_thoughts": "tree_of_thoughts",
     "miniswe": "agent_calls/miniswe.jsonl.xz",
     "magagent": "agent_calls/magagent.jsonl.xz",
+    "mooncake_conversation": "mooncake/conversation.jsonl.xz",
+    "mooncake_synthetic": "mooncake/synthetic.jsonl.xz",
+    "azure_conversation": "azure_2023/conversation.csv.xz",
+    "azure_code": "azure_2023/code.csv.xz",
+    "bfcl_multi_turn": "bfcl_multi_turn",
+    "gsm8k": "prompts/gsm8k_test.jsonl.xz",
+    "mt_bench": "prompts/mt_bench.jsonl.xz",
+    "tatqa": "prompts/tatqa_dev.jsonl.xz",
+    "spider": "prompts/spider_dev.jsonl.xz",
 }
 
 
@@ -220,10 +291,10 @@ def test_sample_of_coding_sessions_has_the_published_sharing():
 
 
 @REAL
-def test_every_file_of_the_agents_in_the_collection_has_a_reader():
-    folders = ("agent_calls", "coding_sessions", "tau_airline", "tree_of_thoughts")
-    files = {str(p.relative_to(DATA)) for name in folders for p in (DATA / name).rglob("*.xz")}
-    for file in sorted(files):
+def test_every_file_of_the_collection_has_a_reader():
+    files = {str(p.relative_to(DATA)) for p in DATA.rglob("*.xz")}
+    companions = {"bfcl_multi_turn/functions.jsonl.xz", "prompts/spider_schemas.jsonl.xz"}
+    for file in sorted(files - companions):
         name, programs = read_trace(DATA / file, seed=1)
         assert next(programs).calls, name
         assert name in PUBLISHED
