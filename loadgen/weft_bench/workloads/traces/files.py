@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import lzma
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -69,7 +70,7 @@ class _Trace:
         for suffix in _SUFFIXES:
             file = self.file.with_name(name + suffix)
             if file.is_file():
-                return replace(self, file=file, lines=_lines(file)).records()
+                return dataclasses.replace(self, file=file, lines=_lines(file)).records()
         raise TraceError(f"{self.file} needs {name}.jsonl beside it")
 
     def shuffled(self, programs: Iterable[TraceProgram]) -> Iterator[TraceProgram]:
