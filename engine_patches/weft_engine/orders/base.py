@@ -102,13 +102,6 @@ class Order:
     affinity_levels: float = 0.0
     reserve_factor: float = 0.0
 
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise ValueError(f"beta must be positive, got {self.beta}")
-        for name in ("affinity_levels", "reserve_factor"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-
     @property
     def preempts(self) -> bool:
         """Whether a waiting call may preempt a running one."""
