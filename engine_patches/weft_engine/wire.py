@@ -1,4 +1,4 @@
-"""The protocol between the gateway and an engine with Weft's plugin. Standard library only.
+"""The protocol between the gateway and an engine with Weft's plugin.
 
 Gateway to engine: flat scalars in `vllm_xargs` (vLLM refuses nested objects), and the `x-weft-call`
 header, which names the call for the report channel.
@@ -13,9 +13,11 @@ scheduled. Waiting is time in the engine's queue, including the time after a pre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 CALL_HEADER: Final = "x-weft-call"
 REPORT_HEADER: Final = "x-weft-report"
@@ -45,8 +47,8 @@ ORDER_NAMES: Final = (
 # Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.
 _LARGEST_S: Final = 1e12
 # Limits of a report: four months, and more tokens than any context has.
-_LONGEST_CALL_S: Final = 1e7
-_LARGEST_COUNT: Final = 1_000_000_000
+_Seconds = Annotated[float, Field(ge=0, le=1e7)]
+_Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +183,25 @@ class CallReport:
 
     service_s, waiting_s: seconds. Token counts are totals. queue_path: the queues that the call was
     in, in order; 0 is the best. finished: no sequence of the call is alive.
+
+    `from_json` checks every field, so later code needs no checks. The constructor checks nothing.
     """
 
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
+
     call: str
-    service_s: float = 0.0
-    waiting_s: float = 0.0
-    preemptions: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    queue_path: tuple[int, ...] = ()
+    service_s: _Seconds = 0.0
+    waiting_s: _Seconds = 0.0
+    preemptions: _Count = 0
+    prompt_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    output_tokens: _Count = 0
+    queue_path: tuple[_Count, ...] = ()
     policy: str = ""
     finished: bool = True
-    recomputed_tokens: int = 0
-    blocks_swapped_out: int = 0
-    blocks_swapped_in: int = 0
+    recomputed_tokens: _Count = 0
+    blocks_swapped_out: _Count = 0
+    blocks_swapped_in: _Count = 0
     hints: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -204,75 +210,8 @@ class CallReport:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> CallReport:
-        """Parse a report. Unknown fields are ignored. ValueError if it is invalid."""
-        return cls.from_mapping(json.loads(text))
-
-    @classmethod
-    def from_mapping(cls, raw: Any) -> CallReport:
-        """Build a report from parsed JSON. Unknown fields are ignored.
-
-        Checks every field, so later code needs no checks: durations are finite and at most 1e7 s,
-        counts are integers and at most 1e9. ValueError names the first invalid field.
-        """
-        if not isinstance(raw, dict):
-            raise ValueError("not a call report")
-        values: dict[str, Any] = {}
-        for name, check in _REPORT_FIELDS.items():
-            if name in raw:
-                value = check(raw[name])
-                if value is None:
-                    raise ValueError(f"invalid {name} in a call report")
-                values[name] = value
-        if "call" not in values:
-            raise ValueError("a call report needs a call id")
-        return cls(**values)
+        """Parse a report. Unknown fields are ignored. ValueError names an invalid field."""
+        return _REPORT.validate_json(text)
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _truth(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _seconds(value: Any) -> float | None:
-    # A NaN fails both comparisons.
-    if type(value) in (int, float) and 0 <= value <= _LONGEST_CALL_S:
-        return float(value)
-    return None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value <= _LARGEST_COUNT else None
-
-
-def _counts(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, list | tuple) and all(_count(item) is not None for item in value):
-        return tuple(value)
-    return None
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    return None
-
-
-# The parser of each field: it returns the value, or None if it is invalid.
-_REPORT_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
-    "call": _text,
-    "service_s": _seconds,
-    "waiting_s": _seconds,
-    "preemptions": _count,
-    "prompt_tokens": _count,
-    "cached_tokens": _count,
-    "output_tokens": _count,
-    "queue_path": _counts,
-    "policy": _text,
-    "finished": _truth,
-    "recomputed_tokens": _count,
-    "blocks_swapped_out": _count,
-    "blocks_swapped_in": _count,
-    "hints": _texts,
-}
+_REPORT: Final = TypeAdapter(CallReport)

@@ -252,9 +252,7 @@ def test_a_report_that_is_too_long_passes_as_it_is() -> None:
         assert stream.report is None
 
 
-@pytest.mark.parametrize(
-    "text", [b"{", b"[]", b'{"call":1}', b'{"call":"c","service_s":1e300}', b'{"call":"c","x":NaN}']
-)
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"call":1}', b'{"call":"c","service_s":NaN}'])
 def test_a_malformed_report_is_dropped_and_counted(text: bytes) -> None:
     bad = REPORT_COMMENT + text + b"\n\n"
     passed, stream = play([CHUNK, bad, COMMENT, bad, END])
