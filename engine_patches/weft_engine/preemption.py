@@ -132,24 +132,23 @@ class Preemption:
         if first is None or not self._place(first) < worst:
             return [], []
         best, order, slots = self._place(first), self._calls.order, hooks.free_slots()
-
-        def giving() -> Iterator[Any]:
-            worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
-            return filter(self._may_give_way, worse)
-
+        worse = filter(
+            self._may_give_way,
+            takewhile(lambda r: best < self._place(r), reversed(hooks.running)),
+        )
         if not order.cache_aware:
-            worse = list(giving())
+            candidates = list(worse)
             # At most this many could be admitted in total.
-            better = islice(self._claiming(ready), slots + len(worse))
-            return list(takewhile(lambda r: self._place(r) < worst, better)), worse
+            better = islice(self._claiming(ready), slots + len(candidates))
+            return list(takewhile(lambda r: self._place(r) < worst, better)), candidates
         # Requests before these take the free slots, ready or not.
         claims = map(self._place, self._claiming(ready, slots))
-        pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
+        pairs, candidates = slots_to_take(claims, worse, self._place, order.margin)
         if not pairs:
             return [], []
         first_ones = islice(hooks.waiting_requests(), slots)
         next_ones = islice(self._claiming(ready, slots), pairs)
-        return [*first_ones, *next_ones], list(islice(giving(), among))
+        return [*first_ones, *next_ones], candidates
 
     def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
         """Whether the first claim lacks blocks and the order does not preempt for blocks. Then no

@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TypeVar
+
+# A queue, and a rank in it.
+Place = tuple[int, float]
+_Running = TypeVar("_Running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,27 +46,6 @@ class Candidate:
     waste: int = 0
     preemptions: int = 0
     blocks: int = 0
-
-
-def choose_victims(
-    waiting: Iterable[Claim],
-    running: Sequence[Candidate],
-    *,
-    free_slots: int,
-    free_blocks: int,
-    max_displacements: int,
-    margin: float | None = None,
-) -> list[str]:
-    """Return the victims of `meet_claims` in its order. waiting: in any order."""
-    met = meet_claims(
-        sorted(waiting, key=lambda c: (c.queue, c.rank, c.order_in_queue)),
-        running,
-        free_slots=free_slots,
-        free_blocks=free_blocks,
-        max_displacements=max_displacements,
-        margin=margin,
-    )
-    return [victim for _, victims in met for victim in victims]
 
 
 def meet_claims(
@@ -99,7 +83,7 @@ def meet_claims(
             if (slots >= 1 and blocks >= claim.blocks) or reach == len(movable):
                 break
             victim = movable[reach]
-            if not _gives_way(victim, claim, margin):
+            if not outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin):
                 break
             slots += 1
             owed.append(victim)
@@ -112,19 +96,21 @@ def meet_claims(
 
 
 def slots_to_take(
-    claims: Iterable[tuple[int, float]],
-    running: Iterable[tuple[int, float]],
+    claims: Iterable[Place],
+    running: Iterable[_Running],
+    place: Callable[[_Running], Place],
     margin: float | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, list[_Running]]:
     """For orders that preempt only for slots: return how many claims can each take the slot of a
-    running sequence, and how many running ones are candidates. Reads no further than necessary.
+    running sequence, and the running ones to choose from. Reads no further than necessary.
 
-    claims: queue and rank of waiting sequences without a free slot, best first. running: queue and
-    rank of the preemptible sequences, worst first.
+    claims: waiting sequences without a free slot, best first. running: the preemptible sequences,
+    worst first.
     """
-    pairs = among = 0
+    pairs, candidates = 0, []
     waiting, last, taking = iter(claims), None, True
-    for queue, rank in running:
+    for sequence in running:
+        queue, rank = place(sequence)
         alike = (queue, 0.0 if margin is None else rank)
         if taking:
             claim = next(waiting, None)
@@ -134,15 +120,11 @@ def slots_to_take(
         # Among candidates equal to the last one, the one of least waste is chosen.
         if alike != last:
             break
-        among += 1
-    return pairs, among
+        candidates.append(sequence)
+    return pairs, candidates
 
 
-def _gives_way(victim: Candidate, claim: Claim, margin: float | None) -> bool:
-    return outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
-
-
-def outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
+def outranks(claim: Place, victim: Place, margin: float | None) -> bool:
     """Whether a claim with this queue and rank preempts a victim with that queue and rank."""
     if claim[0] != victim[0]:
         return claim[0] < victim[0]

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Final
 
 from weft_engine.call_table import CallTable
-from weft_engine.preemption_rules import Candidate, Claim, choose_victims
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims
 
 from weft_bench.simulated.engine import Work
 
@@ -82,7 +82,7 @@ def victims(
                 blocks=len(sequence.blocks) if for_blocks else 0,
             )
         )
-    return choose_victims(
+    met = meet_claims(
         [Claim(*place(s), blocks=wants(s)) for s in better],
         candidates,
         free_slots=slots,
@@ -90,3 +90,4 @@ def victims(
         max_displacements=_MAX_DISPLACEMENTS,
         margin=ledger.order.margin,
     )
+    return [victim for _, victims in met for victim in victims]

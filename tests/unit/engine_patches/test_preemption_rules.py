@@ -6,12 +6,14 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from weft_engine.preemption_rules import Candidate, Claim, choose_victims, slots_to_take
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims, slots_to_take
 
 
 def choose(waiting: list[Claim], running: list[Candidate], **options: Any) -> list[str]:
     settings = {"free_slots": 0, "free_blocks": 10**6, "max_displacements": 3, **options}
-    return choose_victims(waiting, running, **settings)
+    waiting = sorted(waiting, key=lambda c: (c.queue, c.rank, c.order_in_queue))
+    met = meet_claims(waiting, running, **settings)
+    return [victim for _, victims in met for victim in victims]
 
 
 def test_the_worst_queue_goes_first_then_the_least_waste():
@@ -123,20 +125,11 @@ def test_for_slots_alone_few_are_enough_to_choose_the_same_victims(
         Candidate(f"r{i}", queue, i, rank, waste=waste)
         for i, ((queue, rank), waste) in enumerate(sorted(running))
     ][::-1]
-    pairs, among = slots_to_take(
+    pairs, few = slots_to_take(
         iter([(c.queue, c.rank) for c in claims[slots:]]),
-        iter([(c.queue, c.rank) for c in candidates]),
+        iter(candidates),
+        lambda c: (c.queue, c.rank),
         margin,
     )
-
-    def chosen(claims_: list[Claim], candidates_: list[Candidate]) -> list[str]:
-        return choose_victims(
-            claims_,
-            candidates_,
-            free_slots=slots,
-            free_blocks=free,
-            max_displacements=3,
-            margin=margin,
-        )
-
-    assert chosen(claims[: slots + pairs], candidates[:among]) == chosen(claims, candidates)
+    options = {"free_slots": slots, "free_blocks": free, "margin": margin}
+    assert choose(claims[: slots + pairs], few, **options) == choose(claims, candidates, **options)
