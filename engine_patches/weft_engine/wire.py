@@ -95,24 +95,18 @@ class CallContext:
             XARG_ARRIVAL: self.arrival_s,
             XARG_CRITICAL_PATH: self.critical_path_s,
         }
-        if self.tenant:
-            xargs[XARG_TENANT] = self.tenant
-        if self.weight != 1.0:
-            xargs[XARG_WEIGHT] = self.weight
-        if self.budget_s is not None:
-            xargs[XARG_BUDGET] = self.budget_s
-        if self.cost_s is not None:
-            xargs[XARG_COST] = self.cost_s
-        if self.remaining_s is not None:
-            xargs[XARG_REMAINING] = self.remaining_s
-        if self.tags is not None:
-            xargs[XARG_TAGS] = list(self.tags)
-        if self.retain_s is not None:
-            xargs[XARG_RETAIN] = self.retain_s
-        if self.retain_tokens is not None:
-            xargs[XARG_RETAIN_TOKENS] = self.retain_tokens
-        if self.priority is not None:
-            xargs[XARG_PRIORITY] = self.priority
+        optional = {
+            XARG_TENANT: self.tenant or None,
+            XARG_WEIGHT: None if self.weight == 1.0 else self.weight,
+            XARG_BUDGET: self.budget_s,
+            XARG_COST: self.cost_s,
+            XARG_REMAINING: self.remaining_s,
+            XARG_TAGS: None if self.tags is None else list(self.tags),
+            XARG_RETAIN: self.retain_s,
+            XARG_RETAIN_TOKENS: self.retain_tokens,
+            XARG_PRIORITY: self.priority,
+        }
+        xargs.update((name, value) for name, value in optional.items() if value is not None)
         return xargs
 
     @classmethod

@@ -11,7 +11,13 @@ from weft_engine.orders.ladder import QueueLadder
 
 class OrderOptions(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
     """Options of all orders. Each order reads its own ones, so that you can switch orders at run
-    time."""
+    time.
+
+    queues, first_quantum_s, growth: see QueueLadder. beta, reserve_factor: see Order.
+    affinity_levels: queues by which a cached call counts as better. default_budget_s: of calls
+    without a budget. margin_s: see `srpt`. experiments: allows orders that need knowledge which no
+    service has.
+    """
 
     queues: Annotated[int, Field(ge=1)] = 8
     first_quantum_s: Annotated[float, Field(gt=0)] = 0.5

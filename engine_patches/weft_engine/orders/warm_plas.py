@@ -60,6 +60,5 @@ def warm_plas(options: OrderOptions) -> Order:
         first_queue_service_s=ladder.floor(int(min(levels, ladder.count))),
         margin=_MARGIN,
         cache_aware=True,
-        affinity_levels=levels,
         reserve_factor=options.reserve_factor,
     )

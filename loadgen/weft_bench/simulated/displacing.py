@@ -60,10 +60,6 @@ def victims(
     def rank(sequence: CallSequence) -> tuple[int, float]:
         return ledger.rank(sequence.name)[:2]
 
-    def place(sequence: CallSequence) -> tuple[str, int, int, float]:
-        queue, rank_, order = ledger.rank(sequence.name)
-        return sequence.name, queue, order, rank_
-
     best, worst = rank(waiting[0]), rank(running[-1])
     if not best < worst:
         return []
@@ -76,14 +72,15 @@ def victims(
         account = ledger.of(sequence.name)
         candidates.append(
             Candidate(
-                *place(sequence),
+                sequence.name,
+                ledger.rank(sequence.name),
                 waste=sequence.computed % block_tokens,
                 preemptions=account.displaced if account else 0,
                 blocks=len(sequence.blocks) if for_blocks else 0,
             )
         )
     met = meet_claims(
-        [Claim(*place(s), blocks=wants(s)) for s in better],
+        [Claim(s.name, ledger.rank(s.name), wants(s)) for s in better],
         candidates,
         free_slots=slots,
         free_blocks=free_blocks,
