@@ -107,12 +107,11 @@ class CallTable:
         tokens among them, None if unknown."""
         self.shares.advance(duration_s, prefill)
         self._step += 1
-        step, of = self._step, self._of
+        step = self._step
         programs: set[str] | None = self._served if self.order.rank_changes else None
         spent: list[CallState] = []
         # This loop runs once per running sequence and step.
-        for sequence in tokens:
-            call = of.get(sequence)
+        for call in map(self._of.get, tokens):
             # A step counts once for a call, however many of its sequences are in it.
             if call is None or call.served_step == step:
                 continue

@@ -178,13 +178,6 @@ class PriorityFreeQueue:
         for _, home, run in moved:
             self._put(home, run)
 
-    def counts(self) -> list[int]:
-        """Return the free blocks in each tier, over all tenants."""
-        found = [0] * TIERS
-        for shelf in self._shelves():
-            found[shelf.home[1]] += shelf.queue.num_free_blocks
-        return found
-
     def violations(self, blocks: Sequence[Any]) -> list[str]:
         """Return inconsistencies between this queue and all blocks of the cache, in words."""
         linked = [
