@@ -1,4 +1,4 @@
-"""Handles of prefills: one contract in memory and on Redis, and several gateways."""
+"""Contract of prefill handle stores: in memory, on Redis, and on Redis with several gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = {"state": "running", "prefix": "日\n"}
 
 @pytest.fixture(params=["memory", "redis"])
 def check(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """`check(steps, **limits)`: run the steps on an empty store."""
+    """Return `check(steps, **limits)`, which runs the steps on an empty store."""
     memory = request.param == "memory"
     server = None if memory else request.getfixturevalue("redis_server")
 
@@ -44,7 +44,7 @@ def check(request: pytest.FixtureRequest) -> Callable[..., None]:
     return run
 
 
-def test_a_handle_is_its_tenants_and_ends_with_its_time(check):
+def test_a_handle_is_visible_to_its_tenant_until_it_expires(check):
     async def steps(store):
         assert await store.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         assert dict(await store.find("t", "pf_1", 10.9)) == TEXTS
@@ -57,7 +57,7 @@ def test_a_handle_is_its_tenants_and_ends_with_its_time(check):
     check(steps)
 
 
-def test_texts_change_while_the_handle_is_there(check):
+def test_an_update_changes_only_existing_handles(check):
     async def steps(store):
         await store.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         assert await store.update(KEY, "pf_1", {"state": "done", "report": "{}"})
@@ -70,7 +70,7 @@ def test_texts_change_while_the_handle_is_there(check):
     check(steps)
 
 
-def test_a_programs_handles_are_found_together(check):
+def test_of_program_lists_the_live_handles_of_one_program(check):
     async def steps(store):
         for name, key, end in (("b", KEY, 9.0), ("a", KEY, 7.0), ("c", ProgramKey("t", "q"), 9.0)):
             await store.begin(key, name, {"name": name}, 1.0, end)
@@ -82,12 +82,12 @@ def test_a_programs_handles_are_found_together(check):
     check(steps)
 
 
-def test_of_all_who_drop_a_handle_one_is_told_that_it_was_there(check):
+def test_only_the_first_drop_of_a_handle_returns_true(check):
     async def steps(store):
         await store.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         assert await store.drop(KEY, "pf_1")
         assert not await store.drop(KEY, "pf_1")
-        # Also after its time: by that its maker knows that nobody came.
+        # Expired handles too: the result of `drop` shows that no call used the handle.
         await store.begin(KEY, "pf_2", TEXTS, 1.0, 2.0)
         assert await store.find("t", "pf_2", 3.0) is None
         assert await store.drop(KEY, "pf_2")
@@ -96,14 +96,14 @@ def test_of_all_who_drop_a_handle_one_is_told_that_it_was_there(check):
     check(steps)
 
 
-def test_a_tenant_has_so_many_and_takes_no_room_of_others(check):
+def test_handles_are_limited_per_tenant(check):
     async def steps(store):
         other = ProgramKey("u", "p")
         assert [await store.begin(KEY, f"pf_{n}", TEXTS, 1.0, 9.0) for n in range(3)] == [
             True, True, False,
         ]  # fmt: skip
         assert await store.begin(other, "pf_a", TEXTS, 1.0, 9.0)
-        # What is over makes room; what is written again needs none.
+        # Expired handles free room. Rewriting a handle needs none.
         assert await store.begin(KEY, "pf_0", TEXTS, 1.0, 20.0)
         assert await store.begin(KEY, "pf_3", TEXTS, 9.0, 20.0)
         assert not await store.begin(KEY, "pf_4", TEXTS, 9.0, 20.0)
@@ -111,7 +111,7 @@ def test_a_tenant_has_so_many_and_takes_no_room_of_others(check):
     check(steps, per_tenant=2)
 
 
-def test_where_all_is_taken_the_tenant_that_has_most_gives_way(check):
+def test_a_full_store_evicts_the_oldest_handle_of_the_largest_tenant(check):
     async def steps(store):
         loud, quiet, late = (ProgramKey(name, "p") for name in ("loud", "quiet", "late"))
         assert await store.begin(quiet, "q0", TEXTS, 1.0, 9.0)
@@ -119,7 +119,7 @@ def test_where_all_is_taken_the_tenant_that_has_most_gives_way(check):
             assert await store.begin(loud, f"l{number}", TEXTS, 1.0 + number, 9.0 + number)
         assert await store.begin(late, "x0", TEXTS, 6.0, 9.0)
         assert await store.begin(quiet, "q1", TEXTS, 6.0, 9.0)
-        # A loud one's own takes the place of its oldest.
+        # The tenant's oldest handle makes room for its new one.
         assert await store.begin(loud, "l5", TEXTS, 6.0, 20.0)
         names = {"loud": "l0 l1 l2 l3 l4 l5", "quiet": "q0 q1", "late": "x0"}
         found = [
@@ -129,7 +129,7 @@ def test_where_all_is_taken_the_tenant_that_has_most_gives_way(check):
             if await store.find(tenant, name, 6.0) is not None
         ]
         assert found == ["l3", "l4", "l5", "q0", "q1", "x0"]
-        # What has ended makes room by itself.
+        # Expired handles free room without an eviction.
         for number in range(6):
             assert await store.begin(late, f"y{number}", TEXTS, 30.0, 40.0)
         assert len(await store.of_program(late, 31.0)) == 6
@@ -137,7 +137,7 @@ def test_where_all_is_taken_the_tenant_that_has_most_gives_way(check):
     check(steps, per_tenant=6, in_all=6)
 
 
-def test_many_tenants_with_a_few_each_keep_none_out(check):
+def test_many_small_tenants_do_not_block_another_tenant(check):
     async def steps(store):
         for number in range(40):
             assert await store.begin(ProgramKey(f"t{number}", "p"), "pf", TEXTS, 1.0, 9.0)
@@ -152,7 +152,7 @@ def test_many_tenants_with_a_few_each_keep_none_out(check):
 @settings(
     max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_bounds_hold_whatever_happens(check, actions):
+def test_limits_hold_for_random_sequences(check, actions):
     async def steps(store):
         live: dict[str, dict[str, int]] = {}
         for number, (tenant, ttl, drop) in enumerate(actions):
@@ -165,11 +165,11 @@ def test_bounds_hold_whatever_happens(check, actions):
             elif room:
                 of_tenant[name] = ttl
             for owner, names in live.items():
-                for gone in [n for n in names if await store.find(owner, n, 0.5) is None]:
-                    del names[gone]
+                for missing in [n for n in names if await store.find(owner, n, 0.5) is None]:
+                    del names[missing]
             held = {owner: len(names) for owner, names in live.items()}
             assert sum(held.values()) <= 9
-            # Where one has given way, it had as many as any other.
+            # A tenant whose own handle is evicted has at least as many as any other tenant.
             assert room or held[f"t{tenant}"] == 4
         for tenant, names in live.items():
             found = await store.of_program(ProgramKey(tenant, "p"), 25.0)
@@ -178,15 +178,15 @@ def test_bounds_hold_whatever_happens(check, actions):
     check(steps, per_tenant=4, in_all=9)
 
 
-def apart(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
-    """Run the steps with a line, a gateway on it, and another one with a line of its own."""
+def run_on_two_gateways(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
+    """Run the steps on two gateways, one of which reaches Redis through a proxy."""
 
     async def main() -> None:
         prefix = next(_prefixes)
-        async with RedisProxy(server.port) as line:
-            links = [RedisLink(url, prefix, 5.0) for url in (line.url, server.url)]
+        async with RedisProxy(server.port) as proxy:
+            links = [RedisLink(url, prefix, 5.0) for url in (proxy.url, server.url)]
             try:
-                await steps(line, links[0], *map(RedisHandles, links))
+                await steps(proxy, links[0], *map(RedisHandles, links))
             finally:
                 for link in links:
                     await link.aclose()
@@ -194,8 +194,8 @@ def apart(server: RedisServer, steps: Callable[..., Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_what_one_gateway_began_another_changes_and_uses_up(redis_server):
-    async def steps(line, link, left, right):
+def test_gateways_share_handles_on_redis(redis_server):
+    async def steps(proxy, link, left, right):
         await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         assert dict(await right.find("t", "pf_1", 2.0)) == TEXTS
         await right.update(KEY, "pf_1", {"state": "taken"})
@@ -205,16 +205,16 @@ def test_what_one_gateway_began_another_changes_and_uses_up(redis_server):
         assert await left.of_program(KEY, 2.0) == []
         assert not await left.drop(KEY, "pf_1")
 
-    apart(redis_server, steps)
+    run_on_two_gateways(redis_server, steps)
 
 
-@pytest.mark.parametrize("told", [True, False], ids=["known to be away", "found out"])
-def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told):
-    async def steps(line, link, left, right):
+@pytest.mark.parametrize("known", [True, False], ids=["known", "discovered"])
+def test_a_gateway_uses_its_local_handles_during_an_outage(redis_server, known):
+    async def steps(proxy, link, left, right):
         await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         await right.begin(KEY, "pf_2", TEXTS, 1.0, 11.0)
-        line.set(Line.CUT)
-        link.away = told
+        proxy.set(Line.CUT)
+        link.away = known
         assert await left.begin(KEY, "pf_3", TEXTS, 1.0, 12.0)
         await left.update(KEY, "pf_1", {"state": "done"})
         assert (await left.find("t", "pf_1", 2.0))["state"] == "done"
@@ -224,7 +224,7 @@ def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told)
         assert await left.drop(KEY, "pf_3")
         assert await left.begin(KEY, "pf_4", TEXTS, 1.0, 12.0)
         assert (await right.find("t", "pf_1", 2.0))["state"] == "running"
-        line.set(Line.OPEN)
+        proxy.set(Line.OPEN)
         link.away = False
         await left.flush(2.0)
         assert (await right.find("t", "pf_1", 2.0))["state"] == "done"
@@ -232,46 +232,46 @@ def test_while_redis_is_away_a_gateway_goes_by_what_it_knows(redis_server, told)
         assert len(await right.of_program(KEY, 2.0)) == 3
         assert await left.find("t", "pf_2", 2.0) is not None
 
-    apart(redis_server, steps)
+    run_on_two_gateways(redis_server, steps)
 
 
-def test_what_changes_while_it_is_written_is_written_as_it_is_then(redis_server, monkeypatch):
-    async def steps(line, link, left, right):
+def test_flush_writes_an_update_that_arrives_during_the_write(redis_server, monkeypatch):
+    async def steps(proxy, link, left, right):
         link.away = True
         assert await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         link.away = False
         write, writes = left._begin, []
 
-        async def slowly(names, arguments):
+        async def update_after_write(names, arguments):
             written = await write(names, arguments)
             writes.append(arguments)
             if len(writes) == 1:
                 assert await left.update(KEY, "pf_1", {"state": "done"})
             return written
 
-        monkeypatch.setattr(left, "_begin", slowly)
+        monkeypatch.setattr(left, "_begin", update_after_write)
         await left.flush(2.0)
         assert len(writes) == 2
         assert (await right.find("t", "pf_1", 2.0))["state"] == "done"
         assert (await left.find("t", "pf_1", 2.0))["state"] == "done"
 
-    apart(redis_server, steps)
+    run_on_two_gateways(redis_server, steps)
 
 
-def test_what_is_dropped_while_it_is_written_is_not_there_again(redis_server, monkeypatch):
-    async def steps(line, link, left, right):
+def test_flush_does_not_restore_a_handle_dropped_during_the_write(redis_server, monkeypatch):
+    async def steps(proxy, link, left, right):
         link.away = True
         assert await left.begin(KEY, "pf_1", TEXTS, 1.0, 11.0)
         link.away = False
         write = left._begin
 
-        async def after_the_drop(names, arguments):
+        async def drop_before_write(names, arguments):
             assert await left.drop(KEY, "pf_1")
             return await write(names, arguments)
 
-        monkeypatch.setattr(left, "_begin", after_the_drop)
+        monkeypatch.setattr(left, "_begin", drop_before_write)
         await left.flush(2.0)
         assert await right.find("t", "pf_1", 2.0) is None
         assert await right.of_program(KEY, 2.0) == []
 
-    apart(redis_server, steps)
+    run_on_two_gateways(redis_server, steps)
