@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator
 from importlib.metadata import version
 from time import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
 from fastapi import FastAPI
@@ -43,12 +43,12 @@ from weft_gateway.calls.observers import Observers
 from weft_gateway.calls.path import CallPath
 from weft_gateway.calls.placement import Placement, PromptCounter
 from weft_gateway.calls.prefills import PrefillManager
-from weft_gateway.calls.reports import Reports
 from weft_gateway.calls.turns import Turns
 from weft_gateway.config import Settings
 from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.estimate import PromptEstimator
 from weft_gateway.engine.eviction_notifier import EvictionNotifier
+from weft_gateway.engine.fetch import EngineClient
 from weft_gateway.engine.health import HealthLoop
 from weft_gateway.engine.pool import Timeouts, watch
 from weft_gateway.engine.registry import Registry
@@ -100,27 +100,36 @@ def make_table(settings: Settings) -> ProcessTable:
     return MemoryTable(per_tenant=settings.max_programs_per_tenant)
 
 
-def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
-    """Create the store of response ids. link: the process table's Redis client, if it has one."""
-    if link is not None:
-        from weft_gateway.programs.redis_response_store import RedisResponseStore
+class Stores(NamedTuple):
+    """State beside the process table: in memory, or on the table's Redis."""
 
-        return RedisResponseStore(link, settings.answer_keep_s)
-    return ResponseStore(keep_s=settings.answer_keep_s)
+    chains: ResponseStore
+    handles: HandleStore
+    limiter: Limiter
+    lineage: LineageStore
 
 
-def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:
-    """Create the store of prefill handles. link: as for `make_chains`."""
-    if link is not None:
-        from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
-
-        return RedisHandles(
-            link,
-            settings.prefills_per_tenant,
-            SHARED_TIMES * settings.prefills,
-            settings.prefills,
+def make_stores(settings: Settings, link: RedisLink | None) -> Stores:
+    """Create the stores. link: the process table's Redis client, if it has one."""
+    s = settings
+    if link is None:
+        return Stores(
+            ResponseStore(keep_s=s.answer_keep_s),
+            MemoryHandles(s.prefills_per_tenant, s.prefills),
+            MemoryLimiter(),
+            MemoryLineage(),
         )
-    return MemoryHandles(settings.prefills_per_tenant, settings.prefills)
+    from weft_gateway.programs.lineage.redis import RedisLineage
+    from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
+    from weft_gateway.programs.redis_limits import RedisLimiter
+    from weft_gateway.programs.redis_response_store import RedisResponseStore
+
+    return Stores(
+        RedisResponseStore(link, s.answer_keep_s),
+        RedisHandles(link, s.prefills_per_tenant, SHARED_TIMES * s.prefills, s.prefills),
+        RedisLimiter(link),
+        RedisLineage(link),
+    )
 
 
 def make_tenants(settings: Settings) -> Tenants:
@@ -133,24 +142,6 @@ def make_tenants(settings: Settings) -> Tenants:
     return tenants_file.load(settings.tenants_file, default)
 
 
-def make_limiter(link: RedisLink | None) -> Limiter:
-    """Create the limiter of tenants. link: as for `make_chains`."""
-    if link is not None:
-        from weft_gateway.programs.redis_limits import RedisLimiter
-
-        return RedisLimiter(link)
-    return MemoryLimiter()
-
-
-def make_lineage_store(link: RedisLink | None) -> LineageStore:
-    """Create the fingerprint store for calls without a key. link: as for `make_chains`."""
-    if link is not None:
-        from weft_gateway.programs.lineage.redis import RedisLineage
-
-        return RedisLineage(link)
-    return MemoryLineage()
-
-
 class Gateway:
     """The gateway's parts, connected. Each part receives its dependencies; this object lets the
     process start, stop and inspect them. `app`: the ASGI application.
@@ -160,7 +151,7 @@ class Gateway:
         """`table`: replaces the process table that the settings select."""
         s = self.settings = settings
         self.table = table = table if table is not None else make_table(s)
-        link: RedisLink | None = getattr(table, "link", None)
+        self.stores = stores = make_stores(s, getattr(table, "link", None))
         self.metrics = metrics = Metrics()
         self.tasks = Supervisor(metrics.task_failures)
         self.spawner = spawner = Spawner("ledger", metrics.task_failures)
@@ -172,21 +163,16 @@ class Gateway:
             s.replica_cache_tokens,
             s.max_answer_bytes,
         )
-        self.admin_http = admin_http = httpx.AsyncClient(
-            timeout=s.connect_timeout_s, trust_env=False
+        http = httpx.AsyncClient(timeout=s.connect_timeout_s, trust_env=False)
+        self.engine_client = engine_client = EngineClient(http, s.engine_secret)
+        self.advisor = advisor = KvAdvisor(registry, engine_client)
+        chains, lineage = stores.chains, Lineage(stores.lineage) if s.lineage else None
+        self.tenants = tenants = make_tenants(s)
+        limits = TenantLimits(tenants, stores.limiter)
+        self.background = background = BackgroundCalls(
+            limits, registry, engine_client, s.first_byte_timeout_s
         )
-        self.advisor = advisor = KvAdvisor(registry, admin_http, s.engine_secret)
-        self.chains = chains = make_chains(s, link)
-        self.handles = handles = make_handles(s, link)
-        self.lineage = lineage = Lineage(make_lineage_store(link)) if s.lineage else None
-        tenants = make_tenants(s)
-        self.limiter = make_limiter(link) if tenants.limited else None
-        limits = background = None
-        if self.limiter is not None:
-            limits = TenantLimits(tenants, self.limiter)
-            background = BackgroundCalls(limits, registry, admin_http, s.first_byte_timeout_s)
-        self.background = background
-        self.receipts = receipts = Receipts(s.receipts, s.receipts_age_s)
+        receipts = Receipts(s.receipts, s.receipts_age_s)
         self.listeners = listeners = Listeners(
             s.listeners_per_session, s.listeners_per_tenant, s.listeners
         )
@@ -194,19 +180,19 @@ class Gateway:
         self.disconnects = disconnects = DisconnectMonitor()
         self.next_turns = next_turns = NextTurnPredictor()
         estimator, next_call = PromptEstimator(), call_ids()
-        retry_after_s, max_body_bytes = s.retry_after_s, s.max_body_bytes
 
         # The path of a call.
         observers = Observers()
         router = routers.build(s.balancer, s.locality_threshold_tokens)
         counter = PromptCounter(TokenCounter(), estimator, router)
-        identifier = Identifier(chains, registry, retry_after_s, traceparent=s.traceparent_programs)
-        placement = Placement(router, registry, table, counter, retry_after_s)
-        reports = Reports(registry, admin_http, s.engine_secret)
-        self.lifecycle = lifecycle = Lifecycle(
-            table, placement, advisor, reports.ask, spawner, metrics.error
+        identifier = Identifier(chains, registry, traceparent=s.traceparent_programs)
+        placement = Placement(router, registry, table, counter, s.retry_after_s)
+        engines = Engines(
+            registry, engine_client, counter, tenants, turns, tag_prompts=s.tag_prompts
         )
-        engines = Engines(registry, counter, tenants, turns, tag_prompts=s.tag_prompts)
+        lifecycle = Lifecycle(
+            table, registry.prefixes, advisor, engines.ask_report, spawner, metrics.error
+        )
         path = CallPath(
             placement,
             lifecycle,
@@ -214,17 +200,15 @@ class Gateway:
             next_call,
             metrics.error,
             attempts=s.attempts_per_call,
-            retry_after_s=retry_after_s,
         )
         self.prefills = prefills = PrefillManager(
-            handles,
+            stores.handles,
             table,
             placement,
             lifecycle,
             engines,
             observers,
             advisor,
-            reports.ask,
             spawner,
             next_call,
             most=s.prefills,
@@ -234,7 +218,7 @@ class Gateway:
         # The features, in the order of their hooks. Each line is optional.
         add = observers.add
         add(StoredAnswers(chains))
-        add(LimitsObserver(limits, counter, background) if limits and background else None)
+        add(LimitsObserver(limits, counter, background) if tenants.limited else None)
         add(LineageObserver(lineage, table, turns, receipts, spawner) if lineage else None)
         add(PrefillObserver(prefills, table))
         add(ToolDispatchObserver(listeners))
@@ -244,7 +228,7 @@ class Gateway:
         add(MetricsObserver(metrics))
 
         # HTTP.
-        answers = Failures(metrics.error, next_call, retry_after_s)
+        answers = Failures(metrics.error, next_call, s.retry_after_s)
         calls = CallEndpoint(
             auth,
             identifier,
@@ -254,25 +238,16 @@ class Gateway:
             turns,
             answers,
             next_call,
-            max_body_bytes=max_body_bytes,
-            read_body_bytes=s.read_body_bytes,
+            s,
         )
-        passthrough = Passthrough(
-            auth,
-            registry,
-            chains,
-            limits,
-            disconnects,
-            max_body_bytes=max_body_bytes,
-            retry_after_s=retry_after_s,
-        )
+        passthrough = Passthrough(auth, registry, chains, limits, disconnects, s)
         sockets = ResponsesSockets(s, auth, turns, metrics)
         pages = _fastapi(self)
         for routes in (
-            status.router(auth, table, registry, metrics, self.tasks, retry_after_s),
+            status.router(auth, table, registry, metrics, self.tasks, s),
             models.router(auth, registry),
-            sessions.router(auth, table, lifecycle, receipts, max_body_bytes),
-            admin.router(auth, table, registry, admin_http, s),
+            sessions.router(auth, table, lifecycle, receipts, s),
+            admin.router(auth, table, registry, engine_client, s),
             stories.router(auth, table, receipts, listeners),
             hints.prefill_router(
                 auth,
@@ -282,10 +257,9 @@ class Gateway:
                 limits,
                 estimator,
                 turns,
-                max_body_bytes=max_body_bytes,
-                read_body_bytes=s.read_body_bytes,
+                s,
             ),
-            hints.router(auth, identifier, table, registry, advisor, max_body_bytes),
+            hints.router(auth, identifier, table, registry, advisor, s),
         ):
             pages.include_router(routes)
         failures.install(pages, answers)
@@ -299,9 +273,8 @@ class Gateway:
         settings, table = self.settings, self.table
         health = HealthLoop(
             self.registry,
-            self.admin_http,
+            self.engine_client,
             settings.health_interval_s,
-            settings.engine_secret,
             settings.connect_timeout_s,
         )
         # The first call must find replicas with a known state.
@@ -314,10 +287,10 @@ class Gateway:
             "deadlines": lambda: watch(upstreams, timeouts),
             "departures": self.disconnects.run,
             "reap": lambda: self._reap(notifier),
-            "farewells": notifier.run,
+            "program_ends": notifier.run,
             "sweep": self._sweep,
         }
-        if self.background is not None:
+        if self.tenants.limited:
             background["background_calls"] = self.background.run
         for name, work in background.items():
             self.tasks.start(name, work)
@@ -328,9 +301,8 @@ class Gateway:
             await self.prefills.aclose()
             self.registry.close()
             await self.spawner.settle(timeout_s=5.0)
-            await self.admin_http.aclose()
-            if self.limiter is not None:
-                await self.limiter.aclose()
+            await self.engine_client.aclose()
+            await self.stores.limiter.aclose()
             await table.aclose()
 
     async def _sweep(self) -> None:
@@ -348,20 +320,12 @@ class Gateway:
             try:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
-                await self.chains.flush()
-                await self.handles.flush(time())
-                if self.limiter is not None:
-                    await self.limiter.refresh()
+                await self.stores.chains.flush()
+                await self.stores.handles.flush(time())
+                await self.stores.limiter.refresh()
             except TableUnavailable as error:
                 log.warning("the process table is unreachable: %s", error)
             await asyncio.sleep(every_s)
-
-
-def create_app(settings: Settings, table: ProcessTable | None = None) -> Dispatcher:
-    """Return the gateway as an ASGI application. Its lifespan starts and stops the background
-    tasks.
-    """
-    return Gateway(settings, table).app
 
 
 def _fastapi(gateway: Gateway) -> FastAPI:
