@@ -13,19 +13,22 @@ from dataclasses import dataclass, field
 from weft_engine.orders import CallView, QueueState
 from weft_engine.wire import CallContext, CallReport
 
+# A call's queue or place, its rank in the engine's order, and its tie breaker. The lowest is first.
+Rank = tuple[int, float, int]
+
 
 @dataclass(slots=True)
 class CallState:
     """The totals of a call so far. Instants are seconds on one monotonic clock.
 
-    place, rank, order_in_queue: the sort key. context_cached, context_uncached: tokens of its
+    rank: the sort key. context_cached, context_uncached: tokens of its
     context that were in the prefix cache and not, at the last lookup. promoted: the anti-starvation
     rule put it into its queue. served_step: the number of the last step that was charged to it.
     """
 
     context: CallContext
     policy: str
-    order_in_queue: int = 0
+    rank: Rank = (0, 0.0, 0)
     queue: int = 0
     quantum_left_s: float = 0.0
     queue_path: list[int] = field(default_factory=list)
@@ -44,8 +47,6 @@ class CallState:
     recomputed_tokens: int = 0
     blocks_swapped_out: int = 0
     blocks_swapped_in: int = 0
-    place: int = 0
-    rank: float = 0.0
     context_cached: int = 0
     context_uncached: int = 0
     promoted: bool = False
@@ -57,11 +58,10 @@ class CallState:
         """Whether a sequence of the call is in the engine."""
         return bool(self.waiting or self.running)
 
-    def stand(self, standing: QueueState, order_in_queue: int) -> None:
-        """Move the call to the end of a queue."""
+    def stand(self, standing: QueueState) -> None:
+        """Move the call to another queue."""
         self.queue = standing.queue
         self.quantum_left_s = standing.quantum_left_s
-        self.order_in_queue = order_in_queue
         self.queue_path.append(standing.queue)
         self.promoted = standing.promoted
         if standing.promoted:

@@ -13,13 +13,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from weft_engine.call_state import CallState
+from weft_engine.call_state import CallState, Rank
 from weft_engine.orders import CallView, Order, QueueState
 from weft_engine.orders.token_counters import TokenCounters
 from weft_engine.tenant_shares import TenantShares
 from weft_engine.wire import CallContext
-
-Rank = tuple[int, float, int]
 
 # Finished calls whose totals are kept: another sequence of the same call may still arrive (several
 # prompts in one request).
@@ -109,12 +107,11 @@ class CallTable:
         tokens among them, None if unknown."""
         self.shares.advance(duration_s, prefill)
         self._step += 1
-        step, of = self._step, self._of
+        step = self._step
         programs: set[str] | None = self._served if self.order.rank_changes else None
         spent: list[CallState] = []
         # This loop runs once per running sequence and step.
-        for sequence in tokens:
-            call = of.get(sequence)
+        for call in map(self._of.get, tokens):
             # A step counts once for a call, however many of its sequences are in it.
             if call is None or call.served_step == step:
                 continue
@@ -193,11 +190,7 @@ class CallTable:
         call = self._of.get(sequence)
         if call is None:
             return
-        queue = 0 if self.order.cache_aware else call.queue
-        place = DEFERRED if held else queue
-        if place != call.place:
-            call.place = place
-            self._move(call)
+        self._set_rank(call, (DEFERRED if held else self._place(call), *call.rank[1:]))
 
     def max_hold_s(self, sequence: str, keep_s: float, now: float) -> float:
         """Seconds for which a sequence's call may be deferred from now on."""
@@ -213,9 +206,7 @@ class CallTable:
     def rank(self, sequence: str) -> Rank:
         """The sort key of a sequence, the lowest first. Unknown sequences come first."""
         call = self._of.get(sequence)
-        if call is None:
-            return _FIRST
-        return (call.place, call.rank, call.order_in_queue)
+        return _FIRST if call is None else call.rank
 
     @property
     def starves_at(self) -> float:
@@ -265,19 +256,24 @@ class CallTable:
 
     def _stand(self, call: CallState, standing: QueueState, now: float) -> None:
         self._entries += 1
-        view = self._view(call, now)
-        call.stand(standing, self.order.tie_break(view, self._entries))
-        call.place = 0 if self.order.cache_aware else standing.queue
-        call.rank = self.order.rank(self._view(call, now))
+        tie_break = self.order.tie_break(self._view(call, now), self._entries)
+        call.stand(standing)
+        call.rank = (self._place(call), self.order.rank(self._view(call, now)), tie_break)
         self._move(call)
         self._watch(call, now)
 
     def _rank(self, call: CallState, now: float) -> None:
         """Ask the order for the rank again. All sequences of the call share it."""
-        rank = self.order.rank(self._view(call, now))
+        place, _, tie_break = call.rank
+        self._set_rank(call, (place, self.order.rank(self._view(call, now)), tie_break))
+
+    def _set_rank(self, call: CallState, rank: Rank) -> None:
         if rank != call.rank:
             call.rank = rank
             self._move(call)
+
+    def _place(self, call: CallState) -> int:
+        return 0 if self.order.cache_aware else call.queue
 
     def _move(self, call: CallState) -> None:
         self.moved |= call.waiting

@@ -6,15 +6,12 @@ The rest of the plugin uses `SchedulerHooks` and its public methods.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
-from itertools import compress, islice
+from itertools import compress
 from typing import Any
 
 from weft_engine.version_check import check_version, installed_version
-
-Rank = tuple[int, float, int]
-
 
 check_version(installed_version())
 
@@ -23,6 +20,7 @@ from vllm.v1.request import Request, RequestStatus  # noqa: E402
 
 from weft_engine.block_metadata import Home  # noqa: E402
 from weft_engine.cache_affinity import ContextSnapshot  # noqa: E402
+from weft_engine.call_state import Rank  # noqa: E402
 from weft_engine.compat_admission import AdmissionHooks  # noqa: E402
 from weft_engine.compat_kv import PREFIX_SPECS, FreeBlocks, comes_from_elsewhere  # noqa: E402
 from weft_engine.priority_free_queue import PriorityFreeQueue  # noqa: E402
@@ -32,7 +30,7 @@ __all__ = [
     "SchedulerHooks",
     "SchedulerOutput",
     "check_start",
-    "rearranged",
+    "rearrange",
 ]
 
 
@@ -57,34 +55,37 @@ def check_start(vllm_config: Any, channel: str) -> None:
         )
 
 
-def rearranged(
-    requests: Iterable[Request], rank: Callable[[str], Rank], moved: set[Request]
-) -> list[Request]:
+def rearrange(
+    requests: MutableSequence[Request], rank: Callable[[str], Rank], moved: set[Request]
+) -> None:
     """Sort requests by rank, best first. moved: the requests that may be out of place; the others
     are in order. Equal ranks keep their order if they are moved together."""
-    ordered = list(requests)
+
+    def key(request: Request) -> Rank:
+        return rank(request.request_id)
+
     # Most moved requests are at one end. The middle is scanned only for the others.
-    head, tail = 0, len(ordered)
-    while head < tail and ordered[head] in moved:
-        head += 1
-    while tail > head and ordered[tail - 1] in moved:
-        tail -= 1
-    between: Sequence[int] = ()
-    if head + len(ordered) - tail < len(moved):
+    strays = []
+    while requests and requests[0] in moved:
+        strays.append(requests[0])
+        del requests[0]
+    at_end = []
+    while requests and requests[-1] in moved:
+        at_end.append(requests.pop())
+    if len(strays) + len(at_end) < len(moved):
         # There may be thousands of requests, so avoid a Python loop.
-        found = map(moved.__contains__, islice(ordered, head, tail))
-        between = list(compress(range(head, tail), found))
-    strays = ordered[:head] + [ordered[i] for i in between] + ordered[tail:]
-    if len(strays) * 8 > len(ordered):
-        ordered.sort(key=lambda r: rank(r.request_id))
-        return ordered
-    del ordered[tail:]
-    for index in reversed(between):
-        del ordered[index]
-    del ordered[:head]
-    for stray in strays:
-        insort(ordered, stray, key=lambda r: rank(r.request_id))
-    return ordered
+        between = list(compress(range(len(requests)), map(moved.__contains__, requests)))
+        strays += [requests[at] for at in between]
+        for at in reversed(between):
+            del requests[at]
+    strays += reversed(at_end)
+    if len(strays) * 8 > len(requests):
+        ordered = sorted([*requests, *strays], key=key)
+        requests.clear()
+        requests.extend(ordered)
+    else:
+        for stray in strays:
+            insort(requests, stray, key=key)
 
 
 class SchedulerHooks(AdmissionHooks):
@@ -199,12 +200,9 @@ class SchedulerHooks(AdmissionHooks):
         alive = {self.requests[name] for name in moved if name in self.requests}
         running = {r for r in alive if r.status == RequestStatus.RUNNING}
         if running:
-            self.running[:] = rearranged(self.running, rank, running)
+            rearrange(self.running, rank, running)
         if waiting_too and len(running) < len(alive) and len(self.waiting) > 1:
-            waiting = alive - running
-            ordered = rearranged(self.waiting, rank, waiting)
-            self.waiting.clear()
-            self.waiting.extend(ordered)
+            rearrange(self.waiting, rank, alive - running)
 
     def started(self, output: SchedulerOutput) -> list[str]:
         """Return the ids of requests that this step took from the waiting queue."""

@@ -7,9 +7,9 @@ import json
 import os
 from argparse import Namespace
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from weft_engine.kv_command import KvCommand
@@ -34,66 +34,71 @@ class WeftEndpoints:
     def attach_router(self, app: FastAPI) -> None:
         """Add the routes."""
         app.include_router(router)
+        app.add_exception_handler(_Refused, _refusal)
+        app.add_exception_handler(EngineLinkError, _no_engine)
 
     async def init_state(self, engine_client: Any, state: Any, args: Namespace) -> None:
         """Bind the report channel if the settings name one."""
+        state.weft_hub = None
         if engine_client is None:
             return
-        config = engine_client.vllm_config.additional_config
-        settings = PluginSettings.from_config(config)
-        state.weft_hub = None
+        settings = PluginSettings.from_config(engine_client.vllm_config.additional_config)
         if settings.channel:
             state.weft_hub = ReportServer(settings.channel, EngineMetrics().take)
 
 
-def _refusal(status: int, message: str, code: str) -> JSONResponse:
-    return JSONResponse(
-        {"error": {"message": message, "type": "weft_error", "param": None, "code": code}}, status
-    )
+class _Refused(Exception):
+    """The answer to a request that is refused."""
+
+    def __init__(self, status: int, message: str, code: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
 
 
-def _guard(request: Request) -> JSONResponse | None:
+def _refusal(request: Request, error: Any) -> JSONResponse:
+    body = {"message": str(error), "type": "weft_error", "param": None, "code": error.code}
+    return JSONResponse({"error": body}, error.status)
+
+
+def _no_engine(request: Request, error: Exception) -> JSONResponse:
+    return _refusal(request, _Refused(503, str(error), "no_engine"))
+
+
+def _checked(request: Request) -> ReportServer:
+    """Check the secret, and return the report server."""
     secret = os.environ.get(SECRET_VARIABLE, "")
     given = request.headers.get(SECRET_HEADER, "")
     if secret and not hmac.compare_digest(secret.encode(), given.encode()):
-        return _refusal(403, f"{SECRET_HEADER} is missing or wrong", "bad_secret")
-    if getattr(request.app.state, "weft_hub", None) is None:
-        return _refusal(503, "the engine was started without Weft's channel", "no_channel")
-    return None
+        raise _Refused(403, f"{SECRET_HEADER} is missing or wrong", "bad_secret")
+    reports: ReportServer | None = request.app.state.weft_hub
+    if reports is None:
+        raise _Refused(503, "the engine was started without Weft's channel", "no_channel")
+    return reports
+
+
+_Reports = Annotated[ReportServer, Depends(_checked)]
 
 
 @router.get("/state")
-async def state(request: Request) -> JSONResponse:
+async def state(reports: _Reports) -> dict[str, Any]:
     """Return the queues and counters of every engine core."""
-    refused = _guard(request)
-    if refused is not None:
-        return refused
-    try:
-        engines = await request.app.state.weft_hub.command({"do": "state"})
-    except EngineLinkError as error:
-        return _refusal(503, str(error), "no_engine")
-    return JSONResponse({"weft": {"vllm": TESTED_VERSION}, "engines": engines})
+    engines = await reports.command({"do": "state"})
+    return {"weft": {"vllm": TESTED_VERSION}, "engines": engines}
 
 
 @router.get("/calls/{call}")
-async def call_report(request: Request, call: str) -> JSONResponse:
+async def call_report(reports: _Reports, call: str) -> dict[str, Any]:
     """Return the report of a call that has finished or was aborted."""
-    refused = _guard(request)
-    if refused is not None:
-        return refused
-    report = await request.app.state.weft_hub.report(call, _REPORT_WAIT_S)
+    report = await reports.report(call, _REPORT_WAIT_S)
     if report is None:
-        return _refusal(404, f"no report of call {call!r}", "unknown_call")
-    return JSONResponse(json.loads(report.to_json()))
+        raise _Refused(404, f"no report of call {call!r}", "unknown_call")
+    return asdict(report)
 
 
 @router.post("/policy")
-async def policy(request: Request) -> JSONResponse:
+async def policy(reports: _Reports, request: Request) -> dict[str, Any]:
     """Switch the order with `{"policy": NAME}`; empty the prefix cache with `"reset_cache":
     true`."""
-    refused = _guard(request)
-    if refused is not None:
-        return refused
     try:
         body = json.loads(await request.body())
         message = {
@@ -101,16 +106,15 @@ async def policy(request: Request) -> JSONResponse:
             "reset_cache": body.get("reset_cache", False) is True,
         }
     except (ValueError, AttributeError):
-        return _refusal(400, "the body must be a JSON object", "bad_json")
+        raise _Refused(400, "the body must be a JSON object", "bad_json") from None
     try:
-        engines = await request.app.state.weft_hub.command(message)
+        return {"engines": await reports.command(message)}
     except EngineLinkError as error:
-        return _refusal(400, str(error), "bad_command")
-    return JSONResponse({"engines": engines})
+        raise _Refused(400, str(error), "bad_command") from None
 
 
 @router.post("/kv")
-async def kv(request: Request) -> JSONResponse:
+async def kv(reports: _Reports, request: Request) -> dict[str, Any]:
     """Apply a command to a program's KV blocks.
 
     `{"action": "retain", "program": P, "ttl_s": 60}` pins them, with `"tokens": N` only the full
@@ -123,16 +127,8 @@ async def kv(request: Request) -> JSONResponse:
     Commands are advice. They take effect with the next step, or after the current one. Protected
     blocks are still reused if no others are left.
     """
-    refused = _guard(request)
-    if refused is not None:
-        return refused
     try:
         command = KvCommand.from_body(json.loads(await request.body()))
     except ValueError as error:
-        return _refusal(400, str(error), "bad_command")
-    message = {"do": "kv", "kv": asdict(command)}
-    try:
-        engines = await request.app.state.weft_hub.command(message)
-    except EngineLinkError as error:
-        return _refusal(503, str(error), "no_engine")
-    return JSONResponse({"engines": engines})
+        raise _Refused(400, str(error), "bad_command") from None
+    return {"engines": await reports.command({"do": "kv", "kv": asdict(command)})}

@@ -79,12 +79,7 @@ class EngineLink:
 
     def take_commands(self) -> list[Command]:
         """Commands that arrived since the last step."""
-        taken: list[Command] = []
-        while True:
-            try:
-                taken.append(self._commands.get_nowait())
-            except queue.Empty:
-                break
+        taken = [self._commands.get() for _ in range(self._commands.qsize())]
         if taken:
             self._coming = ""
         return taken

@@ -10,7 +10,6 @@ from typing import Any, Final
 from weft_engine.block_metadata import AGES, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from weft_engine.compat import SchedulerHooks
 from weft_engine.compat_kv import contents_of
-from weft_engine.endings import Endings
 from weft_engine.eviction_policy import EvictionPolicy
 from weft_engine.kv_command import KvCommand
 from weft_engine.tags import TagSpans
@@ -45,7 +44,7 @@ class EvictionAdapter:
             len(blocks),
             scheduler.settings.pin_share,
             blocks.__getitem__,
-            self._retier,
+            lambda moved: self._queue.retier_n(moved),
             contents_of,
             lambda: self._queue.reused,
         )
@@ -55,7 +54,6 @@ class EvictionAdapter:
             self.policy.shares.weight,
             AGES * len(blocks),
         )
-        self._endings = Endings()
 
     def take(self, context: CallContext, prompt_tokens: int) -> list[str]:
         """Apply a call's hints on arrival. Returns the outcome of each, and why the last pin of the
@@ -103,7 +101,6 @@ class EvictionAdapter:
                 spans = TagSpans.parse(context.tags).within(prompt_tokens)
         if context.priority is not None:
             # A call's priority is permanent and replaces one that expires.
-            self._endings.drop(context.program)
             self.policy.prioritise(context.program, context.priority)
         noted: list[int] = []
         for blocks, size in zip(groups, self._block_sizes, strict=True):
@@ -128,16 +125,11 @@ class EvictionAdapter:
         elif command.action == "give_up":
             self.policy.give_up(command.program)
         elif command.action == "forget":
-            self._endings.drop(command.program)
             self.policy.forget(command.program)
         elif command.action == "priority":
-            self._prioritise(command.program, command.priority, command.ttl_s, now)
-
-    def expire(self, now: float) -> None:
-        """End expired pins and priorities."""
-        self.policy.expire(now)
-        for program in self._endings.due(now):
-            self.policy.prioritise(program, 0)
+            ends = command.priority and command.ttl_s
+            until = now + min(command.ttl_s, MAX_RETAIN_S) if ends else None
+            self.policy.prioritise(command.program, command.priority, until)
 
     def violations(self) -> list[str]:
         """Return inconsistencies in words."""
@@ -145,17 +137,3 @@ class EvictionAdapter:
 
     def _retain(self, program: str, ttl_s: float, now: float, reach: int | None) -> None:
         self.policy.retain(program, now + min(ttl_s, MAX_RETAIN_S), reach)
-
-    def _prioritise(self, program: str, priority: int, ttl_s: float, now: float) -> None:
-        """Set a program's priority. ttl_s: 0 for no expiry."""
-        over: list[str] = []
-        if priority and ttl_s:
-            over = self._endings.set_end(program, now + min(ttl_s, MAX_RETAIN_S))
-        else:
-            self._endings.drop(program)
-        self.policy.prioritise(program, priority)
-        for other in over:
-            self.policy.prioritise(other, 0)
-
-    def _retier(self, blocks: Sequence[Any]) -> None:
-        self._queue.retier_n(blocks)

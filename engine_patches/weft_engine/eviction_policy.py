@@ -25,6 +25,7 @@ from weft_engine.block_metadata import (
     runs_of,
 )
 from weft_engine.cache_shares import CacheShares
+from weft_engine.deadlines import Deadlines
 from weft_engine.pins import EndedPin, Pins
 from weft_engine.program_blocks import Program, ProgramBlocks
 from weft_engine.tags import Tag, TagSpans
@@ -65,6 +66,8 @@ class EvictionPolicy:
         self._programs = ProgramBlocks(total)
         self.pins = Pins(int(total * pin_share), self._share)
         self.shares = CacheShares(AGES * total, self.pins.tenants)
+        # The programs whose priority expires.
+        self._priorities = Deadlines()
 
     # -- called by the queue -----------------------------------------------------------------
 
@@ -184,19 +187,17 @@ class EvictionPolicy:
                 partial -= {program}
         return block_meta(known.tenant, owner, highest, priority, partial)
 
-    def retain(self, program: str, until: float, reach: int | None = None) -> bool:
+    def retain(self, program: str, until: float, reach: int | None = None) -> None:
         """Pin a program's blocks, including those that it frees later. This replaces its previous
         pin. reach: pin only blocks that end within the first `reach` tokens of a context; a block
-        across that limit is not pinned. False if no such block is known yet."""
+        across that limit is not pinned."""
         known = self._at_hand(program)
         known.ended, known.reach = "", reach
         self.pins.retain(program, until)
         if reach is not None:
             beyond = [n for n in self.pins.of(program) if self._ends[n] > reach]
             self._move(self.pins.loosen(program, beyond))
-        current = self._current(known)
-        self._pin(program, current)
-        return bool(self.reached(program, current))
+        self._pin(program, self._current(known))
 
     def reached(self, program: str, numbers: Sequence[int]) -> Sequence[int]:
         """Return those blocks of the program's context that its pin covers."""
@@ -204,46 +205,47 @@ class EvictionPolicy:
         reach = None if known is None else known.reach
         return numbers if reach is None else [n for n in numbers if self._ends[n] <= reach]
 
-    def release(self, program: str) -> bool:
-        """End a program's pin and the protection of its prefilled blocks. False if it had
-        neither."""
+    def release(self, program: str) -> None:
+        """End a program's pin and the protection of its prefilled blocks."""
         known = self._programs.get(program)
-        return known is not None and self._release(program, self._current(known))
+        if known is not None:
+            self._release(program, self._current(known))
 
-    def give_up(self, program: str) -> bool:
+    def give_up(self, program: str) -> None:
         """End the protection of blocks that were prefilled ahead for a program: no call will use
-        them. False if it had none."""
+        them."""
         known = self._programs.get(program)
-        return known is not None and self._give_up(program, self._current(known))
+        if known is not None:
+            self._give_up(program, self._current(known))
 
-    def forget(self, program: str) -> bool:
+    def forget(self, program: str) -> None:
         """Drop a program that has ended. Its pins end, and blocks that no other program has used
-        become the first tagged blocks to be reused. A later program of that name starts anew. False
-        if the program is unknown."""
+        become the first tagged blocks to be reused. A later program of that name starts anew."""
         known = self._programs.get(program)
-        if known is None:
-            return False
-        current = self._current(known)
-        self._release(program, current)
-        self._prioritise(program, LOWEST_PRIORITY, current)
-        self._programs.forget(program)
-        return True
+        if known is not None:
+            current = self._current(known)
+            self._release(program, current)
+            self._prioritise(program, LOWEST_PRIORITY, current)
+            self._drop(program)
 
-    def prioritise(self, program: str, priority: int) -> bool:
+    def prioritise(self, program: str, priority: int, until: float | None = None) -> None:
         """Raise (above 0) or lower the tags of a program's blocks by this many tiers. The priority
         also applies to later blocks. Blocks shared with other programs are raised but never
-        lowered. False if no block of the program is known yet."""
+        lowered. until: the time at which the priority ends; None: it is permanent."""
         known = self._at_hand(program)
         known.priority = min(max(priority, LOWEST_PRIORITY), HIGHEST_PRIORITY)
-        current = self._current(known)
-        self._prioritise(program, known.priority, current)
-        return bool(current)
+        if until is None:
+            self._priorities.drop(program)
+        else:
+            self._priorities.set(program, until)
+        self._prioritise(program, known.priority, self._current(known))
 
-    def expire(self, now: float) -> list[str]:
-        """End the expired pins and return their programs."""
-        ended = self.pins.expire(now)
-        self._let_go(ended, "its retention time has passed")
-        return [pin.program for pin in ended]
+    def expire(self, now: float) -> None:
+        """End expired pins and priorities. The engine does so itself, because the gateway that set
+        them may be gone by then."""
+        self._let_go(self.pins.expire(now), "its retention time has passed")
+        for program in self._priorities.due(now):
+            self.prioritise(program, 0)
 
     def take_end(self, program: str) -> str:
         """Return once why a program's last pin ended before it was released; "" if it did not."""
@@ -269,6 +271,7 @@ class EvictionPolicy:
         self._noted.clear()
         self._ends.clear()
         self._programs.clear()
+        self._priorities.clear()
         self.pins.clear()
         self._move(marks)
 
@@ -303,7 +306,11 @@ class EvictionPolicy:
                 self.forget(program)
             else:
                 self.release(program)
-                self._programs.forget(program)
+                self._drop(program)
+
+    def _drop(self, program: str) -> None:
+        self._programs.forget(program)
+        self._priorities.drop(program)
 
     def _at_hand(self, program: str) -> Program:
         known = self._programs.at_hand(program)
@@ -341,13 +348,11 @@ class EvictionPolicy:
         self._programs.lose(known, gone)
         return list(known.blocks)
 
-    def _release(self, program: str, current: Sequence[int]) -> bool:
-        partial = self._give_up(program, current)
-        pinned = program in self.pins
+    def _release(self, program: str, current: Sequence[int]) -> None:
+        self._give_up(program, current)
         self._move(self.pins.release(program))
-        return pinned or partial
 
-    def _give_up(self, program: str, current: Sequence[int]) -> bool:
+    def _give_up(self, program: str, current: Sequence[int]) -> None:
         given: list[int] = []
         for mark, run in self._runs(current):
             if program in mark.partial:
@@ -356,7 +361,6 @@ class EvictionPolicy:
                 self._meta.update(dict.fromkeys(run, new))
                 given += run
         self._move(given)
-        return bool(given)
 
     def _prioritise(self, program: str, priority: int, current: Sequence[int]) -> None:
         for mark, run in self._runs(current):

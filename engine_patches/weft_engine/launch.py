@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft_engine.settings import PluginSettings
 from weft_engine.version_check import check_version, installed_version
 
 # For engines on a CPU. On GPUs, vLLM's defaults apply.
@@ -40,19 +41,20 @@ def arguments(
 ) -> list[str]:
     """Return vLLM's command line. The user's arguments in `extra` come last and take precedence.
 
-    Raises ValueError if an environment variable of Weft is not a JSON object.
+    Raises ValueError if an environment variable of Weft is not a JSON object or a setting is wrong.
     """
     weft = _object("WEFT_ENGINE_SETTINGS") | {"policy": policy, "channel": channel}
     if options := _object("WEFT_ORDER_OPTIONS"):
         weft["options"] = options
+    settings = PluginSettings.from_config({"weft": weft})
     line = _stock(model, host, port, gpu)
     line += ["--scheduler-cls", "weft_engine.scheduler.WeftScheduler"]
     line += ["--middleware", "weft_engine.middleware.ReportMiddleware"]
     line += ["--additional-config", json.dumps({"weft": weft})]
     if not gpu:
         line += ["--worker-cls", "weft_engine.compat_cpu.CpuWorker"]
-    if weft.get("swap_gib"):
-        line += ["--kv-transfer-config", json.dumps(_swap(weft))]
+    if settings.swap_gib:
+        line += ["--kv-transfer-config", json.dumps(_swap(settings))]
     return [*line, *extra]
 
 
@@ -65,16 +67,16 @@ def _stock(model: str, host: str, port: int, gpu: bool) -> list[str]:
     return [*line, "--disable-uvicorn-access-log"]
 
 
-def _swap(weft: dict[str, object]) -> dict[str, object]:
+def _swap(settings: PluginSettings) -> dict[str, object]:
     """Return vLLM's configuration of the KV connector."""
     return {
         "kv_connector": "SwapConnector",
         "kv_role": "kv_both",
         "kv_connector_module_path": "weft_engine.swap.connector",
         "kv_connector_extra_config": {
-            "swap_gib": weft["swap_gib"],
-            "tenant_share": weft.get("swap_share", 1.0),
-            "load_async": weft.get("swap_async", False),
+            "swap_gib": settings.swap_gib,
+            "tenant_share": settings.swap_share,
+            "load_async": settings.swap_async,
         },
     }
 
@@ -113,7 +115,6 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
     try:
         check_version(installed_version())
         from weft_engine import server
-        from weft_engine.settings import PluginSettings
     except ImportError as error:
         print(f"weft replica: the engine cannot be imported ({error})", file=sys.stderr)
         return 2
@@ -124,8 +125,6 @@ def run(*, model: str, host: str, port: int, policy: str, extra: Sequence[str]) 
         channel = f"ipc://{folder}/engine"
         try:
             line = arguments(model, host, port, policy, channel, extra, gpu)
-            config = json.loads(line[line.index("--additional-config") + 1])
-            PluginSettings.from_config(config)
         except ValueError as error:
             print(f"weft replica: {error}", file=sys.stderr)
             return 2

@@ -6,15 +6,10 @@ They are plain prometheus_client metrics in the API server's process, in the reg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
-
-# Above the number of queues and counts of any engine; it bounds the number of series.
-_MOST_LABELS: Final = 64
-# These parts have separate series, or one value per tenant.
-_NO_PARTS: Final = ("blocks_by_tag.", "pinned_blocks_by_tenant.")
 
 # Key of the state -> name and help text of the series.
 GAUGES: Final = {
@@ -63,52 +58,29 @@ class EngineMetrics:
         self._labels: dict[tuple[int, Gauge], set[tuple[str, ...]]] = {}
 
     def take(self, engine: int, state: Mapping[str, Any]) -> None:
-        """Update the series from an engine's state, as in `GET /weft/state`. Missing and
-        non-numeric values are skipped."""
+        """Update the series from an engine's state, as in `GET /weft/state`."""
         for key, gauge in self._gauges.items():
-            value = _number(state.get(key))
-            if value is not None:
-                gauge.labels(engine).set(value)
+            gauge.labels(engine).set(state[key])
         for key, counter in self._totals.items():
-            value = _number(state.get(key))
-            if value is not None:
-                # The state holds totals; a counter needs their increments.
-                counter.labels(engine).inc(max(0.0, value - self._seen.get((engine, key), 0.0)))
-                self._seen[engine, key] = value
-        queues = dict(_leaves(state.get("waiting_by_queue")))
-        self._show(engine, self._waiting, {(queue,): n for queue, n in queues.items()})
-        self._show(engine, self._policy, {(str(state.get("policy", "")),): 1.0})
-        kv = state.get("kv")
-        tags = dict(_leaves(kv.get("blocks_by_tag"))) if isinstance(kv, Mapping) else {}
-        self._show(engine, self._blocks, {(tag,): n for tag, n in tags.items()})
+            # The state holds totals; a counter needs their increments.
+            counter.labels(engine).inc(state[key] - self._seen.get((engine, key), 0))
+            self._seen[engine, key] = state[key]
+        kv = state["kv"] or {}
+        self._show(engine, self._waiting, {(q,): n for q, n in state["waiting_by_queue"].items()})
+        self._show(engine, self._policy, {(state["policy"],): 1})
+        self._show(engine, self._blocks, {(t,): n for t, n in kv.get("blocks_by_tag", {}).items()})
+        # Nested counts have separate series, or one value per tenant.
         parts: dict[tuple[str, ...], float] = {
             (part, name): value
             for part in ("kv", "swap")
-            for name, value in _leaves(state.get(part))
-            if not name.startswith(_NO_PARTS)
+            for name, value in (state[part] or {}).items()
+            if not isinstance(value, Mapping)
         }
         self._show(engine, self._parts, parts)
 
     def _show(self, engine: int, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
         """Set a gauge for these labels, and to 0 for labels that it had before."""
         known = self._labels.setdefault((engine, gauge), set())
-        known.update(list(values)[: _MOST_LABELS - len(known)])
+        known.update(values)
         for labels in known:
-            gauge.labels(engine, *labels).set(values.get(labels, 0.0))
-
-
-def _number(value: Any) -> float | None:
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if real else None
-
-
-def _leaves(part: Any, above: str = "") -> Iterator[tuple[str, float]]:
-    """Yield all numbers of an object with their paths."""
-    if not isinstance(part, Mapping):
-        return
-    for name, value in part.items():
-        number = _number(value)
-        if number is not None:
-            yield f"{above}{name}", number
-        else:
-            yield from _leaves(value, f"{above}{name}.")
+            gauge.labels(engine, *labels).set(values.get(labels, 0))

@@ -10,18 +10,14 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from typing import Final
 
-# Stale ends of renewed or released pins beyond the number of pins before a clean-up.
-_STALE_ENDS: Final = 64
+from weft_engine.deadlines import Deadlines
 
 
 @dataclass(slots=True)
 class _Pin:
-    """until: expiry time. tenant: the program's tenant. blocks: ids in the order of the context."""
+    """tenant: the program's tenant. blocks: ids in the order of the context."""
 
-    until: float
     tenant: str = ""
     blocks: dict[int, None] = field(default_factory=dict)
 
@@ -47,7 +43,7 @@ class Pins:
         # The programs that pin a block. The tenant of the first one is charged for it.
         self._owners: dict[int, tuple[str, ...]] = {}
         self._charged: Counter[str] = Counter()
-        self._ends: list[tuple[float, str]] = []
+        self._ends = Deadlines()
 
     def __len__(self) -> int:
         return len(self._pins)
@@ -75,13 +71,9 @@ class Pins:
 
     def retain(self, program: str, until: float) -> None:
         """Create or renew a program's pin and make it the newest. A new pin has no blocks yet."""
-        pin = self._pins.setdefault(program, _Pin(until))
-        pin.until = until
+        self._pins.setdefault(program, _Pin())
         self._pins.move_to_end(program)
-        heappush(self._ends, (until, program))
-        if len(self._ends) > 2 * len(self._pins) + _STALE_ENDS:
-            self._ends = [(pin.until, name) for name, pin in self._pins.items()]
-            heapify(self._ends)
+        self._ends.set(program, until)
 
     def extend(
         self, program: str, blocks: Sequence[int], tenant: str = ""
@@ -143,17 +135,12 @@ class Pins:
             return []
         unpinned = self.loosen(program, self.of(program))
         del self._pins[program]
+        self._ends.drop(program)
         return unpinned
 
     def expire(self, now: float) -> list[EndedPin]:
         """End the expired pins."""
-        ended = []
-        while self._ends and self._ends[0][0] <= now:
-            _, program = heappop(self._ends)
-            pin = self._pins.get(program)
-            if pin is not None and pin.until <= now:
-                ended.append(EndedPin(program, self.release(program)))
-        return ended
+        return [EndedPin(program, self.release(program)) for program in self._ends.due(now)]
 
     def drop(self, block: int) -> None:
         """Remove all pins on a block that has lost its content."""
@@ -178,8 +165,8 @@ class Pins:
             found.append("pins and the owners of blocks differ")
         if len(self._owners) > self.limit:
             found.append(f"{len(self._owners)} blocks are pinned, at most {self.limit} may be")
-        if not {(pin.until, program) for program, pin in self._pins.items()} <= set(self._ends):
-            found.append("a pin has no expiry in the heap")
+        if len(self._ends) != len(self._pins):
+            found.append("pins and their expiry times differ")
         if self._charged != Counter(self._pins[o[0]].tenant for o in self._owners.values()):
             found.append("pinned blocks are charged to the wrong tenants")
         return found

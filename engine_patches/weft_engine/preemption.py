@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Any, Final
 
+from weft_engine.call_state import Rank
 from weft_engine.call_table import CallTable
 from weft_engine.preemption_rules import Candidate, Claim, meet_claims, outranks, slots_to_take
 from weft_engine.tenant_queues import TenantQueues
@@ -132,24 +133,23 @@ class Preemption:
         if first is None or not self._place(first) < worst:
             return [], []
         best, order, slots = self._place(first), self._calls.order, hooks.free_slots()
-
-        def giving() -> Iterator[Any]:
-            worse = takewhile(lambda r: best < self._place(r), reversed(hooks.running))
-            return filter(self._may_give_way, worse)
-
+        worse = filter(
+            self._may_give_way,
+            takewhile(lambda r: best < self._place(r), reversed(hooks.running)),
+        )
         if not order.cache_aware:
-            worse = list(giving())
+            candidates = list(worse)
             # At most this many could be admitted in total.
-            better = islice(self._claiming(ready), slots + len(worse))
-            return list(takewhile(lambda r: self._place(r) < worst, better)), worse
+            better = islice(self._claiming(ready), slots + len(candidates))
+            return list(takewhile(lambda r: self._place(r) < worst, better)), candidates
         # Requests before these take the free slots, ready or not.
-        claims = map(self._place, self._claiming(ready, slots))
-        pairs, among = slots_to_take(claims, map(self._place, giving()), order.margin)
+        claims = map(self._rank, self._claiming(ready, slots))
+        pairs, candidates = slots_to_take(claims, worse, self._rank, order.margin)
         if not pairs:
             return [], []
         first_ones = islice(hooks.waiting_requests(), slots)
         next_ones = islice(self._claiming(ready, slots), pairs)
-        return [*first_ones, *next_ones], list(islice(giving(), among))
+        return [*first_ones, *next_ones], candidates
 
     def _waits_in_vain(self, ready: Callable[[str], bool]) -> bool:
         """Whether the first claim lacks blocks and the order does not preempt for blocks. Then no
@@ -186,7 +186,7 @@ class Preemption:
             requests: Iterable[Any], blocks: Callable[[Any, int], int]
         ) -> list[tuple[str, list[str]]]:
             return meet_claims(
-                (self._claim(request, blocks(request, spare)) for request in requests),
+                (Claim(r.request_id, self._rank(r), blocks(r, spare)) for r in requests),
                 candidates,
                 free_slots=slots,
                 free_blocks=spare,
@@ -207,22 +207,18 @@ class Preemption:
         call = self._calls.of(request.request_id)
         return 0 if call is None else call.displaced
 
-    def _place(self, request: Any) -> tuple[int, float]:
-        return self._calls.rank(request.request_id)[:2]
+    def _rank(self, request: Any) -> Rank:
+        return self._calls.rank(request.request_id)
 
-    def _claim(self, request: Any, blocks: int) -> Claim:
-        queue, place, order = self._calls.rank(request.request_id)
-        return Claim(request.request_id, queue, order, place, blocks)
+    def _place(self, request: Any) -> tuple[int, float]:
+        return self._rank(request)[:2]
 
     def _candidate(self, request: Any) -> Candidate:
-        queue, place, order = self._calls.rank(request.request_id)
         computed = int(request.num_computed_tokens)
         hooks = self._hooks
         return Candidate(
             sequence=request.request_id,
-            queue=queue,
-            order_in_queue=order,
-            rank=place,
+            rank=self._rank(request),
             # Full blocks stay in the prefix cache for some time; the content of the last one is
             # lost.
             waste=computed % hooks.block_size if hooks.prefix_cached() else computed,
@@ -286,27 +282,27 @@ class _Plan:
     def inside(self, tenant: str, claims: list[str] | None = None) -> None:
         """Inside a tenant, let waiting sequences preempt running ones of worse rank, as if the
         tenant were alone. claims: the only sequences considered; None: the tenant's best ones."""
-        place, margin = self._place, self._calls.order.margin
+        rank, margin = self._calls.rank, self._calls.order.margin
         running = self._calls.shares.running_of(tenant)
         best = next(self._owner._tenant_queues.of(tenant), None)
         # For most decisions, these two comparisons suffice.
         if best is None or not running:
             return
-        if not outranks(place(best), max(map(place, running)), margin):
+        if not outranks(rank(best), max(map(rank, running)), margin):
             return
         taken = set(self.victims)
         giving = (r for r in self._owner._giving(tenant, limit=True) if r.request_id not in taken)
         worse = list(islice(giving, _FAIR_VICTIMS))
         if not worse:
             return
-        worst = place(worse[0].request_id)
+        worst = rank(worse[0].request_id)
         if claims is None:
             claims = list(islice(self._owner._tenant_queues.of(tenant), _FAIR_CLAIMS))
         better = []
         for name in claims:
             if name in self.coming:
                 continue
-            if not outranks(place(name), worst, margin):
+            if not outranks(rank(name), worst, margin):
                 break
             if self._ready(name):
                 better.append(self._hooks.requests[name])
@@ -324,9 +320,6 @@ class _Plan:
         able = [r for r in self._owner._giving(tenant) if r.request_id not in passed]
         displaced, most = self._owner._displaced, self._owner._most
         return min(able, key=lambda r: max(0, displaced(r) + 1 - most), default=None)
-
-    def _place(self, name: str) -> tuple[int, float]:
-        return self._calls.rank(name)[:2]
 
     def _needed(self, name: str) -> int:
         return int(self._hooks.blocks_needed(self._hooks.requests[name], self._spare))

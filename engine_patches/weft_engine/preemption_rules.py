@@ -12,6 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import TypeVar
+
+from weft_engine.call_state import Rank
+
+_Running = TypeVar("_Running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +24,7 @@ class Claim:
     """A waiting sequence, and the free blocks that its admission takes."""
 
     sequence: str
-    queue: int
-    order_in_queue: int = 0
-    rank: float = 0.0
+    rank: Rank
     blocks: int = 0
 
 
@@ -35,33 +38,10 @@ class Candidate:
     """
 
     sequence: str
-    queue: int
-    order_in_queue: int = 0
-    rank: float = 0.0
+    rank: Rank
     waste: int = 0
     preemptions: int = 0
     blocks: int = 0
-
-
-def choose_victims(
-    waiting: Iterable[Claim],
-    running: Sequence[Candidate],
-    *,
-    free_slots: int,
-    free_blocks: int,
-    max_displacements: int,
-    margin: float | None = None,
-) -> list[str]:
-    """Return the victims of `meet_claims` in its order. waiting: in any order."""
-    met = meet_claims(
-        sorted(waiting, key=lambda c: (c.queue, c.rank, c.order_in_queue)),
-        running,
-        free_slots=free_slots,
-        free_blocks=free_blocks,
-        max_displacements=max_displacements,
-        margin=margin,
-    )
-    return [victim for _, victims in met for victim in victims]
 
 
 def meet_claims(
@@ -83,10 +63,13 @@ def meet_claims(
     are exempt. blocks_of: the blocks that a candidate would free; called only if free slots do not
     suffice.
     """
-    movable = sorted(
-        (c for c in running if c.preemptions < max_displacements),
-        key=lambda c: (-c.queue, 0.0 if margin is None else -c.rank, c.waste, -c.order_in_queue),
-    )
+
+    def worst_first(candidate: Candidate) -> tuple[float, ...]:
+        queue, rank, tie_break = candidate.rank
+        return -queue, 0.0 if margin is None else -rank, candidate.waste, -tie_break
+
+    movable = [c for c in running if c.preemptions < max_displacements]
+    movable.sort(key=worst_first)
     met: list[tuple[str, list[str]]] = []
     taken = 0
     # Victims with uncounted blocks.
@@ -99,7 +82,7 @@ def meet_claims(
             if (slots >= 1 and blocks >= claim.blocks) or reach == len(movable):
                 break
             victim = movable[reach]
-            if not _gives_way(victim, claim, margin):
+            if not outranks(claim.rank, victim.rank, margin):
                 break
             slots += 1
             owed.append(victim)
@@ -112,38 +95,36 @@ def meet_claims(
 
 
 def slots_to_take(
-    claims: Iterable[tuple[int, float]],
-    running: Iterable[tuple[int, float]],
+    claims: Iterable[Rank],
+    running: Iterable[_Running],
+    rank_of: Callable[[_Running], Rank],
     margin: float | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, list[_Running]]:
     """For orders that preempt only for slots: return how many claims can each take the slot of a
-    running sequence, and how many running ones are candidates. Reads no further than necessary.
+    running sequence, and the running ones to choose from. Reads no further than necessary.
 
-    claims: queue and rank of waiting sequences without a free slot, best first. running: queue and
-    rank of the preemptible sequences, worst first.
+    claims: the ranks of waiting sequences without a free slot, best first. running: the preemptible
+    sequences, worst first.
     """
-    pairs = among = 0
+    pairs, candidates = 0, []
     waiting, last, taking = iter(claims), None, True
-    for queue, rank in running:
-        alike = (queue, 0.0 if margin is None else rank)
+    for sequence in running:
+        rank = rank_of(sequence)
+        alike = rank[0], 0.0 if margin is None else rank[1]
         if taking:
             claim = next(waiting, None)
-            taking = claim is not None and outranks(claim, (queue, rank), margin)
+            taking = claim is not None and outranks(claim, rank, margin)
             pairs += taking
             last = alike if taking else last
         # Among candidates equal to the last one, the one of least waste is chosen.
         if alike != last:
             break
-        among += 1
-    return pairs, among
+        candidates.append(sequence)
+    return pairs, candidates
 
 
-def _gives_way(victim: Candidate, claim: Claim, margin: float | None) -> bool:
-    return outranks((claim.queue, claim.rank), (victim.queue, victim.rank), margin)
-
-
-def outranks(claim: tuple[int, float], victim: tuple[int, float], margin: float | None) -> bool:
-    """Whether a claim with this queue and rank preempts a victim with that queue and rank."""
+def outranks(claim: Rank, victim: Rank, margin: float | None) -> bool:
+    """Whether a claim of this rank preempts a victim of that rank."""
     if claim[0] != victim[0]:
         return claim[0] < victim[0]
     return margin is not None and claim[1] + margin < victim[1]

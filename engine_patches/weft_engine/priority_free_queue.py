@@ -95,7 +95,9 @@ class PriorityFreeQueue:
     def popleft_n(self, n: int) -> list[Any]:
         """Take the n blocks to reuse first. At least n blocks must be free."""
         assert self.num_free_blocks >= n, (self.num_free_blocks, n)
-        taken: list[Any] = []
+        unowned = min(n, self._nobody.count)
+        self._nobody.count -= unowned
+        taken: list[Any] = self._nobody.shelves[0].queue.popleft_n(unowned)
         while len(taken) < n:
             lane, most = self._next(n - len(taken))
             before = len(taken)
@@ -176,13 +178,6 @@ class PriorityFreeQueue:
         for _, home, run in moved:
             self._put(home, run)
 
-    def counts(self) -> list[int]:
-        """Return the free blocks in each tier, over all tenants."""
-        found = [0] * TIERS
-        for shelf in self._shelves():
-            found[shelf.home[1]] += shelf.queue.num_free_blocks
-        return found
-
     def violations(self, blocks: Sequence[Any]) -> list[str]:
         """Return inconsistencies between this queue and all blocks of the cache, in words."""
         linked = [
@@ -215,8 +210,6 @@ class PriorityFreeQueue:
     def _next(self, wanted: int) -> tuple[_Lane, int]:
         """Return the tenant to take from next, and the most blocks to take before the next
         choice."""
-        if self._nobody.count:
-            return self._nobody, wanted
         if len(self._lanes) == 1:
             return next(iter(self._lanes.values())), wanted
         lane = self._giving

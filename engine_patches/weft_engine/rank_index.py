@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator
 
-from weft_engine.call_table import Rank
+from weft_engine.call_state import Rank
 
 
 class RankIndex:

@@ -103,7 +103,7 @@ class WeftScheduler(SchedulerHooks):
         if self._forgetting:
             self._forget()
         if self._eviction is not None:
-            self._eviction.expire(now)
+            self._eviction.policy.expire(now)
         if self._undecided <= 0:
             self._decide(now)
             self._undecided = self.settings.decide_every

@@ -1,4 +1,4 @@
-"""The protocol between the gateway and an engine with Weft's plugin. Standard library only.
+"""The protocol between the gateway and an engine with Weft's plugin.
 
 Gateway to engine: flat scalars in `vllm_xargs` (vLLM refuses nested objects), and the `x-weft-call`
 header, which names the call for the report channel.
@@ -13,14 +13,18 @@ scheduled. Waiting is time in the engine's queue, including the time after a pre
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 CALL_HEADER: Final = "x-weft-call"
 REPORT_HEADER: Final = "x-weft-report"
 REPORT_COMMENT: Final = b": weft-report "
 
+# Names of the entries of `vllm_xargs`.
+_PREFIX: Final = "weft_"
 XARG_CALL: Final = "weft_call"
 XARG_PROGRAM: Final = "weft_program"
 XARG_TENANT: Final = "weft_tenant"
@@ -43,10 +47,11 @@ ORDER_NAMES: Final = (
 )  # fmt: skip
 
 # Larger values are invalid: thirty thousand years as a duration, and no plausible Unix time.
-_LARGEST_S: Final = 1e12
+_Instant = Annotated[float, Field(strict=True, ge=0, le=1e12, allow_inf_nan=False)]
+_Integer = Annotated[int, Field(strict=True)]
 # Limits of a report: four months, and more tokens than any context has.
-_LONGEST_CALL_S: Final = 1e7
-_LARGEST_COUNT: Final = 1_000_000_000
+_Seconds = Annotated[float, Field(ge=0, le=1e7)]
+_Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,113 +71,64 @@ class CallContext:
     weight: the tenant's share of engine time relative to other tenants, positive.
     """
 
-    call: str
-    program: str
-    service_s: float = 0.0
-    waiting_s: float = 0.0
-    arrival_s: float = 0.0
-    critical_path_s: float = 0.0
-    budget_s: float | None = None
-    cost_s: float | None = None
-    remaining_s: float | None = None
-    tags: tuple[int, ...] | None = None
-    retain_s: float | None = None
-    priority: int | None = None
-    retain_tokens: int | None = None
+    call: Annotated[str, Field(alias=XARG_CALL)]
+    program: Annotated[str, Field(alias=XARG_PROGRAM)]
+    service_s: Annotated[_Instant, Field(alias=XARG_SERVICE)] = 0.0
+    waiting_s: Annotated[_Instant, Field(alias=XARG_WAITING)] = 0.0
+    arrival_s: Annotated[_Instant, Field(alias=XARG_ARRIVAL)] = 0.0
+    critical_path_s: Annotated[_Instant, Field(alias=XARG_CRITICAL_PATH)] = 0.0
+    budget_s: Annotated[_Instant | None, Field(alias=XARG_BUDGET)] = None
+    cost_s: Annotated[_Instant | None, Field(alias=XARG_COST)] = None
+    remaining_s: Annotated[_Instant | None, Field(alias=XARG_REMAINING)] = None
+    tags: Annotated[tuple[_Integer, ...] | None, Field(alias=XARG_TAGS, fail_fast=True)] = None
+    retain_s: Annotated[_Instant | None, Field(alias=XARG_RETAIN)] = None
+    priority: Annotated[_Integer | None, Field(alias=XARG_PRIORITY)] = None
+    retain_tokens: Annotated[_Integer | None, Field(alias=XARG_RETAIN_TOKENS, ge=0)] = None
     ignored: tuple[str, ...] = ()
-    tenant: str = ""
-    weight: float = 1.0
+    tenant: Annotated[str, Field(alias=XARG_TENANT)] = ""
+    weight: Annotated[_Instant, Field(alias=XARG_WEIGHT, gt=0)] = 1.0
 
     def to_xargs(self) -> dict[str, str | float | list[int]]:
         """Return the flat `vllm_xargs` entries that carry this context."""
-        xargs: dict[str, str | float | list[int]] = {
-            XARG_CALL: self.call,
-            XARG_PROGRAM: self.program,
-            XARG_SERVICE: self.service_s,
-            XARG_WAITING: self.waiting_s,
-            XARG_ARRIVAL: self.arrival_s,
-            XARG_CRITICAL_PATH: self.critical_path_s,
-        }
-        if self.tenant:
-            xargs[XARG_TENANT] = self.tenant
-        if self.weight != 1.0:
-            xargs[XARG_WEIGHT] = self.weight
-        if self.budget_s is not None:
-            xargs[XARG_BUDGET] = self.budget_s
-        if self.cost_s is not None:
-            xargs[XARG_COST] = self.cost_s
-        if self.remaining_s is not None:
-            xargs[XARG_REMAINING] = self.remaining_s
-        if self.tags is not None:
-            xargs[XARG_TAGS] = list(self.tags)
-        if self.retain_s is not None:
-            xargs[XARG_RETAIN] = self.retain_s
-        if self.retain_tokens is not None:
-            xargs[XARG_RETAIN_TOKENS] = self.retain_tokens
-        if self.priority is not None:
-            xargs[XARG_PRIORITY] = self.priority
+        xargs: dict[str, str | float | list[int]] = _CONTEXT.dump_python(
+            self, mode="json", by_alias=True, exclude=_NO_ENTRY, exclude_none=True
+        )
+        if not self.tenant:
+            del xargs[XARG_TENANT]
+        if self.weight == 1.0:
+            del xargs[XARG_WEIGHT]
         return xargs
 
     @classmethod
     def from_xargs(cls, xargs: Mapping[str, Any] | None) -> CallContext | None:
         """Parse a context; None if the call did not come through Weft.
 
-        Never fails a call: an entry that is not a finite number from 0 to 1e12 counts as absent,
-        and `ignored` names it.
+        Never fails a call: an entry with an invalid value counts as absent, and `ignored` names it.
         """
         if not xargs or XARG_CALL not in xargs:
             return None
-        ignored: list[str] = []
-
-        def number(name: str) -> float | None:
-            value = xargs.get(name)
-            if value is None:
-                return None
-            real = isinstance(value, int | float) and not isinstance(value, bool)
-            # A NaN fails both comparisons.
-            if real and 0 <= value <= _LARGEST_S:
-                return float(value)
-            ignored.append(name)
-            return None
-
-        def whole(value: Any) -> bool:
-            return isinstance(value, int) and not isinstance(value, bool)
-
-        tags = xargs.get(XARG_TAGS)
-        if tags is not None and not (isinstance(tags, list | tuple) and all(map(whole, tags))):
-            ignored.append(XARG_TAGS)
-            tags = None
-        priority = xargs.get(XARG_PRIORITY)
-        if priority is not None and not whole(priority):
-            ignored.append(XARG_PRIORITY)
-            priority = None
-        retain_s, reach = number(XARG_RETAIN), xargs.get(XARG_RETAIN_TOKENS)
-        if reach is not None and not (whole(reach) and reach >= 0):
+        given = {
+            name: value
+            for name, value in xargs.items()
+            if value is not None and name.startswith(_PREFIX)
+        }
+        call = given[XARG_CALL] = str(xargs[XARG_CALL])
+        given[XARG_PROGRAM] = str(given.get(XARG_PROGRAM, call))
+        given[XARG_TENANT] = str(given.get(XARG_TENANT, ""))
+        try:
+            return _CONTEXT.validate_python(given)
+        except ValidationError as error:
+            ignored = tuple(str(one["loc"][0]) for one in error.errors(include_input=False))
+        for name in ignored:
+            del given[name]
+        if XARG_RETAIN_TOKENS in ignored:
             # Do not retain more than the client asked for.
-            ignored.append(XARG_RETAIN_TOKENS)
-            retain_s = reach = None
-        weight = number(XARG_WEIGHT)
-        if weight == 0:
-            ignored.append(XARG_WEIGHT)
-        call = str(xargs[XARG_CALL])
-        return cls(
-            call=call,
-            program=str(xargs.get(XARG_PROGRAM, call)),
-            service_s=number(XARG_SERVICE) or 0.0,
-            waiting_s=number(XARG_WAITING) or 0.0,
-            arrival_s=number(XARG_ARRIVAL) or 0.0,
-            critical_path_s=number(XARG_CRITICAL_PATH) or 0.0,
-            budget_s=number(XARG_BUDGET),
-            cost_s=number(XARG_COST),
-            remaining_s=number(XARG_REMAINING),
-            tags=None if tags is None else tuple(tags),
-            retain_s=retain_s,
-            priority=priority,
-            retain_tokens=reach,
-            ignored=tuple(ignored),
-            tenant=str(xargs.get(XARG_TENANT, "")),
-            weight=weight or 1.0,
-        )
+            given.pop(XARG_RETAIN, None)
+        return replace(_CONTEXT.validate_python(given), ignored=ignored)
+
+
+_CONTEXT: Final = TypeAdapter(CallContext)
+_NO_ENTRY: Final = {"ignored"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,21 +137,25 @@ class CallReport:
 
     service_s, waiting_s: seconds. Token counts are totals. queue_path: the queues that the call was
     in, in order; 0 is the best. finished: no sequence of the call is alive.
+
+    `from_json` checks every field, so later code needs no checks. The constructor checks nothing.
     """
 
+    __pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
+
     call: str
-    service_s: float = 0.0
-    waiting_s: float = 0.0
-    preemptions: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    queue_path: tuple[int, ...] = ()
+    service_s: _Seconds = 0.0
+    waiting_s: _Seconds = 0.0
+    preemptions: _Count = 0
+    prompt_tokens: _Count = 0
+    cached_tokens: _Count = 0
+    output_tokens: _Count = 0
+    queue_path: tuple[_Count, ...] = ()
     policy: str = ""
     finished: bool = True
-    recomputed_tokens: int = 0
-    blocks_swapped_out: int = 0
-    blocks_swapped_in: int = 0
+    recomputed_tokens: _Count = 0
+    blocks_swapped_out: _Count = 0
+    blocks_swapped_in: _Count = 0
     hints: tuple[str, ...] = ()
 
     def to_json(self) -> str:
@@ -204,75 +164,8 @@ class CallReport:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> CallReport:
-        """Parse a report. Unknown fields are ignored. ValueError if it is invalid."""
-        return cls.from_mapping(json.loads(text))
-
-    @classmethod
-    def from_mapping(cls, raw: Any) -> CallReport:
-        """Build a report from parsed JSON. Unknown fields are ignored.
-
-        Checks every field, so later code needs no checks: durations are finite and at most 1e7 s,
-        counts are integers and at most 1e9. ValueError names the first invalid field.
-        """
-        if not isinstance(raw, dict):
-            raise ValueError("not a call report")
-        values: dict[str, Any] = {}
-        for name, check in _REPORT_FIELDS.items():
-            if name in raw:
-                value = check(raw[name])
-                if value is None:
-                    raise ValueError(f"invalid {name} in a call report")
-                values[name] = value
-        if "call" not in values:
-            raise ValueError("a call report needs a call id")
-        return cls(**values)
+        """Parse a report. Unknown fields are ignored. ValueError names an invalid field."""
+        return _REPORT.validate_json(text)
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _truth(value: Any) -> bool | None:
-    return value if isinstance(value, bool) else None
-
-
-def _seconds(value: Any) -> float | None:
-    # A NaN fails both comparisons.
-    if type(value) in (int, float) and 0 <= value <= _LONGEST_CALL_S:
-        return float(value)
-    return None
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value <= _LARGEST_COUNT else None
-
-
-def _counts(value: Any) -> tuple[int, ...] | None:
-    if isinstance(value, list | tuple) and all(_count(item) is not None for item in value):
-        return tuple(value)
-    return None
-
-
-def _texts(value: Any) -> tuple[str, ...] | None:
-    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
-        return tuple(value)
-    return None
-
-
-# The parser of each field: it returns the value, or None if it is invalid.
-_REPORT_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
-    "call": _text,
-    "service_s": _seconds,
-    "waiting_s": _seconds,
-    "preemptions": _count,
-    "prompt_tokens": _count,
-    "cached_tokens": _count,
-    "output_tokens": _count,
-    "queue_path": _counts,
-    "policy": _text,
-    "finished": _truth,
-    "recomputed_tokens": _count,
-    "blocks_swapped_out": _count,
-    "blocks_swapped_in": _count,
-    "hints": _texts,
-}
+_REPORT: Final = TypeAdapter(CallReport)

@@ -9,7 +9,7 @@ from math import gcd
 
 import torch
 
-from weft_kernels.layout import BlockLayout, Kind, Span, layout_of, share_memory, spans_of
+from weft_kernels.layout import BlockLayout, Span, layout_of, share_memory, spans_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,17 +85,14 @@ class KVLayers:
         return torch.tensor(rows, dtype=torch.int64).to(self.device)
 
 
-def prepare(layers: Sequence[torch.Tensor] | KVLayers, kind: Kind = "fused") -> KVLayers:
-    """Check the layers and describe them. A `KVLayers` is returned unchanged.
+def prepare(layers: Sequence[torch.Tensor]) -> KVLayers:
+    """Check the layers and describe them for the functions of `weft_kernels.swap`.
 
-    For frequent swaps, prepare once and pass the result to the functions of `weft_kernels.swap`.
     The result keeps the tensors alive and stays valid until one of them is resized. Raises
     ValueError if no layer is given, if the layers are on neither a CPU nor a CUDA device, if they
     differ in device, type or number of blocks, if two of them share memory, and in the cases that
     `layout_of` lists.
     """
-    if isinstance(layers, KVLayers):
-        return layers
     tensors = tuple(layers)
     if not tensors:
         raise ValueError("no layer given")
@@ -107,7 +104,7 @@ def prepare(layers: Sequence[torch.Tensor] | KVLayers, kind: Kind = "fused") -> 
             raise ValueError(f"layer {i} is on {tensor.device}, layer 0 on {first.device}")
         if tensor.dtype != first.dtype:
             raise ValueError(f"layer {i} is of {tensor.dtype}, layer 0 of {first.dtype}")
-    prepared = KVLayers(tensors, tuple(layout_of(tensor, kind) for tensor in tensors))
+    prepared = KVLayers(tensors, tuple(layout_of(tensor) for tensor in tensors))
     for i, layout in enumerate(prepared.layouts):
         if layout.blocks != prepared.blocks:
             raise ValueError(f"layer {i} has {layout.blocks} blocks, layer 0 {prepared.blocks}")

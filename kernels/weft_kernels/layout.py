@@ -1,8 +1,9 @@
 """Byte layout of KV blocks in a layer's tensor.
 
-vLLM gives each layer a logical tensor and may permute its memory: block by block, head by head, or
-with the layers of a block side by side (`vllm.v1.kv_cache_layout`). A copy needs only the distance
-between blocks and the runs of contiguous bytes that make up a block.
+vLLM gives each layer a logical tensor, `[blocks, heads, block, 2 * dim]` with key and value side by
+side, and may permute its memory: block by block, head by head, or with the layers of a block side
+by side (`vllm.v1.kv_cache_layout`). A copy needs only the distance between blocks and the runs of
+contiguous bytes that make up a block.
 """
 
 from __future__ import annotations
@@ -10,17 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Final, Literal
 
 import torch
-
-# `fused` is `[blocks, heads, block, 2 * dim]` with key and value side by side; all layers of vLLM
-# 0.32 have it. `kv_blocks` is `[2, blocks, block, heads, dim]` and `blocks_kv` is `[blocks, 2,
-# block, heads, dim]`: the split layouts of older attention backends.
-Kind = Literal["fused", "kv_blocks", "blocks_kv"]
-
-_BLOCK_AXIS: Final[dict[str, int]] = {"fused": 0, "kv_blocks": 1, "blocks_kv": 0}
-_KV_AXIS: Final[dict[str, int]] = {"kv_blocks": 0, "blocks_kv": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +23,28 @@ class BlockLayout:
     `runs`. The offsets ascend: a block's bytes are copied in memory order.
     """
 
-    block_axis: int
     blocks: int
     block_bytes: int
     block_stride: int
     run_bytes: int
     runs: tuple[int, ...]
 
-    @property
-    def contiguous(self) -> bool:
-        """Whether a block is one run of bytes."""
-        return len(self.runs) == 1
 
+def layout_of(tensor: torch.Tensor) -> BlockLayout:
+    """Return the layout of a layer's tensor, whose first axis is the block.
 
-def layout_of(tensor: torch.Tensor, kind: Kind = "fused") -> BlockLayout:
-    """Return the layout of a layer's tensor.
-
-    Raises ValueError for an unknown kind, a shape that does not fit the kind, an empty block, and
+    Raises ValueError for a sparse tensor, a tensor without further axes, an empty block, and
     elements or blocks that overlap.
     """
-    axis = _block_axis(tensor, kind)
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"a layer must be a dense tensor, not {tensor.layout}")
+    if tensor.ndim < 2:
+        raise ValueError(f"a layer needs more axes than shape {tuple(tensor.shape)} has")
     item = tensor.element_size()
     axes = sorted(
         (stride * item, size)
-        for i, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True))
-        if i != axis and size != 1
+        for size, stride in zip(tensor.shape[1:], tensor.stride()[1:], strict=True)
+        if size != 1
     )
     if any(size == 0 for _, size in axes):
         raise ValueError(f"a block of shape {tuple(tensor.shape)} holds no bytes")
@@ -70,24 +59,10 @@ def layout_of(tensor: torch.Tensor, kind: Kind = "fused") -> BlockLayout:
             outer.append(range(0, stride * size, stride))
         extent = stride * (size - 1) + extent
     runs = tuple(sorted(sum(offsets) for offsets in product(*outer)))
-    blocks, block_stride = tensor.shape[axis], tensor.stride(axis) * item
+    blocks, block_stride = tensor.shape[0], tensor.stride(0) * item
     if blocks > 1 and block_stride < run:
         raise ValueError(f"blocks share memory: {block_stride} bytes apart, runs of {run} bytes")
-    return BlockLayout(axis, blocks, run * len(runs), block_stride, run, runs)
-
-
-def _block_axis(tensor: torch.Tensor, kind: str) -> int:
-    if kind not in _BLOCK_AXIS:
-        raise ValueError(f"unknown kind of layout {kind!r}; known are {', '.join(_BLOCK_AXIS)}")
-    if tensor.layout is not torch.strided:
-        raise ValueError(f"a layer must be a dense tensor, not {tensor.layout}")
-    axis = _BLOCK_AXIS[kind]
-    if tensor.ndim < axis + 2:
-        raise ValueError(f"{kind} needs more axes than shape {tuple(tensor.shape)} has")
-    halves = _KV_AXIS.get(kind)
-    if halves is not None and tensor.shape[halves] != 2:
-        raise ValueError(f"{kind} needs a size of 2 on axis {halves}, not {tuple(tensor.shape)}")
-    return axis
+    return BlockLayout(blocks, run * len(runs), block_stride, run, runs)
 
 
 @dataclass(frozen=True, slots=True)

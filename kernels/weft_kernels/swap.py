@@ -1,14 +1,12 @@
 """Move KV blocks between their places in the cache and one contiguous buffer.
 
 Agentix (section 4.2.2) gathers a preempted call's blocks into one buffer and moves it in a single
-transfer, instead of one transfer for each block and layer. `gather_blocks` and `scatter_blocks` do
-the first half, `swap_out` and `swap_in` do both.
+transfer, instead of one transfer for each block and layer.
 
-`layers` are a cache's tensors, one for each layer, or the result of
-`weft_kernels.layers.prepare`, which saves the checks in each call. `blocks` are block numbers, the
+`layers` describe a cache's tensors (`weft_kernels.layers.prepare`). `blocks` are block numbers, the
 same for every layer. A buffer is a contiguous tensor of bytes or of the layers' type. It holds
-block after block, each `staging_bytes(layers, 1)` long, so that one block's bytes can be kept or
-dropped alone.
+block after block, each `layers.block_bytes` long, so that one block's bytes can be kept or dropped
+alone.
 
 Every function checks its arguments before it writes anything and raises ValueError. An empty list
 of blocks does nothing. Work on a GPU goes to the current stream.
@@ -25,56 +23,18 @@ import torch
 
 from weft_kernels import reference, transfer
 from weft_kernels.checks import block_list, check_buffer
-from weft_kernels.layers import KVLayers, prepare
-from weft_kernels.layout import Kind
+from weft_kernels.layers import KVLayers
 from weft_kernels.transfer import STAGING_LIMIT, Copies
 
-Layers: TypeAlias = Sequence[torch.Tensor] | KVLayers
 Blocks: TypeAlias = Sequence[int] | torch.Tensor
 
 _CPU: Final = torch.device("cpu")
 
 
-def staging_bytes(layers: Layers, count: int, kind: Kind = "fused") -> int:
-    """Return the bytes that `count` blocks of all layers take in a buffer."""
-    if count < 0:
-        raise ValueError(f"{count} blocks")
-    return prepare(layers, kind).block_bytes * count
-
-
-def gather_blocks(
-    layers: Layers, blocks: Blocks, staging: torch.Tensor, kind: Kind = "fused"
-) -> None:
-    """Copy the blocks of all layers to the front of the staging buffer, in the list's order.
-
-    The staging buffer is on the layers' device. The list may contain a block twice.
-    """
-    held = prepare(layers, kind)
-    chosen = block_list(blocks, held.blocks, unique=False)
-    if len(chosen):
-        check_buffer(held, len(chosen), staging, "staging", on=held.device)
-        copies_for(held.device).gather(held, _on(held.device, chosen), staging)
-
-
-def scatter_blocks(
-    staging: torch.Tensor, layers: Layers, blocks: Blocks, kind: Kind = "fused"
-) -> None:
-    """Copy the front of the staging buffer to the blocks of all layers: undoes `gather_blocks`.
-
-    Blocks that are not in the list do not change. The list must not contain a block twice.
-    """
-    held = prepare(layers, kind)
-    chosen = block_list(blocks, held.blocks, unique=True)
-    if len(chosen):
-        check_buffer(held, len(chosen), staging, "staging", on=held.device)
-        copies_for(held.device).scatter(held, _on(held.device, chosen), staging)
-
-
 def swap_out(
-    layers: Layers,
+    layers: KVLayers,
     blocks: Blocks,
     host: torch.Tensor,
-    kind: Kind = "fused",
     *,
     staging_limit: int = STAGING_LIMIT,
     wait: bool = True,
@@ -88,24 +48,22 @@ def swap_out(
     it. `staging_limit` bounds the device memory (bytes) for staging, except that two blocks always
     fit. A swap within the limit takes one transfer.
     """
-    held = prepare(layers, kind)
-    chosen = block_list(blocks, held.blocks, unique=False)
+    chosen = block_list(blocks, layers.blocks, unique=False)
     if not len(chosen):
         return
-    check_buffer(held, len(chosen), host, "host", on=_CPU)
-    if held.device == _CPU:
-        reference.gather(held, chosen, host)
+    check_buffer(layers, len(chosen), host, "host", on=_CPU)
+    if layers.device == _CPU:
+        reference.gather(layers, chosen, host)
     else:
-        numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
-        copies = copies_for(held.device)
-        transfer.swap_out(held, numbers, far, copies, staging_limit, wait=wait)
+        numbers, far = _on(layers.device, chosen), host.view(-1).view(torch.uint8)
+        copies = copies_for(layers.device)
+        transfer.swap_out(layers, numbers, far, copies, staging_limit, wait=wait)
 
 
 def swap_in(
     host: torch.Tensor,
-    layers: Layers,
+    layers: KVLayers,
     blocks: Blocks,
-    kind: Kind = "fused",
     *,
     staging_limit: int = STAGING_LIMIT,
     wait: bool = True,
@@ -117,30 +75,30 @@ def swap_in(
     `swap_out`. With `wait=False` the current stream continues at once, and the returned event is
     reached when the blocks are in place; None means that they are in place already.
     """
-    held = prepare(layers, kind)
-    chosen = block_list(blocks, held.blocks, unique=True)
+    chosen = block_list(blocks, layers.blocks, unique=True)
     if not len(chosen):
         return None
-    check_buffer(held, len(chosen), host, "host", on=_CPU)
-    if held.device == _CPU:
-        reference.scatter(held, chosen, host)
+    check_buffer(layers, len(chosen), host, "host", on=_CPU)
+    if layers.device == _CPU:
+        reference.scatter(layers, chosen, host)
         return None
-    numbers, far = _on(held.device, chosen), host.view(-1).view(torch.uint8)
-    copies = copies_for(held.device)
-    return transfer.swap_in(held, numbers, far, copies, staging_limit, wait=wait)
+    numbers, far = _on(layers.device, chosen), host.view(-1).view(torch.uint8)
+    copies = copies_for(layers.device)
+    return transfer.swap_in(layers, numbers, far, copies, staging_limit, wait=wait)
 
 
-def warm_up(layers: Layers, kind: Kind = "fused") -> None:
+def warm_up(layers: KVLayers) -> None:
     """Compile the kernels for these layers and wait, so that the first swap does not have to.
 
     Copies the first block to a staging buffer and back, which changes nothing.
     """
-    held = prepare(layers, kind)
-    staging = torch.empty(held.block_bytes, dtype=torch.uint8, device=held.device)
-    gather_blocks(held, [0], staging)
-    scatter_blocks(staging, held, [0])
-    if held.device != _CPU:
-        torch.cuda.synchronize(held.device)
+    copies, first = copies_for(layers.device), torch.zeros(1, dtype=torch.int64)
+    blocks = _on(layers.device, first)
+    staging = torch.empty(layers.block_bytes, dtype=torch.uint8, device=layers.device)
+    copies.gather(layers, blocks, staging)
+    copies.scatter(layers, blocks, staging)
+    if layers.device != _CPU:
+        torch.cuda.synchronize(layers.device)
 
 
 @cache

@@ -17,7 +17,6 @@ STANDARD_LIBRARY_ONLY = [
         Path("gateway/weft_gateway/overlap") / f"{name}.py"
         for name in ("allowance", "dispatch", "events", "json_end", "text_calls", "tool_calls")
     ),
-    Path("engine_patches/weft_engine/wire.py"),
     Path("deploy/weft_deploy/local/install.py"),
 ]
 HEAVY = ("torch", "vllm", "transformers", "numpy", "matplotlib")

@@ -50,7 +50,7 @@ class Preemption(WeftScheduler):
             if call is not None and call.displaced < 4 and self.can_be_preempted(victim):
                 call.displaced += 1
                 # Behind all others, so that its blocks are overwritten before it resumes.
-                call.order_in_queue += 10_000
+                call.rank = (*call.rank[:2], call.rank[2] + 10_000)
                 self.preempt(victim, self.clock())
                 self.forced += 1
         return super().schedule(*args, **kwargs)

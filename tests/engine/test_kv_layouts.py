@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.kv_layers import Cache, random_bytes
 from weft_kernels.layers import prepare
-from weft_kernels.swap import gather_blocks, scatter_blocks, staging_bytes
+from weft_kernels.swap import swap_in, swap_out
 
 pytestmark = pytest.mark.engine
 
@@ -44,16 +44,16 @@ def views(order: str, kernel_block: int | None = None, padding: int = 0) -> list
      ("BLHNC", None, 64)],
 )  # fmt: skip
 def test_blocks_go_and_come_back(order, kernel_block, padding):
-    cache = Cache(views(order, kernel_block, padding), "fused")
+    cache = Cache(views(order, kernel_block, padding))
     layers = prepare(cache.layers)
     assert layers.blocks == BLOCKS
     assert layers.block_bytes == LAYERS * prod((2, 32, 2 * 8)) * 2
     before, chosen = cache.bytes(), [5, 0, 3]
-    staging = torch.empty(staging_bytes(layers, 3), dtype=torch.uint8)
-    gather_blocks(layers, chosen, staging)
-    assert torch.equal(staging, cache.expected(chosen))
+    buffer = torch.empty(3 * layers.block_bytes, dtype=torch.uint8)
+    swap_out(layers, chosen, buffer)
+    assert torch.equal(buffer, cache.expected(chosen))
     for layer in cache.layers:
         layer.view(torch.uint8).bitwise_xor_(255)
-    scatter_blocks(staging, layers, chosen)
+    swap_in(buffer, layers, chosen)
     for number, now in enumerate(cache.bytes()):
         assert torch.equal(now, before[number] if number in chosen else before[number] ^ 255)

@@ -31,7 +31,7 @@ def preempt_any(engine: Any, random: Random) -> bool:
         victim = random.choice(able)
         call = scheduler.calls.of(victim.request_id)
         # It is often put behind all others, so that its blocks are overwritten before it resumes.
-        call.order_in_queue += random.choice([0, 10_000])
+        call.rank = (*call.rank[:2], call.rank[2] + random.choice([0, 10_000]))
         scheduler.calls.moved.add(victim.request_id)
         preempt(engine, victim.request_id)
     return bool(able)

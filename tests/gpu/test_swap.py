@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes
+from support.kv_layers import DTYPES, ORDERS, Cache, make, random_bytes
 from weft_kernels import reference
 from weft_kernels.host import host_buffer
 from weft_kernels.layers import prepare
-from weft_kernels.swap import copies_for, gather_blocks, scatter_blocks, swap_in, swap_out, warm_up
+from weft_kernels.swap import copies_for, swap_in, swap_out, warm_up
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,7 +27,7 @@ def on_gpu(cache: Cache) -> Cache:
         )
         for x in cache.layers
     ]
-    return Cache(layers, cache.kind)
+    return Cache(layers)
 
 
 def invert(cache: Cache) -> None:
@@ -40,20 +40,21 @@ def test_gpus_use_triton():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("layout", KINDS)
+@pytest.mark.parametrize("layout", ORDERS)
 def test_gather_and_scatter_equal_plain_torch(layout, dtype):
     host = make(layout, blocks=12, dtype=dtype)
     cache = on_gpu(host)
     expected = host.expected(BLOCKS)
     staging = random_bytes(len(expected) + 64).cuda()
     behind = staging[len(expected) :].clone()
-    gather_blocks(cache.layers, BLOCKS, staging, cache.kind)
+    layers, blocks = prepare(cache.layers), torch.tensor(BLOCKS).cuda()
+    copies_for(layers.device).gather(layers, blocks, staging)
     assert torch.equal(staging[: len(expected)].cpu(), expected)
     assert torch.equal(staging[len(expected) :], behind)
 
     before = cache.bytes()
     invert(cache)
-    scatter_blocks(staging, cache.layers, BLOCKS, cache.kind)
+    copies_for(layers.device).scatter(layers, blocks, staging)
     for number, now in enumerate(cache.bytes()):
         assert torch.equal(now, before[number] if number in BLOCKS else before[number] ^ 255)
 
@@ -118,8 +119,9 @@ def test_warm_up_compiles_the_kernels_of_a_swap():
 
 def test_memory_that_is_not_pinned_is_refused():
     cache = on_gpu(make())
-    buffer = torch.empty(prepare(cache.layers).block_bytes, dtype=torch.uint8)
+    layers = prepare(cache.layers)
+    buffer = torch.empty(layers.block_bytes, dtype=torch.uint8)
     with pytest.raises(ValueError, match="not pinned"):
-        swap_out(cache.layers, [0], buffer)
+        swap_out(layers, [0], buffer)
     with pytest.raises(ValueError, match="not pinned"):
-        swap_in(buffer, cache.layers, [0])
+        swap_in(buffer, layers, [0])

@@ -17,24 +17,21 @@ ORDERS = {
     "BLNHC": (1, 0, 3, 2, 4),
     "BHLNC": (1, 2, 0, 3, 4),
 }
-KINDS = (*ORDERS, "kv_blocks", "blocks_kv")
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Layers, and the name of their kind in `weft_kernels.layout`."""
+    """The layers of one KV cache."""
 
     layers: list[torch.Tensor]
-    kind: str
 
     @property
     def blocks(self) -> int:
-        return self.layers[0].shape[1 if self.kind == "kv_blocks" else 0]
+        return self.layers[0].shape[0]
 
     def block(self, layer: int, number: int) -> torch.Tensor:
         """Return a block's bytes in address order, by torch's indexing."""
-        tensor = self.layers[layer]
-        one = tensor[:, number] if self.kind == "kv_blocks" else tensor[number]
+        one = self.layers[layer][number]
         order = sorted(range(one.ndim), key=lambda axis: (-one.stride(axis), axis))
         return one.permute(order).contiguous().view(-1).view(torch.uint8)
 
@@ -64,28 +61,21 @@ def make(
     dtype: torch.dtype = torch.bfloat16,
     seed: int = 0,
 ) -> Cache:
-    """Return a cache in one of vLLM's memory orders or one of the split kinds."""
+    """Return a cache in one of vLLM's memory orders."""
     elements = layers * blocks * heads * tokens * content
     raw = random_bytes(elements * dtype.itemsize, seed).view(dtype)
-    if layout in ORDERS:
-        logical = (layers, blocks, heads, tokens, content)
-        order = ORDERS[layout]
-        memory = raw.view([logical[axis] for axis in order])
-        back = [order.index(axis) for axis in range(5)]
-        return Cache(list(memory.permute(back).unbind(0)), "fused")
-    half = content // 2
-    shape = {
-        "kv_blocks": (layers, 2, blocks, tokens, heads, half),
-        "blocks_kv": (layers, blocks, 2, tokens, heads, half),
-    }[layout]
-    return Cache(list(raw.view(shape).unbind(0)), layout)
+    logical = (layers, blocks, heads, tokens, content)
+    order = ORDERS[layout]
+    memory = raw.view([logical[axis] for axis in order])
+    back = [order.index(axis) for axis in range(5)]
+    return Cache(list(memory.permute(back).unbind(0)))
 
 
 @st.composite
 def caches(draw: st.DrawFn) -> Cache:
     """Draw a cache of any layout and type, with a small odd shape."""
     return make(
-        layout=draw(st.sampled_from(KINDS)),
+        layout=draw(st.sampled_from(sorted(ORDERS))),
         layers=draw(st.integers(1, 4)),
         blocks=draw(st.integers(1, 9)),
         heads=draw(st.integers(1, 3)),

@@ -77,7 +77,7 @@ def test_a_call_with_an_id_gets_its_report_plain_and_streamed(replica):
     report = CallReport.from_json(comment.removeprefix(REPORT_COMMENT))
     assert (report.call, report.queue_path[0]) == ("y", 0)
     assert report.cached_tokens > 0
-    assert CallReport.from_mapping(replica.get("/weft/calls/y").json()) == report
+    assert CallReport.from_json(replica.get("/weft/calls/y").content) == report
     assert replica.get("/weft/calls/z").status_code == 404
     silent = replica.post(CHAT, json=BODY)
     assert "x-weft-report" not in silent.headers

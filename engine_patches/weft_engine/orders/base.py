@@ -82,9 +82,9 @@ class Order:
 
     cache_aware: `rank` reads the results of prefix cache lookups and counts before the queue, which
     then only decides demotion and promotion. Calls are preempted for slots only, because preempting
-    one for its blocks would lose what it computed. affinity_levels: queues by which a cached call
-    counts as better. reserve_factor: how long blocks stay reserved for a program between two calls,
-    as a fraction of the time that a prefill of the whole cache takes.
+    one for its blocks would lose what it computed. reserve_factor: how long blocks stay reserved
+    for a program between two calls, as a fraction of the time that a prefill of the whole cache
+    takes.
     """
 
     name: str
@@ -99,15 +99,7 @@ class Order:
     rank_changes: bool = False
     counts_tokens: bool = False
     cache_aware: bool = False
-    affinity_levels: float = 0.0
     reserve_factor: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not self.beta > 0:
-            raise ValueError(f"beta must be positive, got {self.beta}")
-        for name in ("affinity_levels", "reserve_factor"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
 
     @property
     def preempts(self) -> bool:

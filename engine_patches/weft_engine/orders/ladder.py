@@ -12,20 +12,11 @@ class QueueLadder:
     quantum of that width; the last queue has neither an upper bound nor a quantum.
 
     count: K. first_quantum_s: width of queue 0, seconds. growth: ratio of neighbouring widths.
-    Raises ValueError for invalid values.
     """
 
-    count: int = 8
-    first_quantum_s: float = 0.5
-    growth: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"queues must be at least 1, got {self.count}")
-        if not (self.first_quantum_s > 0 and math.isfinite(self.first_quantum_s)):
-            raise ValueError(f"first_quantum_s must be positive, got {self.first_quantum_s}")
-        if not (self.growth >= 1 and math.isfinite(self.growth)):
-            raise ValueError(f"growth must be at least 1, got {self.growth}")
+    count: int
+    first_quantum_s: float
+    growth: float
 
     def quantum(self, queue: int) -> float:
         """Seconds of service that a call may use in this queue; infinite in the last one."""

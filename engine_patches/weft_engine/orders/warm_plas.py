@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Final
 
 from weft_engine.orders.base import CallView, Order
-from weft_engine.orders.ladder import QueueLadder
+from weft_engine.orders.options import OrderOptions
 
 # Uncached tokens are compared in units of about one step's prefill; smaller differences do not
 # justify switching between two programs.
@@ -44,23 +44,21 @@ def program_arrival_order(view: CallView, entry: int) -> int:
     return (int(view.program_arrival_s * _MICROSECONDS) << 40) + entry
 
 
-def warm_plas(
-    ladder: QueueLadder, beta: float, affinity_levels: float, reserve_factor: float
-) -> Order:
+def warm_plas(options: OrderOptions) -> Order:
     """PLAS whose ranks prefer cached calls by affinity_levels queues."""
+    ladder, levels = options.ladder, options.affinity_levels
     return Order(
         "warm_plas",
-        rank=partial(cache_aware_rank, affinity_levels),
+        rank=partial(cache_aware_rank, levels),
         tie_break=program_arrival_order,
         ladder=ladder,
-        beta=beta,
+        beta=options.beta,
         attained=attrgetter("program_service_s"),
         waited=attrgetter("program_waiting_s"),
         # Most calls in queue 0 were never served. They count as served up to the last queue whose
         # cached calls pass them.
-        first_queue_service_s=ladder.floor(int(min(affinity_levels, ladder.count))),
+        first_queue_service_s=ladder.floor(int(min(levels, ladder.count))),
         margin=_MARGIN,
         cache_aware=True,
-        affinity_levels=affinity_levels,
-        reserve_factor=reserve_factor,
+        reserve_factor=options.reserve_factor,
     )

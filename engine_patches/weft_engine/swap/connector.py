@@ -50,14 +50,6 @@ class SwapPlan(KVConnectorMetadata):  # type: ignore[misc]
     loading: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class SwapCounters:
-    """Totals since the engine started, in blocks."""
-
-    swapped_out: int = 0
-    swapped_in: int = 0
-
-
 class SwapConnector(KVConnectorBase):
     """The KV connector of both roles.
 
@@ -83,7 +75,8 @@ class SwapConnector(KVConnectorBase):
         self._host: torch.Tensor | None = None
         # In the worker: requests with copies in flight, and the events that mark their ends.
         self._loading: list[tuple[torch.cuda.Event | None, list[str]]] = []
-        self.counters = SwapCounters()
+        # Blocks copied out and in since the engine started.
+        self._swapped_out = self._swapped_in = 0
         # Blocks that the current step brings back, by request.
         self.loaded: dict[str, int] = {}
 
@@ -121,7 +114,7 @@ class SwapConnector(KVConnectorBase):
             request.request_id, request.cache_salt or "", [block.block_hash for block in kept]
         )
         self._plan.out.extend((kept[index].block_id, slot) for index, slot in copies)
-        self.counters.swapped_out += len(copies)
+        self._swapped_out += len(copies)
         return len(copies)
 
     def state(self) -> dict[str, int]:
@@ -129,10 +122,10 @@ class SwapConnector(KVConnectorBase):
         return {
             "slots": self._count,
             "used": len(self._slots),
-            "swapped_out": self.counters.swapped_out,
-            "swapped_in": self.counters.swapped_in,
-            "bytes_out": self.counters.swapped_out * self._block_bytes,
-            "bytes_in": self.counters.swapped_in * self._block_bytes,
+            "swapped_out": self._swapped_out,
+            "swapped_in": self._swapped_in,
+            "bytes_out": self._swapped_out * self._block_bytes,
+            "bytes_in": self._swapped_in * self._block_bytes,
             "dropped": self._slots.dropped,
         }
 
@@ -172,7 +165,7 @@ class SwapConnector(KVConnectorBase):
         self._plan.back.extend(zip(numbers, slots[:count], strict=True))
         if self._load_async:
             self._plan.loading.append(request.request_id)
-        self.counters.swapped_in += count
+        self._swapped_in += count
         self.loaded[request.request_id] = count
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> SwapPlan:

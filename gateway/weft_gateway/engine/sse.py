@@ -15,7 +15,6 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-import orjson
 from weft_engine.wire import REPORT_COMMENT, CallReport
 
 from weft_gateway.engine.errors import ReplicaClosed, ReplicaGarbage, ReplicaWrongCall
@@ -208,7 +207,7 @@ def read_report(text: bytes, call: str) -> CallReport | None:
     is the report of another call.
     """
     try:
-        report = CallReport.from_mapping(orjson.loads(text))
+        report = CallReport.from_json(text)
     except ValueError:
         return None
     if not call or report.call == call:

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Final
 
 from weft_engine.call_table import CallTable
-from weft_engine.preemption_rules import Candidate, Claim, choose_victims
+from weft_engine.preemption_rules import Candidate, Claim, meet_claims
 
 from weft_bench.simulated.engine import Work
 
@@ -60,10 +60,6 @@ def choose_preempted(
     def rank(sequence: CallSequence) -> tuple[int, float]:
         return ledger.rank(sequence.name)[:2]
 
-    def place(sequence: CallSequence) -> tuple[str, int, int, float]:
-        queue, rank_, order = ledger.rank(sequence.name)
-        return sequence.name, queue, order, rank_
-
     best, worst = rank(waiting[0]), rank(running[-1])
     if not best < worst:
         return []
@@ -76,17 +72,19 @@ def choose_preempted(
         account = ledger.of(sequence.name)
         candidates.append(
             Candidate(
-                *place(sequence),
+                sequence.name,
+                ledger.rank(sequence.name),
                 waste=sequence.computed % block_tokens,
                 preemptions=account.displaced if account else 0,
                 blocks=len(sequence.blocks) if for_blocks else 0,
             )
         )
-    return choose_victims(
-        [Claim(*place(s), blocks=wants(s)) for s in better],
+    met = meet_claims(
+        [Claim(s.name, ledger.rank(s.name), wants(s)) for s in better],
         candidates,
         free_slots=slots,
         free_blocks=free_blocks,
         max_displacements=_MAX_PREEMPTIONS,
         margin=ledger.order.margin,
     )
+    return [victim for _, victims in met for victim in victims]

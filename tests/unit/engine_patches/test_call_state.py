@@ -11,7 +11,7 @@ from weft_engine.wire import CallContext
 
 def call_state() -> CallState:
     made = CallState(CallContext("c", "p", service_s=5.0, waiting_s=1.0), "plas")
-    made.stand(QueueState(1, 4.0), 7)
+    made.stand(QueueState(1, 4.0))
     return made
 
 
@@ -52,7 +52,7 @@ def test_a_promotion_resets_the_calls_own_two_numbers_and_not_its_totals():
     a.enqueue("s", 0.0)
     a.service_s = a.call_service_s = 1.0
     a.settle_wait(3.0)
-    a.stand(QueueState(0, 2.0, promoted=True), 8)
+    a.stand(QueueState(0, 2.0, promoted=True))
     view = a.view(3.0)
     assert (view.call_service_s, view.call_waiting_s) == (0.0, 0.0)
     assert (a.service_s, a.waiting_s) == (1.0, 3.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +46,10 @@ def test_moving_changed_requests_equals_a_full_sort(settled, put_first, put_last
         ranks[name] = (rank_, 0.0, len(queue))
         moved.add(one := Waiting(name))
         queue.insert(0 if front else len(queue), one)
-    found = compat.rearranged(queue, ranks.__getitem__, moved)
-    assert found == sorted(queue, key=lambda r: ranks[r.request_id])
-    assert len(found) == len(queue)
+    expected = sorted(queue, key=lambda r: ranks[r.request_id])
+    for found in (queue, deque(queue)):
+        compat.rearrange(found, ranks.__getitem__, moved)
+        assert list(found) == expected
 
 
 ORDERS = ["fcfs", "program_fifo", "mlfq", "plas", "warm_plas", "atlas", "vtc", "srpt", "urgency"]
@@ -106,7 +108,7 @@ def test_incremental_order_equals_a_full_sort(seed, policy):
             book.refresh(now)
             for queue in (waiting, running):
                 moved = {one for one in queue if one.request_id in book.moved}
-                found = compat.rearranged(queue, book.rank, moved)
-                assert found == sorted(queue, key=lambda one: book.rank(one.request_id))
-                queue[:] = found
+                expected = sorted(queue, key=lambda one: book.rank(one.request_id))
+                compat.rearrange(queue, book.rank, moved)
+                assert queue == expected
             book.moved.clear()

@@ -95,6 +95,17 @@ def test_priorities_move_a_program_by_tiers_and_stay_between_the_tags():
     assert world.tiers(0, 1) == [Tag.TOOL_OUTPUT, Tag.TOOL_OUTPUT]
 
 
+def test_a_priority_ends_at_its_time_unless_it_is_renewed_or_its_program_ends():
+    world = World()
+    for number, program in enumerate("pqr"):
+        world.note(program, QUERY, number)
+        world.policy.prioritise(program, 1, until=10.0)
+    world.policy.prioritise("q", 1)
+    world.policy.forget("r")
+    world.policy.expire(10.0)
+    assert world.tiers(0, 1, 2) == [Tag.USER_QUERY, Tag.SYSTEM_PROMPT, Tag.RESPONSE]
+
+
 def test_the_untagged_stay_last_when_they_are_lowered_and_can_be_raised():
     world = World()
     world.policy.prioritise("p", -2)
@@ -133,10 +144,10 @@ def test_a_partial_prefill_that_is_given_up_is_released():
     world = World()
     world.note("p", PARTIAL, 0)
     world.note("q", PARTIAL, 0)
-    assert world.policy.release("p")
+    world.policy.release("p")
     assert world.tiers(0) == [Tag.PARTIAL_PREFILL]
     world.moved.clear()
-    assert world.policy.release("q")
+    world.policy.release("q")
     assert world.tiers(0) == [0]
     assert world.moved == [0]
 
@@ -144,10 +155,10 @@ def test_a_partial_prefill_that_is_given_up_is_released():
 def test_a_pin_holds_until_its_time_is_over():
     world = World()
     world.note("p", QUERY, 0, 1)
-    assert world.policy.retain("p", 10.0)
+    world.policy.retain("p", 10.0)
+    world.policy.expire(9.9)
     assert world.tiers(0, 1) == [PINNED, PINNED]
-    assert world.policy.expire(9.9) == []
-    assert world.policy.expire(10.0) == ["p"]
+    world.policy.expire(10.0)
     assert world.tiers(0, 1) == [Tag.USER_QUERY, Tag.USER_QUERY]
     assert world.policy.violations() == []
 
@@ -162,15 +173,15 @@ def test_untagged_blocks_can_be_pinned():
 def test_a_pin_of_the_first_tokens_excludes_later_blocks():
     world = World(pin_share=1.0)
     world.note("p", QUERY, 0, 1, 2)
-    assert world.policy.retain("p", 10.0, reach=40)
+    world.policy.retain("p", 10.0, reach=40)
     assert world.tiers(0, 1, 2) == [PINNED, PINNED, Tag.USER_QUERY]
     # Another call of the program, with the same prefix and a different end.
     world.note("p", QUERY, 0, 3, 4)
     assert world.tiers(0, 3, 4) == [PINNED, PINNED, Tag.USER_QUERY]
-    assert not world.policy.retain("p", 10.0, reach=15)
+    world.policy.retain("p", 10.0, reach=15)
     assert world.policy.state()["pinned_blocks"] == 0
     assert world.tiers(0, 1) == [Tag.USER_QUERY] * 2
-    assert world.policy.retain("p", 10.0)
+    world.policy.retain("p", 10.0)
     assert world.tiers(*range(5)) == [PINNED] * 5
     assert world.policy.violations() == []
 
@@ -207,7 +218,7 @@ def test_a_shared_block_stays_pinned_until_both_programs_release_it():
     world.note("q", SYSTEM, 0)
     world.policy.retain("p", 10.0)
     world.policy.retain("q", 20.0)
-    assert world.policy.expire(10.0) == ["p"]
+    world.policy.expire(10.0)
     assert world.tiers(0, 1) == [PINNED, Tag.SYSTEM_PROMPT]
 
 
@@ -265,7 +276,7 @@ def test_a_block_of_another_pool_is_none_of_ours():
 
 def test_a_pin_covers_what_its_program_frees_later():
     world = World()
-    assert not world.policy.retain("p", 10.0)
+    world.policy.retain("p", 10.0)
     world.note("p", QUERY, 3)
     assert world.tiers(3) == [PINNED]
 
@@ -274,9 +285,8 @@ def test_a_pin_can_be_released():
     world = World()
     world.note("p", QUERY, 0)
     world.policy.retain("p", 10.0)
-    assert world.policy.release("p")
-    assert not world.policy.release("p")
-    assert not world.policy.release("nobody")
+    world.policy.release("p")
+    world.policy.release("unknown")
     assert world.tiers(0) == [Tag.USER_QUERY]
 
 
@@ -362,8 +372,7 @@ def test_blocks_of_an_ended_program_are_evicted_first_and_its_name_starts_anew()
     world.note("p", SYSTEM, 0, 1)
     world.note("q", SYSTEM, 0)
     world.policy.retain("p", 10.0)
-    assert world.policy.forget("p")
-    assert not world.policy.forget("p")
+    world.policy.forget("p")
     assert world.tiers(0, 1) == [Tag.SYSTEM_PROMPT, Tag.RESPONSE]
     world.note("p", QUERY, 2)
     assert world.tiers(2) == [Tag.USER_QUERY]

@@ -94,15 +94,6 @@ def test_a_program_without_a_pin():
         pins.extend("nobody", [1])
 
 
-def test_many_renewals_leave_no_more_than_a_few_ends_behind():
-    pins = Pins(4)
-    for number in range(10_000):
-        pins.retain("p", float(number))
-    assert len(pins._ends) <= 100
-    assert pins.expire(9_998.0) == []
-    assert len(pins.expire(9_999.0)) == 1
-
-
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["retain", "extend", "loosen", "release", "expire", "drop", "clear"]),

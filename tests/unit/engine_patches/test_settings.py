@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 from weft_engine.settings import PluginSettings
 
@@ -44,10 +42,3 @@ def test_a_count_that_is_no_whole_number_is_named(name, value):
 def test_a_share_or_size_out_of_range_is_named(name, value):
     with pytest.raises(ValueError, match=name):
         PluginSettings.from_config({"weft": {name: value}})
-
-
-def test_a_deprecated_order_option_is_logged(caplog):
-    config = {"weft": {"options": {"lead": 1.0}}}
-    with caplog.at_level(logging.WARNING, "vllm.weft"):
-        PluginSettings.from_config(config)
-    assert "lead is deprecated: use affinity_levels" in caplog.text

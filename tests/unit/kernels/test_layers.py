@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.kv_layers import KINDS, make
+from support.kv_layers import ORDERS, make
 from weft_kernels.layers import KVLayers, prepare
 
 
-def test_prepared_layers_are_returned_unchanged():
-    prepared = prepare(make().layers)
-    assert prepare(prepared) is prepared
-
-
-@pytest.mark.parametrize("layout", KINDS)
+@pytest.mark.parametrize("layout", ORDERS)
 def test_the_table_lists_every_run_in_staging_order(layout):
     cache = make(layout)
-    layers = prepare(cache.layers, cache.kind)
+    layers = prepare(cache.layers)
     assert layers.blocks == 6
     assert layers.block_bytes == 3 * 2 * 4 * 16 * 2
     starts, strides, staged, lengths = layers.table.T.tolist()

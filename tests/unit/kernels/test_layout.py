@@ -17,26 +17,23 @@ HEAD = N * C * 2
 @pytest.mark.parametrize(
     ("layout", "expected"),
     [
-        ("LBHNC", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
-        ("LBNHC", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
-        ("LHBNC", BlockLayout(0, B, PAGE, HEAD, HEAD, (0, B * HEAD))),
-        ("BLHNC", BlockLayout(0, B, PAGE, LAYERS * PAGE, PAGE, (0,))),
-        ("BLNHC", BlockLayout(0, B, PAGE, LAYERS * PAGE, PAGE, (0,))),
-        ("BHLNC", BlockLayout(0, B, PAGE, LAYERS * PAGE, HEAD, (0, LAYERS * HEAD))),
-        ("kv_blocks", BlockLayout(1, B, PAGE, PAGE // 2, PAGE // 2, (0, B * PAGE // 2))),
-        ("blocks_kv", BlockLayout(0, B, PAGE, PAGE, PAGE, (0,))),
+        ("LBHNC", BlockLayout(B, PAGE, PAGE, PAGE, (0,))),
+        ("LBNHC", BlockLayout(B, PAGE, PAGE, PAGE, (0,))),
+        ("LHBNC", BlockLayout(B, PAGE, HEAD, HEAD, (0, B * HEAD))),
+        ("BLHNC", BlockLayout(B, PAGE, LAYERS * PAGE, PAGE, (0,))),
+        ("BLNHC", BlockLayout(B, PAGE, LAYERS * PAGE, PAGE, (0,))),
+        ("BHLNC", BlockLayout(B, PAGE, LAYERS * PAGE, HEAD, (0, LAYERS * HEAD))),
     ],
 )
 def test_layouts_of_vllm_are_recognised(layout, expected):
     cache = make(layout)
-    assert layout_of(cache.layers[1], cache.kind) == expected
-    assert expected.contiguous == (len(expected.runs) == 1)
+    assert layout_of(cache.layers[1]) == expected
 
 
 @given(cache=caches())
 def test_runs_cover_a_whole_block(cache: Cache):
     tensor = cache.layers[-1]
-    layout = layout_of(tensor, cache.kind)
+    layout = layout_of(tensor)
     start = tensor.storage_offset() * tensor.element_size()
     memory = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())[start:]
     for number in range(cache.blocks):
@@ -47,35 +44,31 @@ def test_runs_cover_a_whole_block(cache: Cache):
 
 def test_a_page_may_be_padded():
     padded = torch.zeros(5, 100)[:, :64].unflatten(1, (2, 4, 8))
-    assert layout_of(padded) == BlockLayout(0, 5, 256, 400, 256, (0,))
+    assert layout_of(padded) == BlockLayout(5, 256, 400, 256, (0,))
 
 
 def test_elements_with_gaps_are_separate_runs():
-    assert layout_of(torch.zeros(5, 6)[:, ::2]) == BlockLayout(0, 5, 12, 24, 4, (0, 8, 16))
+    assert layout_of(torch.zeros(5, 6)[:, ::2]) == BlockLayout(5, 12, 24, 4, (0, 8, 16))
 
 
 @pytest.mark.parametrize(
-    ("tensor", "kind", "message"),
+    ("tensor", "message"),
     [
-        (torch.zeros(4, 2, 8), "odd", "unknown kind of layout 'odd'"),
-        (torch.zeros(4), "fused", "more axes"),
-        (torch.zeros(3, 4, 8, 2, 4), "kv_blocks", "size of 2 on axis 0"),
-        (torch.zeros(4, 3, 8, 2, 4), "blocks_kv", "size of 2 on axis 1"),
-        (torch.zeros(2, 4), "kv_blocks", "more axes"),
-        (torch.zeros(4, 2, 0), "fused", "holds no bytes"),
-        (torch.zeros(4, 1, 8).expand(4, 3, 8), "fused", "elements of a block share memory"),
-        (torch.zeros(1, 2, 8).expand(4, 2, 8), "fused", "blocks share memory"),
-        (torch.zeros(4, 2, 8).to_sparse(), "fused", "dense"),
+        (torch.zeros(4), "more axes"),
+        (torch.zeros(4, 2, 0), "holds no bytes"),
+        (torch.zeros(4, 1, 8).expand(4, 3, 8), "elements of a block share memory"),
+        (torch.zeros(1, 2, 8).expand(4, 2, 8), "blocks share memory"),
+        (torch.zeros(4, 2, 8).to_sparse(), "dense"),
     ],
 )
-def test_tensors_that_are_not_layers_are_refused(tensor, kind, message):
+def test_tensors_that_are_not_layers_are_refused(tensor, message):
     with pytest.raises(ValueError, match=message):
-        layout_of(tensor, kind)
+        layout_of(tensor)
 
 
 @given(cache=caches())
 def test_layers_of_a_cache_do_not_share_memory(cache: Cache):
-    spans = [s for x in cache.layers for s in spans_of(x, layout_of(x, cache.kind))]
+    spans = [s for x in cache.layers for s in spans_of(x, layout_of(x))]
     assert not share_memory(spans)
     # Any other view of the same bytes shares memory.
     assert share_memory([*spans, spans[-1]])

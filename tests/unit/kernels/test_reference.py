@@ -12,7 +12,7 @@ from weft_kernels.layers import prepare
 @given(swap=swaps())
 def test_gather_copies_blocks_in_order_and_writes_nothing_after_them(swap):
     cache, blocks = swap
-    layers = prepare(cache.layers, cache.kind)
+    layers = prepare(cache.layers)
     size = len(blocks) * layers.block_bytes
     before, staging = cache.bytes(), random_bytes(size + 9)
     behind = staging[size:].clone()
@@ -25,7 +25,7 @@ def test_gather_copies_blocks_in_order_and_writes_nothing_after_them(swap):
 @given(swap=swaps())
 def test_scatter_reverses_gather_and_keeps_other_blocks(swap):
     cache, blocks = swap
-    layers = prepare(cache.layers, cache.kind)
+    layers = prepare(cache.layers)
     numbers = torch.tensor(blocks, dtype=torch.int64)
     staging = torch.empty(len(blocks) * layers.block_bytes, dtype=torch.uint8)
     before = cache.bytes()

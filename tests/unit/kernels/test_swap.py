@@ -8,45 +8,40 @@ from hypothesis import given
 from support.kv_layers import make, random_bytes, swaps
 from weft_kernels import reference
 from weft_kernels.layers import prepare
-from weft_kernels.swap import (
-    copies_for,
-    gather_blocks,
-    scatter_blocks,
-    staging_bytes,
-    swap_in,
-    swap_out,
-    warm_up,
-)
+from weft_kernels.swap import copies_for, swap_in, swap_out, warm_up
 
 
-def move(function, cache, blocks, buffer, layers=None):
-    """Call a public function; two take the buffer first."""
-    layers = cache.layers if layers is None else layers
-    if function in (gather_blocks, swap_out):
-        function(layers, blocks, buffer, cache.kind)
+def bytes_of(cache, blocks):
+    return prepare(cache.layers).block_bytes * blocks
+
+
+def move(function, cache, blocks, buffer):
+    """Call a public function; one takes the buffer first."""
+    layers = prepare(cache.layers)
+    if function is swap_out:
+        swap_out(layers, blocks, buffer)
     else:
-        function(buffer, layers, blocks, cache.kind)
+        swap_in(buffer, layers, blocks)
 
 
-PAIRS = [(gather_blocks, scatter_blocks), (swap_out, swap_in)]
+BOTH = [swap_out, swap_in]
 
 
-@pytest.mark.parametrize(("away", "back"), PAIRS, ids=["copy", "swap"])
 @given(swap=swaps())
-def test_blocks_come_back_to_other_places(away, back, swap):
+def test_blocks_come_back_to_other_places(swap):
     cache, blocks = swap
-    buffer = torch.empty(staging_bytes(cache.layers, len(blocks), cache.kind), dtype=torch.uint8)
+    buffer = torch.empty(bytes_of(cache, len(blocks)), dtype=torch.uint8)
     before = cache.bytes()
-    move(away, cache, blocks, buffer)
+    move(swap_out, cache, blocks, buffer)
     # A resumed call gets other blocks than before.
     places = [(block + 1) % cache.blocks for block in blocks]
-    move(back, cache, places, buffer)
+    move(swap_in, cache, places, buffer)
     came = dict(zip(places, blocks, strict=True))
     for number, now in enumerate(cache.bytes()):
         assert torch.equal(now, before[came.get(number, number)])
 
 
-@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+@pytest.mark.parametrize("function", BOTH)
 def test_an_empty_list_of_blocks_does_nothing(function):
     cache = make()
     before = cache.bytes()
@@ -54,7 +49,7 @@ def test_an_empty_list_of_blocks_does_nothing(function):
     assert all(map(torch.equal, before, cache.bytes()))
 
 
-@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+@pytest.mark.parametrize("function", BOTH)
 @pytest.mark.parametrize(
     ("blocks", "missing", "message"),
     [
@@ -66,7 +61,7 @@ def test_an_empty_list_of_blocks_does_nothing(function):
 )
 def test_bad_arguments_write_nothing(function, blocks, missing, message):
     cache = make(blocks=6)
-    buffer = random_bytes(staging_bytes(cache.layers, 2) - missing)
+    buffer = random_bytes(bytes_of(cache, 2) - missing)
     before, untouched = cache.bytes(), buffer.clone()
     with pytest.raises(ValueError, match=message):
         move(function, cache, blocks, buffer)
@@ -74,17 +69,16 @@ def test_bad_arguments_write_nothing(function, blocks, missing, message):
     assert all(map(torch.equal, before, cache.bytes()))
 
 
-@pytest.mark.parametrize("function", [scatter_blocks, swap_in])
-def test_no_block_is_written_twice(function):
+def test_no_block_is_written_twice():
     cache = make()
     before = cache.bytes()
-    buffer = random_bytes(staging_bytes(cache.layers, 2))
+    buffer = random_bytes(bytes_of(cache, 2))
     with pytest.raises(ValueError, match="block 3 is in the list twice"):
-        move(function, cache, [3, 3], buffer)
+        move(swap_in, cache, [3, 3], buffer)
     assert all(map(torch.equal, before, cache.bytes()))
 
 
-@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+@pytest.mark.parametrize("function", BOTH)
 def test_a_buffer_inside_the_cache_is_refused(function):
     cache = make()
     inside = cache.layers[0].view(torch.uint8).view(-1)
@@ -92,31 +86,19 @@ def test_a_buffer_inside_the_cache_is_refused(function):
         move(function, cache, [0], inside)
 
 
-@pytest.mark.parametrize("function", [f for pair in PAIRS for f in pair])
+@pytest.mark.parametrize("function", BOTH)
 def test_a_buffer_on_another_device_is_refused(function):
     cache = make()
-    elsewhere = torch.empty(staging_bytes(cache.layers, 1), dtype=torch.uint8, device="meta")
+    elsewhere = torch.empty(bytes_of(cache, 1), dtype=torch.uint8, device="meta")
     with pytest.raises(ValueError, match="is on meta, it must be on cpu"):
         move(function, cache, [0], elsewhere)
 
 
-def test_prepared_layers_are_accepted():
-    cache = make("LHBNC")
-    buffer = torch.empty(staging_bytes(cache.layers, 2), dtype=torch.uint8)
-    move(swap_out, cache, [5, 2], buffer, prepare(cache.layers))
-    assert torch.equal(buffer, cache.expected([5, 2]))
-
-
 def test_a_buffer_may_have_the_layers_type():
     cache = make(dtype=torch.float8_e4m3fn)
-    buffer = torch.empty(staging_bytes(cache.layers, 1), dtype=torch.float8_e4m3fn)
-    gather_blocks(cache.layers, [4], buffer)
+    buffer = torch.empty(bytes_of(cache, 1), dtype=torch.float8_e4m3fn)
+    move(swap_out, cache, [4], buffer)
     assert torch.equal(buffer.view(torch.uint8), cache.expected([4]))
-
-
-def test_a_negative_number_of_blocks_is_refused():
-    with pytest.raises(ValueError, match="-1 blocks"):
-        staging_bytes(make().layers, -1)
 
 
 def test_cpus_use_plain_torch():
@@ -132,6 +114,6 @@ def test_a_warm_up_runs_both_copies_and_changes_nothing(monkeypatch):
         monkeypatch.setattr(
             reference, name, lambda *given, name=name, copy=copy: (ran.append(name), copy(*given))
         )
-    warm_up(cache.layers)
+    warm_up(prepare(cache.layers))
     assert ran == ["gather", "scatter"]
     assert all(map(torch.equal, before, cache.bytes()))

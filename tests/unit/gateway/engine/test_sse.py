@@ -249,7 +249,14 @@ def test_too_long_report_passes_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"{", b"[]", b'{"call":1}', b'{"call":"c","service_s":1e300}', b'{"call":"c","x":NaN}']
+    "text",
+    [
+        b"{",
+        b"[]",
+        b'{"call":1}',
+        b'{"call":"c","service_s":1e300}',
+        b'{"call":"c","service_s":NaN}',
+    ],
 )
 def test_malformed_report_is_dropped_and_counted(text: bytes) -> None:
     bad = REPORT_COMMENT + text + b"\n\n"
