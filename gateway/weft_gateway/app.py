@@ -56,7 +56,7 @@ from weft_gateway.engine.tokens import TokenCounter
 from weft_gateway.model.limits import TenantRules
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.route import registry as routers
-from weft_gateway.programs.handles import HandleStore, MemoryHandles
+from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.identity import ResponseStore
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
@@ -107,20 +107,6 @@ def make_chains(settings: Settings, link: RedisLink | None) -> ResponseStore:
 
         return RedisResponseStore(link, settings.answer_keep_s)
     return ResponseStore(keep_s=settings.answer_keep_s)
-
-
-def make_handles(settings: Settings, link: RedisLink | None) -> HandleStore:
-    """Create the store of prefill handles. link: as for `make_chains`."""
-    if link is not None:
-        from weft_gateway.programs.redis_handles import SHARED_TIMES, RedisHandles
-
-        return RedisHandles(
-            link,
-            settings.prefills_per_tenant,
-            SHARED_TIMES * settings.prefills,
-            settings.prefills,
-        )
-    return MemoryHandles(settings.prefills_per_tenant, settings.prefills)
 
 
 def make_tenants(settings: Settings) -> Tenants:
@@ -177,7 +163,7 @@ class Gateway:
         )
         self.advisor = advisor = KvAdvisor(registry, admin_http, s.engine_secret)
         self.chains = chains = make_chains(s, link)
-        self.handles = handles = make_handles(s, link)
+        self.handles = handles = HandleStore(table, s.prefills_per_tenant)
         self.lineage = lineage = Lineage(make_lineage_store(link)) if s.lineage else None
         tenants = make_tenants(s)
         self.limiter = make_limiter(link) if tenants.limited else None
@@ -218,7 +204,6 @@ class Gateway:
         )
         self.prefills = prefills = PrefillManager(
             handles,
-            table,
             placement,
             lifecycle,
             engines,
@@ -349,7 +334,6 @@ class Gateway:
                 gone = await self.table.expire(time(), idle_s)
                 notifier.add(gone)
                 await self.chains.flush()
-                await self.handles.flush(time())
                 if self.limiter is not None:
                     await self.limiter.refresh()
             except TableUnavailable as error:

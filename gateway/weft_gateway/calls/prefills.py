@@ -26,12 +26,12 @@ from weft_gateway.engine.advice import KvAdvisor
 from weft_gateway.engine.errors import ReplicaError
 from weft_gateway.engine.pool import Exchange
 from weft_gateway.errors import ApiError
-from weft_gateway.model import Outcome, Program, ProgramAttribute, ProgramKey
-from weft_gateway.overlap.prefill import MARK, Prefill, PrefillError, PrefillState, announced
+from weft_gateway.model import Outcome, Program, ProgramKey
+from weft_gateway.overlap.prefill import Prefill, PrefillError, PrefillState, announced
 from weft_gateway.policies.fair_lru import FairLRU
-from weft_gateway.programs.handles import Fields, HandleStore
+from weft_gateway.programs.handles import Fields, HandleStore, has_handles, new_id
 from weft_gateway.programs.identity import Identity
-from weft_gateway.programs.table import ProcessTable, TableUnavailable
+from weft_gateway.programs.table import TableUnavailable
 from weft_gateway.telemetry.tasks import Spawner
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,6 @@ class PrefillManager:
     def __init__(
         self,
         handles: HandleStore,
-        table: ProcessTable,
         placement: Placement,
         lifecycle: Lifecycle,
         engines: Engines,
@@ -82,7 +81,6 @@ class PrefillManager:
         calls. most: maximum open prefills of all tenants.
         """
         self._handles = handles
-        self._table = table
         self._placement = placement
         self._lifecycle = lifecycle
         self._engines = engines
@@ -114,8 +112,9 @@ class PrefillManager:
         opened = await self._lifecycle.open(call, self._placement.place(call))
         now = time()
         try:
+            handle = new_id(key.program)
             prefill = Prefill.fresh(
-                key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself
+                handle, key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself
             )
             if not await self._handles.begin(
                 key, prefill.id, prefill.to_fields(), now, prefill.expires_s
@@ -134,8 +133,6 @@ class PrefillManager:
         task = asyncio.get_running_loop().create_task(self._run(prefill, opened, exchange))
         self._running[prefill.id] = task, exchange, prefill
         task.add_done_callback(lambda _: self._running.pop(prefill.id, None))
-        # Marks the program, so that any gateway compares its next calls with the prefill.
-        await self._table.set_attribute(key, ProgramAttribute(MARK, "1", prefill.expires_s), now)
         return prefill
 
     async def claim(self, prefill: Prefill, model: str, body: Mapping[str, Any]) -> None:
@@ -187,7 +184,7 @@ class PrefillManager:
         that it begins with. Predicted prefills that do not match are discarded.
         """
         now, tenant = time(), program.key.tenant
-        if not program.attribute(MARK, now):
+        if not has_handles(program, now):
             return
         call.matched = True
         for fields in await self._handles.of_program(program.key, now):
@@ -257,13 +254,7 @@ class PrefillManager:
         """Whether a removed prefill was its program's only one. Otherwise, giving it up would also
         release the blocks of the others.
         """
-        now = time()
-        if await self._handles.of_program(prefill.key, now):
-            return False
-        # If a prefill begins at this moment, its mark is removed, too. It is then reachable only by
-        # its handle.
-        await self._table.set_attribute(prefill.key, ProgramAttribute(MARK, "", 0.0), now)
-        return True
+        return not await self._handles.of_program(prefill.key, time())
 
     async def _give_up(self, prefill: Prefill) -> None:
         await self._advisor.give_up(prefill.key, (prefill.replica,))

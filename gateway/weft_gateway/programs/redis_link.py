@@ -1,6 +1,6 @@
 """A gateway's one Redis client: a bounded pool, one kind of error, one `away` state.
 
-The process table, stored responses, prefill handles, limits and lineage share it. A request without
+The process table, stored responses, limits and lineage share it. A request without
 a reply is reported to `on_loss`. The table then sets `away`, probes the server, and resets `away`
 once it has written the waiting changes. While `away` is set, all of them work from memory.
 """

@@ -16,7 +16,7 @@ def kv(stub: Any) -> list[Any]:
 
 
 def handles(gateway: Any) -> set[str]:
-    return {name for known in gateway.parts.handles._of.values() for name in known}
+    return {name for known in gateway.parts.handles._begun.values() for name in known}
 
 
 TOOLS = [{"type": "function", "function": {"name": "far", "parameters": {"type": "object"}}}]

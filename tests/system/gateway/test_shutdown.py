@@ -15,9 +15,8 @@ import httpx
 import pytest
 from support.redis_server import RedisServer
 from support.stack import free_port
+from weft_gateway.programs.handles import HandleStore
 from weft_gateway.programs.redis import RedisTable
-from weft_gateway.programs.redis_handles import RedisHandles
-from weft_gateway.programs.redis_link import RedisLink
 
 pytestmark = [pytest.mark.system, pytest.mark.anyio]
 
@@ -94,14 +93,11 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
             assert await table.check() == []
             programs = await table.programs("public", 9)
             assert [(p.calls, p.calls_closed, p.threads) for p in programs] == [(1, 1, ())] * 3
-        finally:
-            await table.aclose()
-        # Whoever has such a handle is told by any other gateway that nothing was computed.
-        store = RedisHandles(RedisLink(redis.url, "weft", 20.0))
-        try:
+            # Any other gateway reports that nothing was computed.
+            store = HandleStore(table, 9)
             found = [await store.find("public", handle, time.time()) for handle in handles]
             assert [fields and fields["state"] for fields in found] == ["failed"] * 3
         finally:
-            await store._link.aclose()
+            await table.aclose()
     finally:
         redis.kill()
