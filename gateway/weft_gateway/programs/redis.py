@@ -172,10 +172,6 @@ class RedisTable:
         """The gateway's Redis client, shared with other stores."""
         return self._store
 
-    async def give_up(self) -> None:
-        """Redis does not reply: requests that wait for a connection fail now."""
-        await self._store.give_up()
-
     async def reopen(self, openings: Sequence[Opening]) -> None:
         """Open these calls of this gateway, except open ones."""
         for first in range(0, len(openings), _BATCH):

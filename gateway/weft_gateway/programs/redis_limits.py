@@ -44,8 +44,6 @@ class RedisLimiter:
 
     async def admit(self, tenant: str, rules: TenantRules, tokens: int) -> Quota:
         """See Limiter."""
-        if self._link.away:
-            return self._admit_alone(tenant, rules, tokens)
         self._asking[tenant] += 1
         # Include ended calls in this request, so that their places are free at once.
         _, pending, ended = self._changed.pop(tenant, (rules, 0, 0))

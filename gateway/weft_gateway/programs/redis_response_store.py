@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs import rows
-from weft_gateway.programs.redis_link import RedisLink, twice
+from weft_gateway.programs.redis_link import RedisLink
 from weft_gateway.programs.response_store import DEFAULT_KEEP_S, ResponseStore, StoredResponse
 from weft_gateway.programs.table import TableUnavailable
 
@@ -42,24 +42,17 @@ class RedisResponseStore(ResponseStore):
         remembered.
         """
         answer = self.record(key, response_id, replica, thread)
-        if answer is None:
-            return
-        member = rows.member(ProgramKey(key.tenant, response_id))
-        self._unwritten[member] = _packed(answer)
-        try:
-            await self.flush()
-        except TableUnavailable:
-            return
+        if answer is not None:
+            self._unwritten[rows.member(ProgramKey(key.tenant, response_id))] = _packed(answer)
+            with contextlib.suppress(TableUnavailable):
+                await self.flush()
 
     async def find(self, tenant: str, response_id: str) -> StoredResponse | None:
         """See ResponseStore."""
         known = self._known(tenant, response_id)
         if known is not None:
             return known
-        if self._link.away:
-            raise TableUnavailable("the response store is away")
-        member = rows.member(ProgramKey(tenant, response_id))
-        packed = await twice(lambda: self._read(member))
+        packed = await self._read(rows.member(ProgramKey(tenant, response_id)))
         if packed is None:
             return None
         owner = self._owners.get(response_id, tenant)
@@ -75,17 +68,16 @@ class RedisResponseStore(ResponseStore):
         await super().forget(tenant, response_id)
         member = rows.member(ProgramKey(tenant, response_id))
         self._unwritten.pop(member, None)
-        if not self._link.away:
-            with contextlib.suppress(TableUnavailable):
-                async with self._link.reaching():
-                    await self._forget_answer(self._link.keys.of_answers, [member])
+        with contextlib.suppress(TableUnavailable):
+            async with self._link.reaching():
+                await self._forget_answer(self._link.keys.of_answers, [member])
 
     async def flush(self) -> None:
         """See ResponseStore."""
-        if self._link.away or not self._unwritten:
+        if not self._unwritten:
             return
         written = dict(self._unwritten)
-        others = await twice(lambda: self._write(written))
+        others = await self._write(written)
         for member, packed in written.items():
             if self._unwritten.get(member) == packed:
                 del self._unwritten[member]

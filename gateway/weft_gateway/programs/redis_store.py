@@ -189,9 +189,9 @@ class RedisStore(RedisLink):
 
     async def identity(self) -> bytes:
         """Return the table's random name. The first caller sets it. A changed name means that the
-        rows were lost.
+        rows were lost. Also works as a probe of a server that is away.
         """
-        async with self.reaching(), self.redis.pipeline(transaction=False) as pipe:
+        async with self.reaching(probe=True), self.redis.pipeline(transaction=False) as pipe:
             pipe.set(self.keys.table, os.urandom(12).hex(), nx=True)
             pipe.get(self.keys.table)
             _, name = await pipe.execute()

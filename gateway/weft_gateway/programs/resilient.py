@@ -245,9 +245,9 @@ class ResilientTable:
 
     def _leave(self, error: TableUnavailable) -> MemoryTable:
         """Enter local mode and return the view."""
+        self._shared.link.away = True
         if self._view is None:
             log.warning("using a local view: %s", error)
-            self._shared.link.away = True
             self._view = MemoryTable()
             self._view.adopt(self._shared.seen(), self._open.values())
             self._probe = asyncio.get_running_loop().create_task(self._probe_until_back())
@@ -255,7 +255,6 @@ class ResilientTable:
 
     async def _probe_until_back(self) -> None:
         begun = monotonic()
-        await self._shared.give_up()
         while True:
             try:
                 await self._come_back()
@@ -273,6 +272,7 @@ class ResilientTable:
         interruption the next attempt starts again.
         """
         name = await self._shared.identity()
+        self._shared.link.away = False
         self._turning = asyncio.get_running_loop().create_future()
         try:
             written = None
@@ -289,7 +289,6 @@ class ResilientTable:
             self._closings.clear()
             self._changes.clear()
             self._view = None
-            self._shared.link.away = False
         finally:
             self._turning.set_result(None)
             self._turning = None

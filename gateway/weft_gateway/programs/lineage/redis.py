@@ -51,7 +51,7 @@ class RedisLineage:
         """See LineageStore."""
         local = await self._local.get_many(tenant, fingerprints, now_s)
         asked = fingerprints[:MAX_ASKED]
-        if not asked or self._link.away:
+        if not asked:
             return local
         arguments = [
             _field(tenant, b""),
@@ -70,7 +70,7 @@ class RedisLineage:
     ) -> None:
         """See LineageStore."""
         await self._local.put(tenant, entries, folds, now_s)
-        if self._link.away or not (entries or folds):
+        if not (entries or folds):
             return
         most_folds = max(1, self._limit // _MARKS_A_FOLD)
         arguments: list[Any] = [self._keep_s, MAX_MARKS, self._limit, most_folds, len(entries)]
