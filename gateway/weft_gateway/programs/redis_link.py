@@ -53,7 +53,7 @@ class RedisLink:
         self.away = False
         self.on_loss: Callable[[TableUnavailable], object] = lambda error: None
         self._where = _without_credentials(url)
-        self.keys = rows.Keys.of(prefix)
+        self.keys = rows.Keys(prefix)
 
     def script(self, *names: str) -> AsyncScript:
         """Register the script that consists of these files of `lua/`, concatenated."""

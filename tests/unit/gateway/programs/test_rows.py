@@ -39,7 +39,7 @@ def test_members_and_leases_name_the_program_and_the_call(name):
 
 
 def test_all_keys_of_a_table_share_one_hash_slot():
-    keys = rows.Keys.of("weft")
+    keys = rows.Keys("weft")
     made = [
         keys.row(ProgramKey("t", "p}{")), keys.in_flight, keys.activity, keys.leases,
         keys.names("t"),
@@ -51,7 +51,7 @@ def test_all_keys_of_a_table_share_one_hash_slot():
 @pytest.mark.parametrize("prefix", ["", "a{b", "a}b"])
 def test_a_prefix_that_breaks_the_hash_tag_is_refused(prefix):
     with pytest.raises(ValueError, match="prefix"):
-        rows.Keys.of(prefix)
+        rows.Keys(prefix)
 
 
 def test_a_row_is_read_whole():
