@@ -200,28 +200,13 @@ class MemoryTable:
 
     async def check(self) -> Sequence[str]:
         """See ProcessTable."""
-        found: list[str] = []
-        counts: dict[str, int] = {}
-        calls = set()
-        named: dict[str, set[str]] = {}
-        idle: dict[str, set[str]] = {}
-        for program in self._programs.values():
-            found += rules.violations(program)
-            if not program.ephemeral:
-                named.setdefault(program.key.tenant, set()).add(program.key.program)
-                if not program.threads:
-                    idle.setdefault(program.key.tenant, set()).add(program.key.program)
-            for thread in program.threads:
-                counts[thread.replica] = counts.get(thread.replica, 0) + 1
-                calls.add(thread.call)
-        if counts != self._in_flight:
-            found.append(f"in flight {self._in_flight}, but threads give {counts}")
-        if calls != set(self._open):
-            found.append(f"open calls differ from threads: {calls ^ set(self._open)}")
-        if named != {tenant: there.ids for tenant, there in self._named.items()}:
-            found.append("the lists of names differ from the programs that have one")
-        if idle != {tenant: set(t.idle) for tenant, t in self._named.items() if t.idle}:
-            found.append("the lists of idle programs differ from those without a call")
+        found = rules.inconsistencies(
+            self._programs.values(),
+            {(call.key, name): call.replica for name, call in self._open.items()},
+            self._in_flight,
+            {tenant: named.ids for tenant, named in self._named.items()},
+            {tenant: {*named.idle} for tenant, named in self._named.items() if named.idle},
+        )
         if self._activity.keys() != self._programs.keys():
             found.append("the activity index differs from the programs")
         return found

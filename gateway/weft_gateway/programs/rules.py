@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Final
 
@@ -183,4 +185,39 @@ def violations(program: Program) -> list[str]:
         found.append(f"{program.key}: an ephemeral program has no call")
     if not program.threads and program.ended:
         found.append(f"{program.key}: an ended program without calls has not been removed")
+    return found
+
+
+def inconsistencies(
+    programs: Iterable[Program],
+    calls: Mapping[tuple[ProgramKey, str], str],
+    in_flight: Mapping[str, int],
+    named: Mapping[str, set[str]],
+    idle: Mapping[str, set[str]],
+) -> list[str]:
+    """Return the violated invariants of all rows, and differences between the rows and a table's
+    indexes, as messages. calls: the replica of each open call. in_flight: calls by replica. named,
+    idle: named programs by tenant, and those without a call.
+    """
+    found: list[str] = []
+    threads: dict[tuple[ProgramKey, str], str] = {}
+    names: dict[str, set[str]] = {}
+    quiet: dict[str, set[str]] = {}
+    for program in programs:
+        found += violations(program)
+        threads |= {(program.key, thread.call): thread.replica for thread in program.threads}
+        if not program.ephemeral:
+            tenant, name = program.key
+            names.setdefault(tenant, set()).add(name)
+            if not program.threads:
+                quiet.setdefault(tenant, set()).add(name)
+    if calls != threads:
+        differing = sorted(calls.items() ^ threads.items())
+        found.append(f"open calls differ from threads: {differing}")
+    if in_flight != (counts := Counter(calls.values())):
+        found.append(f"in flight {in_flight}, but open calls give {dict(counts)}")
+    if named != names:
+        found.append("the lists of names differ from the programs that have one")
+    if idle != quiet:
+        found.append("the lists of idle programs differ from those without a call")
     return found
