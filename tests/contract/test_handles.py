@@ -101,6 +101,18 @@ def test_a_drop_reports_whether_the_handle_existed(check):
     check(steps)
 
 
+def test_a_concurrent_update_does_not_restore_a_dropped_handle(check):
+    async def steps(store, table):
+        for _ in range(20):
+            handle = new_id(KEY.program)
+            await store.begin(KEY, handle, TEXTS, 1.0, 11.0)
+            done = {"state": "done"}
+            await asyncio.gather(store.update(KEY, handle, done), store.drop(KEY, handle))
+            assert await store.find("t", handle, 2.0) is None
+
+    check(steps)
+
+
 def test_a_tenant_has_a_limit_and_takes_no_room_of_others(check):
     async def steps(store, table):
         other = ProgramKey("u", "p")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter, time
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from weft_gateway import errors
@@ -143,7 +144,7 @@ class PrefillManager:
             prefill.take(model, body, time())
         except PrefillError as error:
             raise refusal(error) from None
-        taken = {"taken": repr(prefill.taken_s)}
+        taken = {"taken_s": prefill.taken_s}
         self._spawn(self._update(prefill, taken))
         running = self._running.get(prefill.id)
         if running is None:
@@ -183,12 +184,12 @@ class PrefillManager:
         """Match an ordinary call with the prefills of its program. The call claims the prefills
         that it begins with. Predicted prefills that do not match are discarded.
         """
-        now, tenant = time(), program.key.tenant
+        now = time()
         if not has_handles(program, now):
             return
         call.matched = True
         for fields in await self._handles.of_program(program.key, now):
-            prefill = self._live(_read(tenant, fields))
+            prefill = self._live(_read(fields))
             if prefill is None:
                 continue
             try:
@@ -203,7 +204,7 @@ class PrefillManager:
         another gateway may know it.
         """
         fields = await self._handles.find(tenant, prefill_id, time())
-        prefill = None if fields is None else self._live(_read(tenant, fields))
+        prefill = None if fields is None else self._live(_read(fields))
         if prefill is None:
             raise ApiError(
                 404, "prefill_not_found", f"No prefill with id {prefill_id!r}, or it has expired."
@@ -342,11 +343,11 @@ class PrefillManager:
                     await self._give_up(prefill)
 
 
-def _read(tenant: str, fields: Fields) -> Prefill | None:
+def _read(fields: Fields) -> Prefill | None:
     """Parse a handle; None for one of another release that this one cannot read."""
     try:
-        return Prefill.from_fields(tenant, fields)
-    except (KeyError, ValueError, TypeError):
+        return Prefill.from_fields(fields)
+    except msgspec.ValidationError:
         return None
 
 

@@ -6,11 +6,12 @@ The id of a handle contains its program, which tells any gateway the row to look
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from time import time
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -22,7 +23,7 @@ PREFIX: Final = "pf_"
 _RANDOM_BYTES: Final = 12
 _NAME_LENGTH: Final = len(PREFIX) + 2 * _RANDOM_BYTES
 
-Fields = Mapping[str, str]
+Fields = Mapping[str, Any]
 
 
 def new_id(program: str) -> str:
@@ -37,7 +38,8 @@ def has_handles(program: Program, now_s: float) -> bool:
 
 
 class HandleStore:
-    """The prefill handles of all tenants: named texts. Times are Unix times in seconds.
+    """The prefill handles of all tenants, each with the members of a JSON object. Times are Unix
+    times in seconds.
 
     per_tenant: limit of a tenant's handles that this gateway has begun.
     """
@@ -47,6 +49,9 @@ class HandleStore:
         self._per_tenant = per_tenant
         # The expiry of each handle that this gateway has begun, by tenant.
         self._begun: dict[str, dict[str, float]] = {}
+        # Changes read before they write. Without this lock, an update could restore a handle that a
+        # concurrent drop removes.
+        self._change = asyncio.Lock()
 
     def __len__(self) -> int:
         return sum(map(len, self._begun.values()))
@@ -67,13 +72,14 @@ class HandleStore:
         return True
 
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
-        """Replace the texts of these names. Returns False if the handle does not exist."""
-        known = await self._known(key, handle)
-        if known is None:
-            return False
-        changed = {**_fields(known), **fields}
-        await self._table.set_attribute(key, _attribute(handle, changed, known.until_s), time())
-        return True
+        """Replace these members. Returns False if the handle does not exist."""
+        async with self._change:
+            known = await self._known(key, handle)
+            if known is None:
+                return False
+            changed = _attribute(handle, {**_fields(known), **fields}, known.until_s)
+            await self._table.set_attribute(key, changed, time())
+            return True
 
     async def find(self, tenant: str, handle: str, now_s: float) -> Fields | None:
         """Return a tenant's handle, None if no unexpired one exists. Raises TableUnavailable if the
@@ -101,10 +107,11 @@ class HandleStore:
         begun.pop(handle, None)
         if not begun:
             self._begun.pop(key.tenant, None)
-        known = await self._known(key, handle)
-        if known is not None:
-            await self._table.set_attribute(key, ProgramAttribute(known.name, "", 0.0), time())
-        return known is not None
+        async with self._change:
+            known = await self._known(key, handle)
+            if known is not None:
+                await self._table.set_attribute(key, ProgramAttribute(known.name, "", 0.0), time())
+            return known is not None
 
     async def _known(self, key: ProgramKey, handle: str) -> ProgramAttribute | None:
         """Return a handle's attribute, even if it has expired. An ended program has no handles:
@@ -127,6 +134,6 @@ def _live(program: Program, now_s: float) -> list[ProgramAttribute]:
     ]
 
 
-def _fields(attribute: ProgramAttribute) -> dict[str, str]:
-    fields: dict[str, str] = orjson.loads(attribute.text)
+def _fields(attribute: ProgramAttribute) -> dict[str, Any]:
+    fields: dict[str, Any] = orjson.loads(attribute.text)
     return fields
