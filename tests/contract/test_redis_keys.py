@@ -68,7 +68,7 @@ async def everything(table, chains, lineage) -> None:
     await table.expire(60.0, 10.0)
     key = ProgramKey("t", "replayed")
     await table.reopen([o := opening(key, now=61.0)])
-    await table.close_all([closing(o, now=62.0)])
+    await table.close_call(closing(o, now=62.0))
     await table.end(key, 63.0)
     for number in range(5):
         await chains.remember(ProgramKey(f"t{number % 2}", "p"), f"resp_{number}", "r0")

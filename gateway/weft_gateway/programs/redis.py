@@ -173,15 +173,12 @@ class RedisTable:
         return self._store
 
     async def reopen(self, openings: Sequence[Opening]) -> None:
-        """Open these calls of this gateway, except open ones."""
+        """Open these calls, except open ones. They are all open calls of this gateway: leases of
+        other calls, whose closing was lost, are not renewed any more.
+        """
         for first in range(0, len(openings), _BATCH):
             await self._store.open_all(openings[first : first + _BATCH])
-        self._leases.update(rows.lease(opening.key, opening.call) for opening in openings)
-
-    async def close_all(self, closings: Sequence[Closing]) -> None:
-        """Close these calls, except closed ones."""
-        for first in range(0, len(closings), _BATCH):
-            await self._store.close_all(closings[first : first + _BATCH])
+        self._leases = {rows.lease(opening.key, opening.call) for opening in openings}
 
     async def refresh(self) -> None:
         """After an outage: renew this gateway's leases, give other gateways time to renew theirs,
