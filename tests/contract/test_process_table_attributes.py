@@ -102,7 +102,6 @@ def test_one_tenants_words_push_out_his_own_programs_only(make_table):
         (ProgramAttribute("a\nb", "x", 1.0), "invalid attribute name"),
         (ProgramAttribute("n" * 33, "x", 1.0), "invalid attribute name"),
         (ProgramAttribute("tags", "x" * 16_385, 1.0), "at most 16384"),
-        (ProgramAttribute("tags", "x", float("nan")), "Unix time"),
     ],
 )
 def test_what_no_row_is_to_hold_is_refused_and_changes_nothing(make_table, told, why):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from weft_gateway.model import Closing, EndedProgram, Opening, Outcome, ProgramKey
+from weft_gateway.model import EndedProgram, Opening, ProgramKey
 from weft_gateway.programs.memory import MemoryTable
 
 pytestmark = pytest.mark.anyio
@@ -79,16 +79,3 @@ async def test_the_integrity_check_sees_what_is_wrong():
     table._in_flight["r0"] = 1
     table._open.clear()
     assert any("open calls" in fault for fault in await table.check())
-
-
-async def test_a_call_that_is_refused_leaves_no_trace():
-    table = MemoryTable()
-    with pytest.raises(ValueError, match="Unix time"):
-        await table.open_call(opening("p", float("nan")))
-    await table.open_call(opening("p", 1.0))
-    with pytest.raises(ValueError, match="preemptions"):
-        await table.close_call(
-            Closing(key("p"), "call-p", 2.0, Outcome.OK, service_s=1.0, preemptions=-1)
-        )
-    assert (await table.get(key("p"))).service_s == 0.0
-    assert table.in_flight() == {"r0": 1}
