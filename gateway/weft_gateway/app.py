@@ -57,12 +57,12 @@ from weft_gateway.model.limits import TenantRules
 from weft_gateway.overlap.next_turn import NextTurnPredictor
 from weft_gateway.policies.route import registry as routers
 from weft_gateway.programs.handles import HandleStore
-from weft_gateway.programs.identity import ResponseStore
 from weft_gateway.programs.limits import Limiter, MemoryLimiter
 from weft_gateway.programs.lineage.memory import MemoryLineage
 from weft_gateway.programs.lineage.store import LineageStore
 from weft_gateway.programs.lineage.tracker import Lineage
 from weft_gateway.programs.memory import MemoryTable
+from weft_gateway.programs.response_store import ResponseStore
 from weft_gateway.programs.table import ProcessTable, TableUnavailable
 from weft_gateway.telemetry.listeners import Listeners
 from weft_gateway.telemetry.metrics import Metrics

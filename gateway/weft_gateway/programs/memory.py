@@ -59,9 +59,6 @@ class MemoryTable:
     def __init__(
         self, max_programs: int = _MAX_PROGRAMS, per_tenant: int = rules.MAX_PER_TENANT
     ) -> None:
-        for name, limit in (("max_programs", max_programs), ("per_tenant", per_tenant)):
-            if limit < 1:
-                raise ValueError(f"{name} must be positive, got {limit}")
         self._max_programs = max_programs
         self._per_tenant = per_tenant
         self._programs: dict[ProgramKey, Program] = {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from typing import Any, Final, cast
-from urllib.parse import quote, unquote
+
+import msgspec
 
 from weft_gateway.model import ProgramKey
 from weft_gateway.programs import rows
@@ -43,7 +44,9 @@ class RedisResponseStore(ResponseStore):
         """
         answer = self.record(key, response_id, replica, thread)
         if answer is not None:
-            self._unwritten[rows.member(ProgramKey(key.tenant, response_id))] = _packed(answer)
+            self._unwritten[rows.member(ProgramKey(key.tenant, response_id))] = msgspec.json.encode(
+                answer
+            )
             with contextlib.suppress(TableUnavailable):
                 await self.flush()
 
@@ -58,7 +61,7 @@ class RedisResponseStore(ResponseStore):
         owner = self._owners.get(response_id, tenant)
         if owner != tenant:
             self._drop(owner, response_id)
-        self._keep(tenant, response_id, _unpacked(packed))
+        self._keep(tenant, response_id, msgspec.json.decode(packed, type=StoredResponse))
         return self._known(tenant, response_id)
 
     async def forget(self, tenant: str, response_id: str) -> None:
@@ -101,16 +104,3 @@ class RedisResponseStore(ResponseStore):
         async with self._link.reaching():
             reply = await self._store_answers(self._link.keys.of_answers, [*head, *flat])
         return cast("list[bytes]", reply)
-
-
-def _packed(answer: StoredResponse) -> bytes:
-    # A thread may contain any character, and a newline would end its field.
-    thread = quote(answer.thread, safe="")
-    head = f"{rows.number(answer.stored_s)}\n{answer.replica}\n{thread}\n"
-    return rows.encode(head + answer.program)
-
-
-def _unpacked(packed: bytes) -> StoredResponse:
-    # Only the program's id, which is last, may contain a newline.
-    stored, replica, thread, program = rows.decode(packed).split("\n", 3)
-    return StoredResponse(program, replica, float(stored), unquote(thread))

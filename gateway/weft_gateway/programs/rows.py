@@ -46,9 +46,7 @@ class Keys:
     """
 
     def __init__(self, prefix: str) -> None:
-        """Raises ValueError if the prefix would break the hash tag."""
-        if not prefix or "{" in prefix or "}" in prefix:
-            raise ValueError(f"invalid key prefix: {prefix!r}")
+        """prefix: without braces, which would break the hash tag."""
         self.base = base = b"{" + encode(prefix) + b"}:"
         self.calls = base + b"calls"
         self.in_flight = base + b"in_flight"

@@ -74,15 +74,12 @@ def shown(owner: str, thread: str, program: str) -> str:
     return thread if owner == program else f"{owner}/{thread}"
 
 
-class Asked:
+class Asked(NamedTuple):
     """A call with its verdict, as needed to store its answer."""
 
-    __slots__ = ("prompt", "tenant", "verdict")
-
-    def __init__(self, tenant: str, prompt: Fingerprint, verdict: Verdict) -> None:
-        self.tenant = tenant
-        self.prompt = prompt
-        self.verdict = verdict
+    tenant: str
+    prompt: Fingerprint
+    verdict: Verdict
 
 
 def decide(

@@ -44,11 +44,6 @@ async def test_who_has_most_makes_room_for_all():
     assert await table.check() == []
 
 
-async def test_a_limit_must_leave_room_for_a_program():
-    with pytest.raises(ValueError, match="max_programs"):
-        MemoryTable(max_programs=0)
-
-
 async def test_a_clock_that_goes_back_does_not_make_a_program_older():
     table = MemoryTable()
     await table.start(key("p"), 100.0)

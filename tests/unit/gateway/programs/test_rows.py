@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from weft_gateway.model import ProgramKey, Thread
@@ -46,12 +45,6 @@ def test_all_keys_of_a_table_share_one_hash_slot():
     ]  # fmt: skip
     assert {key[: key.index(b"}") + 1] for key in made} == {b"{weft}"}
     assert len(set(made)) == len(made)
-
-
-@pytest.mark.parametrize("prefix", ["", "a{b", "a}b"])
-def test_a_prefix_that_breaks_the_hash_tag_is_refused(prefix):
-    with pytest.raises(ValueError, match="prefix"):
-        rows.Keys(prefix)
 
 
 def test_a_row_is_read_whole():

@@ -293,6 +293,5 @@ async def test_a_client_of_ones_own_is_used_and_left_open():
 
 @pytest.mark.parametrize("options", [{"max_turns": 0}, {"n": 2}, {"stream": False}])
 async def test_options_that_make_no_sense(options):
-    async with openai.AsyncOpenAI(base_url="http://localhost", api_key="x") as client:
-        with pytest.raises(ValueError, match=r"max_turns|itself"):
-            await agent.run(client, "p", "tiny", ASK, [], **options)
+    with scripted(Model()) as server, pytest.raises(ValueError, match=r"max_turns|itself"):
+        await run(server, [], **options)
