@@ -163,7 +163,6 @@ class Gateway:
         )
         self.advisor = advisor = KvAdvisor(registry, admin_http, s.engine_secret)
         self.chains = chains = make_chains(s, link)
-        self.handles = handles = HandleStore(table, s.prefills_per_tenant)
         self.lineage = lineage = Lineage(make_lineage_store(link)) if s.lineage else None
         tenants = make_tenants(s)
         self.limiter = make_limiter(link) if tenants.limited else None
@@ -203,7 +202,7 @@ class Gateway:
             retry_after_s=retry_after_s,
         )
         self.prefills = prefills = PrefillManager(
-            handles,
+            HandleStore(table),
             placement,
             lifecycle,
             engines,

@@ -96,6 +96,10 @@ class PrefillManager:
         self._own: dict[str, Prefill] = {}
         self._room = FairLRU[str](most)
 
+    def __len__(self) -> int:
+        """Prefills begun by this gateway that are neither used nor expired."""
+        return len(self._own)
+
     async def submit(
         self,
         caller: Caller,
@@ -112,24 +116,18 @@ class PrefillManager:
         call, prefix = self._call(caller, key, body, model)
         opened = await self._lifecycle.open(call, self._placement.place(call))
         now = time()
+        handle = new_id(key.program)
+        prefill = Prefill.fresh(
+            handle, key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself
+        )
         try:
-            handle = new_id(key.program)
-            prefill = Prefill.fresh(
-                handle, key, model, prefix, call.replica, now, ttl_s, by_itself=by_itself
-            )
-            if not await self._handles.begin(
-                key, prefill.id, prefill.to_fields(), now, prefill.expires_s
-            ):
-                raise ApiError(
-                    429,
-                    "too_many_prefills",
-                    f"At most {self._most_of_tenant} prefills may be open at once.",
-                )
+            self._keep(prefill)
+            await self._handles.begin(key, handle, prefill.to_fields(), now, prefill.expires_s)
         except BaseException:
+            self._let_go(prefill)
             call.outcome = Outcome.ABORTED
             async with opened:
                 raise
-        self._keep(prefill)
         exchange = self._engines.exchange(call)
         task = asyncio.get_running_loop().create_task(self._run(prefill, opened, exchange))
         self._running[prefill.id] = task, exchange, prefill
@@ -212,9 +210,15 @@ class PrefillManager:
         return prefill
 
     def _keep(self, prefill: Prefill) -> None:
-        """Add a prefill begun by this gateway. Over the limit, the tenant with most prefills loses
-        its oldest.
+        """Add a prefill begun by this gateway. Over the limit of all tenants, the tenant with most
+        prefills loses its oldest. Raises ApiError 429 if the tenant is at its own limit.
         """
+        if len([*self._room.of(prefill.key.tenant)]) >= self._most_of_tenant:
+            raise ApiError(
+                429,
+                "too_many_prefills",
+                f"At most {self._most_of_tenant} prefills may be open at once.",
+            )
         self._own[prefill.id] = prefill
         gone = self._room.put(prefill.key.tenant, prefill.id)
         if gone is not None:

@@ -40,36 +40,19 @@ def has_handles(program: Program, now_s: float) -> bool:
 class HandleStore:
     """The prefill handles of all tenants, each with the members of a JSON object. Times are Unix
     times in seconds.
-
-    per_tenant: limit of a tenant's handles that this gateway has begun.
     """
 
-    def __init__(self, table: ProcessTable, per_tenant: int) -> None:
+    def __init__(self, table: ProcessTable) -> None:
         self._table = table
-        self._per_tenant = per_tenant
-        # The expiry of each handle that this gateway has begun, by tenant.
-        self._begun: dict[str, dict[str, float]] = {}
         # Changes read before they write. Without this lock, an update could restore a handle that a
         # concurrent drop removes.
         self._change = asyncio.Lock()
 
-    def __len__(self) -> int:
-        return sum(map(len, self._begun.values()))
-
     async def begin(
         self, key: ProgramKey, handle: str, fields: Fields, now_s: float, expires_s: float
-    ) -> bool:
-        """Add a handle to a program. Returns False, without a change, if the tenant is at its
-        limit.
-        """
-        begun = self._begun.setdefault(key.tenant, {})
-        for ended in [name for name, end_s in begun.items() if end_s <= now_s]:
-            del begun[ended]
-        if len(begun) >= self._per_tenant:
-            return False
-        begun[handle] = expires_s
+    ) -> None:
+        """Add a handle to a program."""
         await self._table.set_attribute(key, _attribute(handle, fields, expires_s), now_s)
-        return True
 
     async def update(self, key: ProgramKey, handle: str, fields: Fields) -> bool:
         """Replace these members. Returns False if the handle does not exist."""
@@ -103,10 +86,6 @@ class HandleStore:
 
     async def drop(self, key: ProgramKey, handle: str) -> bool:
         """Remove a handle. Returns whether it existed."""
-        begun = self._begun.get(key.tenant, {})
-        begun.pop(handle, None)
-        if not begun:
-            self._begun.pop(key.tenant, None)
         async with self._change:
             known = await self._known(key, handle)
             if known is not None:

@@ -60,7 +60,7 @@ async def test_what_a_tenant_names_does_not_exist_for_another(
             session = (await client.get("/v1/sessions/run", headers=MINE)).json()
             story = (await client.get("/v1/sessions/run/story", headers=MINE)).json()
             assert "tags" in session["told"]
-            return session, story, len(gateway.parts.handles)
+            return session, story, len(gateway.parts.prefills)
 
         async with asyncio.timeout(10):
             while (await client.get(f"/v1/hints/prefill/{handle}", headers=MINE)).json()[

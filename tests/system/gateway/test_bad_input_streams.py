@@ -85,7 +85,7 @@ async def test_a_stream_cut_inside_a_tool_call_dispatches_whole_calls_only(
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (2, 2, 0)
         # Nothing is foreseen of a turn that cannot come.
-        assert len(gateway.parts.handles) == len(gateway.parts.next_turns) == 0
+        assert len(gateway.parts.prefills) == len(gateway.parts.next_turns) == 0
         assert len(stub.requests) == 2
         await until(lambda: not gateway.parts.listeners._of)
 
@@ -120,7 +120,7 @@ async def test_a_client_that_leaves_inside_a_hint_starts_nothing(
         await gateway.call(body={"session_id": "other"})
         listed = (await gateway.client.get("/v1/sessions")).json()["data"]
         assert [session["id"] for session in listed] == ["other"]
-        assert len(gateway.parts.handles) == 0
+        assert len(gateway.parts.prefills) == 0
         assert len(stub.requests) == 1
 
 
@@ -141,7 +141,7 @@ async def test_a_prefill_whose_client_has_left_runs_to_its_end(
         go.set()
         await until(lambda: gateway.in_flight() == 0)
         # Nobody has its handle: it expires, and the engine lets go.
-        await until(lambda: len(gateway.parts.handles) == 0)
+        await until(lambda: len(gateway.parts.prefills) == 0)
         await until(lambda: [r.json["action"] for r in stub.other if "kv" in r.target])
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["calls_in_flight"], session["errors"]) == (1, 0, 0)
@@ -178,7 +178,7 @@ async def test_an_extension_whose_client_leaves_is_a_call_that_was_aborted(
         assert [r["outcome"] for r in story["receipts"]] == ["aborted", "aborted"]
         session = (await gateway.client.get("/v1/sessions/run")).json()
         assert (session["calls"], session["errors"], session["calls_in_flight"]) == (3, 0, 0)
-        assert len(gateway.parts.handles) == 1
+        assert len(gateway.parts.prefills) == 1
         assert len(gateway.parts.next_turns) == 0
 
 

@@ -16,7 +16,7 @@ def kv(stub: Any) -> list[Any]:
 
 
 def handles(gateway: Any) -> set[str]:
-    return {name for known in gateway.parts.handles._begun.values() for name in known}
+    return set(gateway.parts.prefills._own)
 
 
 TOOLS = [{"type": "function", "function": {"name": "far", "parameters": {"type": "object"}}}]
@@ -47,9 +47,9 @@ def agent_engine(prefilled: list[Any], cached: int):
 async def run_agent(gateway: Any, name: str, until: Any) -> Any:
     """Two turns; the second under a system prompt that speaks of the tool. Its receipt."""
     headers = {"x-session-id": name}
-    before = len(gateway.parts.handles)
+    before = len(gateway.parts.prefills)
     await gateway.call(body={"messages": [SYSTEM, USER], "tools": TOOLS}, headers=headers)
-    await until(lambda: len(gateway.parts.handles) >= before)
+    await until(lambda: len(gateway.parts.prefills) >= before)
     await until(lambda: gateway.in_flight() == 0)
     after = {"role": "system", "content": "Read what the tool said."}
     got = await gateway.call(
@@ -78,7 +78,7 @@ async def test_a_next_turn_is_foreseen_once_turns_have_shown_what_follows(
         assert "reasoning_content" not in ahead["messages"][2]
         assert (ahead["tools"], ahead["tool_choice"]) == (TOOLS, "none")
         # The turn came as any other call does, and took it.
-        assert len(gateway.parts.handles) == 0
+        assert len(gateway.parts.prefills) == 0
 
 
 async def test_what_was_foreseen_wrongly_is_let_go(engine: Any, weft: Any, until: Any) -> None:
@@ -91,7 +91,7 @@ async def test_what_was_foreseen_wrongly_is_let_go(engine: Any, weft: Any, until
             await run_agent(gateway, f"run-{number}", until)
         headers = {"x-session-id": "run-2"}
         await gateway.call(body={"messages": [SYSTEM, USER], "tools": TOOLS}, headers=headers)
-        await until(lambda: len(gateway.parts.handles) == 1)
+        await until(lambda: len(gateway.parts.prefills) == 1)
         (foreseen,) = handles(gateway)
         other = {"role": "user", "content": "Never mind."}
         await gateway.call(body={"messages": [SYSTEM, other], "tools": TOOLS}, headers=headers)

@@ -86,7 +86,7 @@ async def test_prefills_are_each_tenants_share(engine: Any, weft: Any) -> None:
             headers = {"authorization": f"Bearer {key}"}
             got = await gateway.client.get(f"/v1/hints/prefill/{name}", headers=headers)
             assert got.status_code == 200
-        assert len(gateway.parts.handles) == 8
+        assert len(gateway.parts.prefills) == 8
 
 
 async def test_prefills_that_gave_way_are_let_go_and_not_kept(
@@ -104,7 +104,7 @@ async def test_prefills_that_gave_way_are_let_go_and_not_kept(
         told = lambda: [r.json for r in stub.other if r.target == "/weft/kv"]  # noqa: E731
         await until(lambda: [t["action"] for t in told()].count("give_up") == 16)
         assert len({t["program"] for t in told()}) == 16
-        assert len(gateway.parts.handles) == 4
+        assert len(gateway.parts.prefills) == 4
 
 
 async def test_listeners_are_of_sessions_that_are_there_and_so_many_a_tenant(

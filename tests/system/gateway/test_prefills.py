@@ -158,7 +158,7 @@ async def test_handles_are_their_tenants_and_expire(engine: Any, weft: Any, unti
             404,
             "prefill_not_found",
         )
-        await until(lambda: len(gateway.parts.handles) == 0)
+        await until(lambda: len(gateway.parts.prefills) == 0)
         # Nobody came for it: the engine lets go.
         await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
         gone = await gateway.client.post(f"{path}/extend", json={"model": "tiny", "messages": []})
@@ -254,7 +254,7 @@ async def test_a_prefill_saves_once_and_is_used_up_by_its_turn(engine: Any, weft
             turn = await gateway.call(body={"messages": [*PREFIX, RESULT]}, headers=NAMED)
             assert turn.status_code == 200
             stub.script = reporting(cached_tokens=0)
-        assert len(gateway.parts.handles) == 0
+        assert len(gateway.parts.prefills) == 0
         stub.script = reporting(cached_tokens=100)
         before = (await gateway.client.get("/v1/sessions/run/story")).json()["saved_s"]
         await gateway.call(body={"messages": [*PREFIX, RESULT, USER]}, headers=NAMED)
@@ -280,9 +280,9 @@ async def test_a_turn_that_fails_leaves_the_prefill_for_another_try_and_then_let
             headers=NAMED,
         )
         assert turn.status_code == 400
-        assert len(gateway.parts.handles) == 1
+        assert len(gateway.parts.prefills) == 1
         await until(lambda: [sent["action"] for sent in kv(stub)] == ["give_up"])
-        assert len(gateway.parts.handles) == 0
+        assert len(gateway.parts.prefills) == 0
 
 
 async def test_another_program_that_extends_leaves_nothing_held(

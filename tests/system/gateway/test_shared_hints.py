@@ -209,7 +209,7 @@ async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_l
 ) -> None:
     looks = 0
     async with held_prefill(redis, engine, weft) as (stub, first, second, handle, go):
-        find = second.parts.handles.find
+        find = second.parts.prefills._handles.find
 
         async def look(*about: Any) -> Any:
             # The turn itself finds its handle, then looks how it stands.
@@ -223,7 +223,7 @@ async def test_a_turn_waits_for_a_prefill_that_another_gateway_computes_and_no_l
                     await until(lambda: first.in_flight() == 0)
             return await find(*about)
 
-        monkeypatch.setattr(second.parts.handles, "find", look)
+        monkeypatch.setattr(second.parts.prefills._handles, "find", look)
         await until(lambda: stub.requests)
         path = f"/v1/hints/prefill/{handle}/extend"
         asked = {**NAMED, "x-request-id": "turn"}

@@ -94,7 +94,7 @@ async def test_listeners_and_prefills_do_not_hold_the_gateway_and_leave_nothing_
             programs = await table.programs("public", 9)
             assert [(p.calls, p.calls_closed, p.threads) for p in programs] == [(1, 1, ())] * 3
             # Any other gateway reports that nothing was computed.
-            store = HandleStore(table, 9)
+            store = HandleStore(table)
             found = [await store.find("public", handle, time.time()) for handle in handles]
             assert [fields and fields["state"] for fields in found] == ["failed"] * 3
         finally:
